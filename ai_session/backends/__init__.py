@@ -1,0 +1,1 @@
+"""Where a terminal lives: one file per backend."""

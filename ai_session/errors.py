@@ -1,0 +1,187 @@
+"""Every error ai_session raises on purpose.
+
+    AiSessionError
+    ├── CallerError                 the caller can mend it: the message says what, `suggestion` says how
+    │   ├── InvalidArguments        invalid_arguments
+    │   ├── UnknownTool             unknown_tool
+    │   ├── SessionNotFound         session_not_found
+    │   ├── SessionExists           session_exists
+    │   ├── SessionExited           session_exited
+    │   ├── SessionBusy             session_busy
+    │   ├── NothingRunning          nothing_running
+    │   ├── CommandNotFound         command_not_found
+    │   ├── OutputExpired           output_expired
+    │   ├── DirectoryUnusable       directory_unusable
+    │   ├── ShellUnavailable        shell_unavailable
+    │   ├── CallKeyConflict         call_key_conflict
+    │   ├── CallInterrupted         call_interrupted
+    │   └── LimitReached            limit_reached
+    └── OperatorError               the machine or its configuration must change
+        ├── ConfigInvalid           config_invalid
+        ├── BackendUnavailable      backend_unavailable
+        ├── TerminalsExhausted      terminals_exhausted
+        ├── StorageFull             storage_full
+        ├── RuntimeDirectoryUnsafe  runtime_directory_unsafe
+        ├── IntegrationLost         integration_lost
+        └── DaemonUnavailable       daemon_unavailable
+
+An exit code is data, never an error; a timeout is a result with ``status="running"``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Fault = Literal["caller", "operator", "internal"]
+
+
+class AiSessionError(Exception):
+    """Base of the tree. ``code`` is stable; ``suggestion`` names the next step."""
+
+    code: ClassVar[str] = "internal_error"
+    fault: ClassVar[Fault] = "internal"
+
+    def __init__(self, message: str, *, suggestion: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.suggestion = suggestion
+
+
+class CallerError(AiSessionError):
+    """The caller can mend it."""
+
+    code = "caller_error"
+    fault = "caller"
+
+
+class InvalidArguments(CallerError, ValueError):
+    """One or more arguments do not fit the tool's schema."""
+
+    code = "invalid_arguments"
+
+
+class UnknownTool(CallerError, LookupError):
+    """No tool has that name."""
+
+    code = "unknown_tool"
+
+
+class SessionNotFound(CallerError, LookupError):
+    """No open session has that id or name."""
+
+    code = "session_not_found"
+
+
+class SessionExists(CallerError):
+    """A live session already has that name."""
+
+    code = "session_exists"
+
+
+class SessionExited(CallerError):
+    """The session's shell has ended."""
+
+    code = "session_exited"
+
+
+class SessionBusy(CallerError):
+    """The session already runs a command."""
+
+    code = "session_busy"
+
+
+class NothingRunning(CallerError):
+    """There is no running command to act on."""
+
+    code = "nothing_running"
+
+
+class CommandNotFound(CallerError, LookupError):
+    """The session ran no command with that id."""
+
+    code = "command_not_found"
+
+
+class OutputExpired(CallerError, LookupError):
+    """The bytes asked for are older than the retention limit."""
+
+    code = "output_expired"
+
+
+class DirectoryUnusable(CallerError, OSError):
+    """The working directory does not exist or cannot be entered."""
+
+    code = "directory_unusable"
+
+
+class ShellUnavailable(CallerError, LookupError):
+    """The shell asked for is not installed or not supported."""
+
+    code = "shell_unavailable"
+
+
+class CallKeyConflict(CallerError):
+    """The call key was used before with other arguments."""
+
+    code = "call_key_conflict"
+
+
+class CallInterrupted(CallerError):
+    """A call with this key was begun, but its result was never recorded."""
+
+    code = "call_interrupted"
+
+
+class LimitReached(CallerError):
+    """A configured limit is reached."""
+
+    code = "limit_reached"
+
+
+class OperatorError(AiSessionError):
+    """The machine or its configuration must change."""
+
+    code = "operator_error"
+    fault = "operator"
+
+
+class ConfigInvalid(OperatorError, ValueError):
+    """The configuration file or an environment variable is wrong."""
+
+    code = "config_invalid"
+
+
+class BackendUnavailable(OperatorError):
+    """The terminal backend cannot be used on this machine, or has gone."""
+
+    code = "backend_unavailable"
+
+
+class TerminalsExhausted(OperatorError, OSError):
+    """The system is out of pseudo-terminals, file descriptors or processes."""
+
+    code = "terminals_exhausted"
+
+
+class StorageFull(OperatorError, OSError):
+    """The disk that holds the session directory is full."""
+
+    code = "storage_full"
+
+
+class RuntimeDirectoryUnsafe(OperatorError):
+    """The runtime directory belongs to another user or is open to others."""
+
+    code = "runtime_directory_unsafe"
+
+
+class IntegrationLost(OperatorError):
+    """The shell no longer reports its marks."""
+
+    code = "integration_lost"
+
+
+class DaemonUnavailable(OperatorError, ConnectionError):
+    """The daemon does not answer and could not be started."""
+
+    code = "daemon_unavailable"

@@ -1,0 +1,201 @@
+"""Frozen values that cross a process or module boundary, and nothing else.
+
+Units are in the names: ``*_seconds`` are floats, ``*_bytes`` and ``*_offset`` count raw log bytes,
+``*_at`` are UTC seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+CommandStatus = Literal["finished", "running", "interrupted", "lost"]
+InputMode = Literal["line", "password", "raw"]
+
+
+class Effect(StrEnum):
+    """What a tool does to the world; a tool without one is never offered."""
+
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
+    DESTRUCTIVE = "destructive"
+
+
+class SessionState(StrEnum):
+    """Each state follows from marks, the kernel's foreground group or termios, never from output text."""
+
+    STARTING = "starting"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING_INPUT = "waiting_input"
+    STOPPED = "stopped"
+    EXITED = "exited"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is on the other end of a connection, established by the server, never by a message."""
+
+    kind: Literal["mcp", "person"]
+    uid: int
+    pid: int | None = None
+    client: str = ""
+    working_directory: str = ""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a shell ended. ``lost`` means it is gone and nobody could learn its status."""
+
+    code: int | None = None
+    signal: int | None = None
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """What a session is asked to be; kept on disk so that a later daemon can adopt it."""
+
+    session_id: str
+    name: str
+    shell: str
+    backend: str
+    working_directory: str
+    env: Mapping[str, str]
+    rows: int
+    cols: int
+    created_at: float
+    nonce: str
+    cookie: str
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSpec:
+    """What a backend needs to open a terminal. ``directory`` is private (0700) and outlives the daemon.
+
+    A backend that writes the log itself appends to ``directory / "log"``.
+    """
+
+    session_id: str
+    directory: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    working_directory: str
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStatus:
+    """Whether a backend works here: ``version`` when it does, ``reason`` and ``suggestion`` when not."""
+
+    name: str
+    usable: bool
+    version: str = ""
+    reason: str = ""
+    suggestion: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRecord:
+    """One command of a session: where its output lies in the log and how it ended."""
+
+    command_id: str
+    seq: int
+    command: str
+    status: CommandStatus
+    started_at: float
+    start_offset: int
+    end_offset: int | None = None
+    exit_code: int | None = None
+    duration_seconds: float | None = None
+    cwd: str = ""
+    call_key: str = ""
+    stderr_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What ``execute_command`` and ``read_output`` say of a command.
+
+    ``output`` is clean text, bounded; ``omitted_bytes`` counts raw bytes left out of it;
+    ``next_offset`` (relative to the command's first byte) is where reading on continues.
+    """
+
+    command_id: str
+    command: str
+    status: CommandStatus
+    exit_code: int | None
+    output: str
+    omitted_bytes: int
+    next_offset: int
+    duration_seconds: float
+    cwd: str
+    stderr: str | None = None
+    input_mode: InputMode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenSnapshot:
+    """The visible grid. ``lines`` has ``rows`` entries, trailing blanks cut; cursor is zero-based."""
+
+    rows: int
+    cols: int
+    lines: tuple[str, ...]
+    cursor_row: int
+    cursor_col: int
+    cursor_visible: bool
+    title: str
+    alternate_screen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """What anyone may know about a session."""
+
+    session_id: str
+    name: str
+    state: SessionState
+    shell: str
+    shell_version: str
+    backend: str
+    working_directory: str
+    pid: int
+    rows: int
+    cols: int
+    created_at: float
+    viewers: int
+    output_bytes: int
+    retained_from_offset: int
+    commands: int
+    running: CommandRecord | None = None
+    last: CommandRecord | None = None
+    input_mode: InputMode | None = None
+    foreground: str = ""
+    exit: ExitStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One request to the gate, whatever way it came in."""
+
+    principal: Principal
+    name: str
+    arguments: Mapping[str, Any]
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call returns. ``text`` and ``structured`` carry the same facts."""
+
+    text: str
+    structured: Mapping[str, Any]
+    is_error: bool = False
+    call_id: str = ""

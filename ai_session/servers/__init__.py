@@ -1,0 +1,1 @@
+"""Ways in: how a peer's bytes become a tool call."""

@@ -1,0 +1,1 @@
+"""Which shell runs in it: one file per shell, with its integration script beside it."""

@@ -1,0 +1,90 @@
+"""What a shell must be able to do: start with our marks, take a command from a file, give its state back.
+
+Protocol on the wire (written to the terminal by the integration, read by ``marks``), nonce per session, sequence per command::
+
+    ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL
+    R;pid;version              the shell is up (end of its rc)
+    C;seq;t0                   output of command seq begins after this mark
+    D;seq;status;t1;flags;cwd  ... and ends before this one
+    P                          a line typed by a person starts to run
+    A;seq;status;t;flags;cwd   a prompt is about to be drawn (a seq here means D for a command that was aborted)
+    B                          the prompt is drawn and the line editor is ready
+    X;seq;status;t;flags;cwd   the shell exits
+
+Only a short trigger is typed; the command's text lies in a file, so nothing is echoed, cut at 4096 bytes or expanded by history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """How to start the shell: ``argv[0]`` is an absolute path; ``env`` is added to the session's."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandText:
+    """One command for the shell.
+
+    ``header`` becomes a comment on the file's first line, read back by an adopting daemon. ``last_exit_code`` and
+    ``flags`` come from the latest mark and choose the cheapest prologue that keeps ``$?`` and ``set -x`` right.
+    ``title`` (one line, printable) is shown to an attached person in place of the trigger; empty shows nothing.
+    """
+
+    seq: int
+    text: str
+    nonce: str
+    header: str = ""
+    stdin_path: str = ""
+    stderr_path: str = ""
+    last_exit_code: int = 0
+    flags: str = ""
+    title: str = ""
+
+
+class Shell(Protocol):
+    """One shell family. Stateless: everything about a session comes in as arguments."""
+
+    name: str
+    line_editor: bool
+    """True when PromptReady marks are sent, so that a half-typed line can be cleared before the trigger."""
+
+    def find(self, wanted: str = "") -> str:
+        """Absolute path of the executable (``wanted`` may name one, e.g. ``/bin/dash``); raises ShellUnavailable."""
+        ...
+
+    def install(self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]) -> Integration:
+        """Write the integration into ``directory`` (private, 0700) and say how to start the shell.
+
+        With ``user_rc`` the person's own start files are read first. If ``directory/state`` exists (left by an exit),
+        directory, exports, functions and aliases are restored from it.
+        """
+        ...
+
+    def write_command(self, directory: Path, command: CommandText) -> None:
+        """Put the command file in place so that a shell reading the previous one is not disturbed."""
+        ...
+
+    def trigger(self, *, ready: bool) -> bytes:
+        """What to type. ``ready``: the line editor was seen ready, so a half-typed human line is cleared first."""
+        ...
+
+    def write_probe(self, directory: Path, exit_code: int) -> None:
+        """Put a command file that only reports the end of an aborted command."""
+        ...
+
+    def reintegrate(self, directory: Path) -> bytes:
+        """What to type into a bare shell of the same kind (after ``exec bash``) to get the marks back."""
+        ...
+
+    def strip_trace(self, output: bytes, nonce: str) -> bytes:
+        """``output`` without the trace lines of our own trailer that ``set -x`` in the command itself caused."""
+        ...
