@@ -1,0 +1,33 @@
+.PHONY: help demo test check torture bench clean
+
+help:
+	@echo "make demo     drive the server as an MCP client does and show the transcript"
+	@echo "make test     format, lint, types and every test"
+	@echo "make check    the same with the fast tests only"
+	@echo "make torture  minutes of kills, floods and endurance"
+	@echo "make bench    measure against floors taken in the same run"
+	@echo "make clean    remove .venv and caches"
+
+demo:
+	@scripts/bootstrap
+	@.venv/bin/python scripts/demo.py
+
+test:
+	@scripts/bootstrap dev
+	@scripts/check
+
+check:
+	@scripts/bootstrap dev
+	@scripts/check tests/test_*.py tests/*/unit
+
+torture:
+	@scripts/bootstrap dev
+	@.venv/bin/pytest -m torture --timeout 1200
+
+bench:
+	@scripts/bootstrap dev
+	@.venv/bin/python -m benchmarks
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
