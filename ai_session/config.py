@@ -1,0 +1,355 @@
+"""Settings: defaults < file < environment < flags. The only reader of TOML and of ``os.environ``."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import pwd
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
+
+PREFIX = "AI_SESSION_"
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+SOCKET_PATH_LIMIT = 100
+"""Bytes; sun_path takes 107, and the longest name beside ``sock`` in the directory is 6 bytes longer."""
+
+PASSED_ON = (
+    *("HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "MANPATH", "INFOPATH"),
+    *("XDG_*", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "GNUPGHOME"),
+    *("EDITOR", "VISUAL", "BROWSER", "LS_COLORS", "LESS", "NO_COLOR"),
+    *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    *("VIRTUAL_ENV", "CONDA_*", "PYENV_*", "PYTHONPATH", "UV_CACHE_DIR", "PIP_INDEX_URL", "PIP_CONFIG_FILE"),
+    *("CARGO_HOME", "RUSTUP_*", "GOPATH", "GOROOT", "GOBIN", "JAVA_HOME", "ANDROID_HOME", "NVM_*", "NODE_PATH"),
+    *("BUN_INSTALL", "DENO_DIR", "PNPM_HOME", "RBENV_*", "SDKMAN_*", "HOMEBREW_*", "NIX_*"),
+    *("DOCKER_HOST", "DOCKER_CONTEXT", "KUBECONFIG", "AWS_PROFILE", "AWS_REGION"),
+)
+
+
+class Section(BaseModel):
+    """One table of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SessionSettings(Section):
+    """What a new session is when the caller does not say."""
+
+    backend: str = Field(
+        default="auto",
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="Where terminals live: pty, tmux, or auto (tmux where a usable one is installed, else pty).",
+    )
+    shell: str = Field(
+        default="", description="bash, zsh, fish, posix or a path; empty takes $SHELL where it is supported, else bash."
+    )
+    user_rc: bool = Field(default=True, description="Read the person's own start files (.bashrc, .zshrc, config.fish).")
+    rows: int = Field(default=50, ge=2, le=1000, description="Height of a new terminal.")
+    cols: int = Field(default=200, ge=10, le=1000, description="Width of a new terminal.")
+    env: dict[str, str] = Field(
+        default_factory=lambda: {"PAGER": "cat", "GIT_PAGER": "cat"},
+        description="Variables set in every session; replaces this default as a whole.",
+    )
+    env_allow: tuple[str, ...] = Field(
+        default=PASSED_ON,
+        description="Variables a session takes from its client: names or patterns (LC_*). The terminal sets TERM.",
+    )
+    max_sessions: int = Field(default=64, ge=1, le=10_000, description="Sessions open at once.")
+    retain_bytes: int = Field(
+        default=64 << 20, ge=1 << 20, description="Newest output kept on disk for each session, in bytes."
+    )
+    close_grace_seconds: float = Field(
+        default=2.0,
+        ge=0,
+        le=30,
+        description="Time a closing session's processes have after the hang-up before they are killed.",
+    )
+
+    def environment(self, client: Mapping[str, str]) -> dict[str, str]:
+        """What a new session's shell sees: the variables of ``client`` that ``env_allow`` names, then ``env``."""
+        allowed = {k: v for k, v in client.items() if any(fnmatchcase(k, pattern) for pattern in self.env_allow)}
+        return allowed | self.env
+
+
+class OutputSettings(Section):
+    """How much text a call returns."""
+
+    max_chars: int = Field(
+        default=7000,
+        ge=200,
+        le=200_000,
+        description="Characters of output in one result (head and tail; the rest stays readable).",
+    )
+
+
+class TimeoutSettings(Section):
+    """How long a call waits. Clients give up after about 60 s, so no call waits longer than 50."""
+
+    execute_seconds: float = Field(
+        default=30.0, gt=0, le=50, description="A command that runs longer is reported as running and goes on."
+    )
+    wait_seconds: float = Field(default=50.0, gt=0, le=50, description="Longest wait a caller may ask for.")
+    interrupt_step_seconds: float = Field(
+        default=2.0, gt=0, le=8, description="Time between the steps of an interrupt: ^C, ^C, ^\\, TERM, KILL."
+    )
+
+
+class DaemonSettings(Section):
+    """The process that serves every client of this user."""
+
+    idle_exit_seconds: float = Field(
+        default=0.0, ge=0, description="End after this time without clients and sessions; 0 means never."
+    )
+
+
+class CallSettings(Section):
+    """Calls that carry a call_key."""
+
+    key_hours: float = Field(default=24.0, gt=0, le=720, description="How long the result of a keyed call is kept.")
+
+
+class Settings(Section):
+    """Everything that can be configured."""
+
+    session: SessionSettings = SessionSettings()
+    output: OutputSettings = OutputSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
+    daemon: DaemonSettings = DaemonSettings()
+    calls: CallSettings = CallSettings()
+
+
+DEFAULTS = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings and where each that is not a default came from (``session.rows`` → a path, a variable or ``a flag``)."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    path: Path
+
+
+def load(
+    path: Path | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings in force. ``overrides`` maps ``section.field`` to a value; None means not given.
+
+    ``path`` (or AI_SESSION_CONFIG) must exist; the default file need not. Raises ConfigInvalid, naming every problem.
+    """
+    return resolve(path, environ, overrides).settings
+
+
+def resolve(
+    path: Path | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Loaded:
+    """As ``load``, with the origin of each value."""
+    environ = os.environ if environ is None else environ
+    file, values = _read_file(path, environ)
+    origins = {name: str(file) for name in values}
+    for name, variable in variables().items():
+        if variable in environ:
+            values[name] = _from_text(name, environ[variable])
+            origins[name] = variable
+    _refuse_unknown_variables(environ)
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            values[name] = value
+            origins[name] = "a flag"
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        section, _, key = name.partition(".")
+        if key:
+            tree.setdefault(section, {})[key] = value
+        else:
+            tree[section] = value
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        raise _config_invalid(error, origins) from None
+    return Loaded(settings, {name: origins[name] for name in fields() if name in origins}, file)
+
+
+def fields() -> list[str]:
+    """Every setting as ``section.field``, in the order of the file."""
+    return [f"{section}.{key}" for section, model in sections().items() for key in model.model_fields]
+
+
+def sections() -> dict[str, type[Section]]:
+    """The tables of the file, in order."""
+    return {name: type(getattr(DEFAULTS, name)) for name in Settings.model_fields}
+
+
+def variables() -> dict[str, str]:
+    """Setting → the environment variable that sets it."""
+    return {name: PREFIX + name.replace(".", "_").upper() for name in fields()}
+
+
+def home_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """HOME, or the password database's word where a client passes none."""
+    environ = os.environ if environ is None else environ
+    return Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def default_path(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the file is: AI_SESSION_CONFIG, else under HOME. XDG variables are missing in half of the clients."""
+    environ = os.environ if environ is None else environ
+    named = environ.get(PREFIX + "CONFIG")
+    return Path(named) if named else home_directory(environ) / ".config/ai-session/config.toml"
+
+
+def render(settings: Settings, *, origins: Mapping[str, str] | None = None, commented: bool = False) -> str:
+    """The settings as TOML with each field's description; ``commented`` makes a file that changes nothing yet."""
+    lines: list[str] = []
+    for section, model in sections().items():
+        lines += ["", f"# {(model.__doc__ or '').strip()}", f"[{section}]"]
+        values: Section = getattr(settings, section)
+        for key, info in model.model_fields.items():
+            origin = (origins or {}).get(f"{section}.{key}")
+            lines.append(f"# {info.description}{f' (from {origin})' if origin else ''}")
+            assignment = f"{key} = {_toml(getattr(values, key))}".split("\n")
+            lines += [f"# {line}" for line in assignment] if commented else assignment
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        table: Mapping[str, object] = value  # pyright: ignore[reportUnknownVariableType]
+        inner = ", ".join(f"{k if BARE_KEY.match(k) else _toml(k)} = {_toml(v)}" for k, v in table.items())
+        return "{ " + inner + " }" if inner else "{}"
+    if isinstance(value, tuple):
+        items: tuple[object, ...] = value  # pyright: ignore[reportUnknownVariableType]
+        rows = [""]
+        for item in map(_toml, items):
+            if rows[-1] and len(rows[-1]) + len(item) > 110:
+                rows.append("")
+            rows[-1] += (", " if rows[-1] else "") + item
+        return f"[{rows[0]}]" if len(rows) == 1 else "[\n    " + ",\n    ".join(rows) + ",\n]"
+    # DEL is the one character that JSON leaves as it is and TOML forbids.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
+    file = default_path(environ) if path is None else path
+    required = path is not None or bool(environ.get(PREFIX + "CONFIG"))
+    try:
+        data = tomllib.loads(file.read_bytes().decode())
+    except FileNotFoundError:
+        if required:
+            raise ConfigInvalid(f"{file} does not exist", suggestion="ai-session config init writes one") from None
+        return file, {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigInvalid(f"{file}: {error}", suggestion="mend the file, or move it away") from None
+    values: dict[str, Any] = {}
+    for section, content in data.items():
+        if isinstance(content, dict) and content:
+            table: dict[str, Any] = content  # pyright: ignore[reportUnknownVariableType]
+            values |= {f"{section}.{key}": value for key, value in table.items()}
+        else:
+            values[section] = content
+    return file, values
+
+
+def _from_text(name: str, text: str) -> Any:
+    section, _, key = name.partition(".")
+    if sections()[section].model_fields[key].annotation is str:
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    """A variable of a section, or one close to a setting's, is a mistake; sessions export others of this prefix."""
+    known = list(variables().values())
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            table = f"{PREFIX}{name.removeprefix(PREFIX).partition('_')[0]}_"
+            siblings = [variable for variable in known if variable.startswith(table)]
+            near = difflib.get_close_matches(name, siblings or known, n=1, cutoff=0 if siblings else 0.85)
+            if near:
+                raise ConfigInvalid(f"the variable {name} sets nothing", suggestion=f"did you mean {near[0]}?")
+
+
+def _config_invalid(error: ValidationError, origins: Mapping[str, str]) -> ConfigInvalid:
+    problems: list[str] = []
+    suggestions: list[str] = []
+    for item in error.errors(include_url=False):
+        where = ".".join(str(part) for part in item["loc"])
+        setting = ".".join(str(part) for part in item["loc"][:2])
+        origin = next((o for name, o in origins.items() if name == setting or name.startswith(setting + ".")), "")
+        if item["type"] == "extra_forbidden":
+            known = fields() if "." in where else list(sections())
+            near = difflib.get_close_matches(where, known, n=1, cutoff=0)
+            message = "is not a setting"
+            suggestions.append(f"did you mean {near[0]}?")
+        else:
+            message = item["msg"][0].lower() + item["msg"][1:]
+        problems.append(f"{where}: {message}" + (f" (from {origin})" if origin else ""))
+    suggestions.append("ai-session config show lists every setting")
+    return ConfigInvalid("; ".join(problems), suggestion=" ".join(dict.fromkeys(suggestions)))
+
+
+def runtime_directories(home: Path, uid: int) -> list[Path]:
+    """Where the daemon's socket may be, best first. Found from HOME and uid alone, so that every client agrees."""
+    state = home / ".local/state/ai-session"
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
+    fallback = Path("/tmp") / f"ai-session-{uid}-{digest}"
+    return [state, fallback] if len(os.fsencode(state / "sock")) <= SOCKET_PATH_LIMIT else [fallback]
+
+
+def runtime_directory(home: Path, uid: int) -> Path:
+    """The first candidate that can be created and written, created with mode 0700.
+
+    Raises RuntimeDirectoryUnsafe when one is there but not a private directory of ``uid``, or when none can be made.
+    """
+    reasons: list[str] = []
+    for directory in runtime_directories(home, uid):
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            if not directory.is_dir() and (directory.is_symlink() or directory.exists()):
+                raise _unsafe(directory, "is not a directory") from None
+            if not directory.is_dir():
+                reasons.append(f"{directory}: {error.strerror}")
+                continue
+        check_private(directory, uid)
+        if os.access(directory, os.W_OK | os.X_OK):
+            return directory
+        reasons.append(f"{directory}: not writable")
+    raise RuntimeDirectoryUnsafe(
+        f"no runtime directory can be made ({'; '.join(reasons)})", suggestion="give the daemon a HOME it can write to"
+    )
+
+
+def check_private(directory: Path, uid: int) -> None:
+    """Raises RuntimeDirectoryUnsafe unless ``directory`` is a real directory of ``uid`` that nobody else may enter."""
+    info = directory.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        raise _unsafe(directory, "is not a directory")
+    if info.st_uid != uid:
+        raise _unsafe(directory, f"belongs to uid {info.st_uid}, not {uid}")
+    if stat.S_IMODE(info.st_mode) & 0o077:
+        raise RuntimeDirectoryUnsafe(
+            f"{directory} is open to others (mode {stat.S_IMODE(info.st_mode):04o})",
+            suggestion=f"chmod 700 {directory}",
+        )
+
+
+def _unsafe(directory: Path, why: str) -> RuntimeDirectoryUnsafe:
+    return RuntimeDirectoryUnsafe(f"{directory} {why}", suggestion=f"look who made {directory}, then remove it")
