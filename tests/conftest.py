@@ -1,0 +1,158 @@
+"""Every test owns its world: a home of its own, the six variables an MCP client passes on, nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from blockbuster import BlockBuster
+from blockbuster.blockbuster import BlockBusterFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+GRACE_SECONDS = 3.0
+"""How long a process that was told to end may take before it counts as left behind."""
+
+WATCHED = ("time.sleep", "os.read", "os.write", "socket.", "ssl.", "sqlite3.", "threading.Lock", "builtins.input")
+"""Calls that may wait for somebody else. Files of a few kilobytes may be read on the loop, so the rest is let be."""
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def world() -> Iterator[Path]:
+    """The folder under which all homes of this run lie; short, because socket paths end at 107 bytes."""
+    root = Path(tempfile.mkdtemp(prefix="ais-", dir="/tmp"))
+    with environment(client_environment(root)):
+        yield root
+    left = end_leftovers(root)
+    shutil.rmtree(root, ignore_errors=True)
+    assert not left, f"left behind by the run: {left}"
+
+
+@pytest.fixture(autouse=True)
+def home(world: Path) -> Iterator[Path]:
+    """This test's HOME. The test fails when a process started under it is still alive at the end."""
+    path = Path(tempfile.mkdtemp(prefix="", dir=world))
+    with environment(client_environment(path)):
+        yield path
+    left = end_leftovers(path)
+    shutil.rmtree(path, ignore_errors=True)
+    assert not left, f"left behind by this test: {left}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_loop(world: Path) -> Iterator[None]:
+    """A call from our packages that could block a running event loop raises BlockingError."""
+    packages = [name for name in ("ai_session", "ccswarm") if find_spec(name)]
+    guard = BlockBuster(packages)
+    functions = [function for name, function in guard.functions.items() if name.startswith(WATCHED)]
+    for name in ("os.read", "os.write"):
+        guard.functions[name].can_block_predicate = never_waits
+    functions += [
+        BlockBusterFunction(
+            os,
+            "waitpid",
+            scanned_modules=packages,
+            can_block_predicate=lambda _pid, options: bool(options & os.WNOHANG),
+        ).can_block_in("asyncio/unix_events.py", ["_do_wait", "_do_waitpid"]),
+        BlockBusterFunction(subprocess.Popen, "wait", scanned_modules=packages),
+        BlockBusterFunction(subprocess.Popen, "communicate", scanned_modules=packages),
+    ]
+    for function in functions:
+        function.activate()
+    yield
+    for function in functions:
+        function.deactivate()
+
+
+def never_waits(fd: int, *_: object) -> bool:
+    return not os.get_blocking(fd) or stat.S_ISREG(os.fstat(fd).st_mode)
+
+
+def client_environment(home: Path) -> dict[str, str]:
+    """What MCP clients hand to a server: these six names and nothing else."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"])
+    return {
+        "HOME": str(home),
+        "LOGNAME": user,
+        "PATH": path,
+        "SHELL": "/bin/bash",
+        "TERM": "xterm-256color",
+        "USER": user,
+    }
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets the process environment to ``values`` (pytest keeps its own names) and puts it back."""
+    before = dict(os.environ)
+    for name in before:
+        if not name.startswith("PYTEST_"):
+            del os.environ[name]
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in list(os.environ):
+            if not name.startswith("PYTEST_"):
+                del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if not name.startswith("PYTEST_")})
+
+
+def end_leftovers(root: Path) -> list[str]:
+    """Kills what carries ``root`` in environment or arguments and outlived the grace; says what it was."""
+    needle = os.fsencode(root)
+    found = {pid: what for pid, what in processes() if needle in what}
+    outlived = [pid for pid in found if not ends_within(pid, time.monotonic() + GRACE_SECONDS)]
+    for pid in outlived:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        ends_within(pid, time.monotonic() + GRACE_SECONDS)
+    return [f"{pid}: {command_line(found[pid])}" for pid in outlived]
+
+
+def processes() -> Iterator[tuple[int, bytes]]:
+    """Pid, and arguments and environment as the kernel shows them, of every process but this one."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) != os.getpid():
+            with suppress(OSError):
+                yield (
+                    int(folder.name),
+                    (folder / "cmdline").read_bytes() + b"\0\0" + (folder / "environ").read_bytes(),
+                )
+
+
+def ends_within(pid: int, deadline: float) -> bool:
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+    finally:
+        os.close(fd)
+
+
+def command_line(what: bytes) -> str:
+    return what.partition(b"\0\0")[0].replace(b"\0", b" ").decode(errors="replace")

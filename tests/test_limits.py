@@ -1,0 +1,70 @@
+"""Sizes and habits that hold for every file of the project."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from blockbuster import BlockingError
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("ai_session", "ccswarm", "tests", "benchmarks", "scripts")
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+SHELL_SCRIPTS = sorted(
+    path for pattern in ("*.bash", "*.zsh", "*.fish", "*.sh") for path in (ROOT / "ai_session").rglob(pattern)
+)
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "services", "misc"}
+FORBIDDEN_CALLS = re.compile(
+    r"\btime\.sleep\(|\basyncio\.sleep\((?!0\))|\banyio\.sleep\(|\bmock\.|\bMagicMock\b|\bmonkeypatch\.setattr\b"
+    r"|\bpytest\.skip\(|\bmark\.skip|\bimportorskip\("
+)
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *SHELL_SCRIPTS], ids=name_of)
+def test_file_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_functions_are_short(path: Path) -> None:
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, FUNCTIONS)]
+    lengths = {node.name: (node.end_lineno or 0) - node.lineno + 1 for node in nodes}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FUNCTION_LINES} == {}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_nothing_sleeps_mocks_or_skips(path: Path) -> None:
+    if path == Path(__file__):
+        return
+    lines = path.read_text().splitlines()
+    assert [f"{number}: {line}" for number, line in enumerate(lines, 1) if FORBIDDEN_CALLS.search(line)] == []
+
+
+def test_no_file_is_named_after_nothing() -> None:
+    assert [name_of(path) for path in SOURCES if path.stem in FORBIDDEN_NAMES] == []
+
+
+def test_test_files_have_unique_names() -> None:
+    names = [path.name for path in SOURCES if path.is_relative_to(ROOT / "tests") and path.name.startswith("test_")]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_a_call_of_ours_that_blocks_the_loop_fails() -> None:
+    """Shows that the guard of conftest can fail: the code below counts as ours by its file name."""
+    package = next(path for path in (ROOT / "ai_session", ROOT / "ccswarm") if path.is_dir())
+    space: dict[str, object] = {}
+    text = "import time\nasync def block():\n    time.sleep(0.001)\n"
+    exec(compile(text, str(package / "blocking.py"), "exec"), space)
+    with pytest.raises(BlockingError):
+        asyncio.run(space["block"]())  # type: ignore[operator]
