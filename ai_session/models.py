@@ -57,6 +57,13 @@ class ExitStatus:
     signal: int | None = None
     lost: bool = False
 
+    def __str__(self) -> str:
+        if self.lost:
+            return "terminal lost, exit status unknown"
+        if self.signal is not None:
+            return f"killed by signal {self.signal}"
+        return f"exit status {self.code}" if self.code is not None else "exit status unknown"
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
@@ -121,27 +128,6 @@ class CommandRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandResult:
-    """What ``execute_command`` and ``read_output`` say of a command.
-
-    ``output`` is clean text, bounded; ``omitted_bytes`` counts raw bytes left out of it;
-    ``next_offset`` (relative to the command's first byte) is where reading on continues.
-    """
-
-    command_id: str
-    command: str
-    status: CommandStatus
-    exit_code: int | None
-    output: str
-    omitted_bytes: int
-    next_offset: int
-    duration_seconds: float
-    cwd: str
-    stderr: str | None = None
-    input_mode: InputMode | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ScreenSnapshot:
     """The visible grid. ``lines`` has ``rows`` entries, trailing blanks cut; cursor is zero-based."""
 
@@ -153,32 +139,6 @@ class ScreenSnapshot:
     cursor_visible: bool
     title: str
     alternate_screen: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """What anyone may know about a session."""
-
-    session_id: str
-    name: str
-    state: SessionState
-    shell: str
-    shell_version: str
-    backend: str
-    working_directory: str
-    pid: int
-    rows: int
-    cols: int
-    created_at: float
-    viewers: int
-    output_bytes: int
-    retained_from_offset: int
-    commands: int
-    running: CommandRecord | None = None
-    last: CommandRecord | None = None
-    input_mode: InputMode | None = None
-    foreground: str = ""
-    exit: ExitStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Finds an extension by name: ``ai_session/<kind>/<name>.py`` exporting ``PLUGIN``, then entry points of the same kind."""
+"""Finds an extension by name: ``ai_session/<kind>/<name>.py`` exporting ``PLUGIN``, then entry points of the same
+kind.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def load(kind: str, name: str) -> Any:
     Names are looked up, never scanned, and dotted paths are refused, so configuration cannot import arbitrary code.
     """
     if not NAME.match(name) or name == "base":
-        raise ConfigInvalid(f"{name!r} is not a name of a {kind} plugin", suggestion="use lower-case letters, digits and _")
+        raise ConfigInvalid(
+            f"{name!r} is not a name of a {kind} plugin", suggestion="use lower-case letters, digits and _"
+        )
     module = f"ai_session.{kind}.{name}"
     if find_spec(module) is not None:
         return import_module(module).PLUGIN

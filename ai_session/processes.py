@@ -182,13 +182,13 @@ def _has_socket(pid: int) -> bool:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks since boot at which the process started: with the pid it names one process for good. None: unknown."""
+    """Clock ticks from boot to the start of the process: with the pid it names one process for good; None: unknown."""
     seen = _read_stat(pid)
     return None if seen is None else seen.started
 
 
 def alive(pid: int, started: int | None) -> bool:
-    """Whether the process that had ``start_time`` ``started`` still runs (a zombie does not); None: any with that pid."""
+    """Whether the process that had ``start_time`` ``started`` still runs (a zombie does not); None: any of that pid."""
     seen = _read_stat(pid)
     if seen is not None:
         return seen.state not in "ZX" and started in (None, seen.started)

@@ -1,0 +1,73 @@
+"""Wires the parts: settings → sessions, policy, audit, gate. Owns start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from ai_session import plugins
+from ai_session.audit import AuditLog
+from ai_session.call_keys import CallKeys
+from ai_session.config import Settings
+from ai_session.gate import Gate
+from ai_session.policy import Policy
+from ai_session.session_manager import SessionDefaults, SessionManager
+from ai_session.tools.base import Limits, Tool
+
+EXPIRE_SECONDS = 3600.0
+
+
+class App:
+    """One running ai-session. ``start`` adopts what an earlier one left; ``stop`` leaves it to the next, or ends it."""
+
+    def __init__(self, settings: Settings, runtime_directory: Path) -> None:
+        session = settings.session
+        self.sessions = SessionManager(
+            runtime_directory,
+            SessionDefaults(
+                backend=session.backend,
+                shell=session.shell,
+                user_rc=session.user_rc,
+                rows=session.rows,
+                cols=session.cols,
+                max_sessions=session.max_sessions,
+                retain_bytes=session.retain_bytes,
+                env=dict(session.env),
+                env_allow=tuple(session.env_allow),
+            ),
+        )
+        self._audit = AuditLog(runtime_directory / "audit.jsonl")
+        self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
+        tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+        limits = Limits(
+            max_output_chars=settings.output.max_chars,
+            execute_seconds=settings.timeouts.execute_seconds,
+            wait_seconds=settings.timeouts.wait_seconds,
+            interrupt_step_seconds=settings.timeouts.interrupt_step_seconds,
+        )
+        self.gate = Gate(tools, self.sessions, Policy(os.getuid()), self._audit, self._call_keys, limits)
+        self._expiry: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Adopt sessions left by an earlier daemon."""
+        await self.sessions.adopt()
+        self._expire()
+
+    def _expire(self) -> None:
+        self._call_keys.expire()
+        self._expiry = asyncio.get_running_loop().call_later(EXPIRE_SECONDS, self._expire)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a live session exists, so that leaving would be noticed."""
+        return self.sessions.live > 0
+
+    async def stop(self, *, sessions: bool = False) -> None:
+        """Leave: sessions stay alive for the next daemon, or with ``sessions`` everything ends."""
+        if self._expiry:
+            self._expiry.cancel()
+        if sessions:
+            await self.sessions.stop()
+        await self.sessions.aclose()
+        self._audit.close()

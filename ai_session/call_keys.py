@@ -1,0 +1,114 @@
+"""A call with a key runs once: the same key joins the running call or gets its recorded result.
+
+Clients re-send calls after a crash, and orchestrators fence with it. Records are kept on disk for a day; a key that was
+begun but never recorded says so instead of running twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ai_session.errors import CallInterrupted, CallKeyConflict
+from ai_session.models import ToolResult
+
+
+class CallKeys:
+    """One file per key in ``directory``; removed after ``keep_seconds``."""
+
+    def __init__(self, directory: Path, keep_seconds: float) -> None:
+        self._directory = directory
+        self._keep_seconds = keep_seconds
+        self._running: dict[str, tuple[str, asyncio.Task[ToolResult]]] = {}
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+    def expire(self) -> None:
+        """Remove records older than the limit; called at start and hourly."""
+        oldest = time.time() - self._keep_seconds
+        for path in self._directory.glob("*.json"):
+            if path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+    async def once(
+        self,
+        tool: str,
+        key: str,
+        arguments: Mapping[str, Any],
+        run: Callable[[bool], Awaitable[ToolResult]],
+        *,
+        resumable: bool,
+    ) -> ToolResult:
+        """Run, join or repeat. ``resumable``: ``run(True)`` finds what the first ``run(False)`` began and starts
+        nothing anew.
+
+        Cancelling one caller leaves the call running for the others. Raises CallKeyConflict, CallInterrupted.
+        """
+        name = hashlib.sha256(f"{tool}\0{key}".encode("utf-8", "replace")).hexdigest()
+        digest = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
+        if name in self._running:
+            known, task = self._running[name]
+            _check(known, digest, key)
+            return await asyncio.shield(task)
+        path = self._directory / f"{name}.json"
+        stored = _read(path, self._keep_seconds)
+        if stored is not None:
+            _check(stored["digest"], digest, key)
+            if (result := stored.get("result")) is not None and not _unfinished(result):
+                return ToolResult(text=result["text"], structured=result["structured"], is_error=result["is_error"])
+            if not resumable:
+                raise CallInterrupted(
+                    f"a call with key {key[:40]!r} was begun, but ai-session stopped before its result was recorded",
+                    suggestion="look at the session with get_session_info; use a new call_key to do it again",
+                )
+        _write(path, {"digest": digest})
+        task = asyncio.ensure_future(self._record(name, path, digest, run(stored is not None)))
+        self._running[name] = (digest, task)
+        return await asyncio.shield(task)
+
+    async def _record(self, name: str, path: Path, digest: str, call: Awaitable[ToolResult]) -> ToolResult:
+        try:
+            result = await call
+            kept = {"text": result.text, "structured": dict(result.structured), "is_error": result.is_error}
+            _write(path, {"digest": digest, "result": kept})
+            return result
+        except Exception:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            self._running.pop(name, None)
+
+
+def _unfinished(result: Mapping[str, Any]) -> bool:
+    """A recorded "still running" is asked again, so that a repeat learns the end."""
+    return result["structured"].get("status") == "running"
+
+
+def _check(known: str, digest: str, key: str) -> None:
+    if known != digest:
+        raise CallKeyConflict(
+            f"call_key {key[:40]!r} was used before with other arguments", suggestion="use a new key for a new call"
+        )
+
+
+def _read(path: Path, keep_seconds: float) -> dict[str, Any] | None:
+    try:
+        if path.stat().st_mtime < time.time() - keep_seconds:
+            return None
+        stored = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return stored if isinstance(stored, dict) and "digest" in stored else None
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    temporary = path.with_suffix(".new")
+    fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "w") as file:
+        json.dump(value, file)
+    temporary.rename(path)

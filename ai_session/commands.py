@@ -1,0 +1,173 @@
+"""The commands of one session: the running one, and the record of those that ended.
+
+The truth about a command is the log with its marks. The history file only saves an adopting daemon from scanning
+all of it, and the header of the command file says which command was begun last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ai_session.models import CommandRecord, CommandStatus
+from ai_session.shells.base import CommandText
+
+KEPT = 256
+"""Records kept in memory; an agent asks for recent commands, and 10,000 must not grow the daemon."""
+
+STORED_COMMAND_CHARS = 4000
+
+
+@dataclass(slots=True)
+class RunningCommand:
+    """A command from its trigger to its end. ``finished`` resolves to the final record."""
+
+    record: CommandRecord
+    finished: asyncio.Future[CommandRecord]
+    trigger_offset: int
+    started: bool = False
+    interrupted: bool = False
+    retries: int = 0
+    watchdog: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    def start_at(self, offset: int) -> None:
+        """The start mark was seen: output begins at ``offset``."""
+        self.started = True
+        self.record = replace(self.record, start_offset=offset)
+        if self.watchdog:
+            self.watchdog.cancel()
+            self.watchdog = None
+
+    def finish(self, status: CommandStatus, end: int, exit_code: int | None, cwd: str, seconds: float) -> CommandRecord:
+        """Resolve ``finished``; the record is final."""
+        if self.watchdog:
+            self.watchdog.cancel()
+            self.watchdog = None
+        self.record = replace(
+            self.record, status=status, end_offset=end, exit_code=exit_code, cwd=cwd, duration_seconds=round(seconds, 6)
+        )
+        if not self.finished.done():
+            self.finished.set_result(self.record)
+        return self.record
+
+
+class CommandHistory:
+    """Ended commands, newest last; appended to ``directory/history.jsonl`` as they end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = os.open(directory / "history.jsonl", os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._records: OrderedDict[str, CommandRecord] = OrderedDict()
+        self.count = 0
+        self._load()
+
+    def _load(self) -> None:
+        size = os.fstat(self._fd).st_size
+        data = os.pread(self._fd, size, 0)
+        if data and not data.endswith(b"\n"):
+            os.write(self._fd, b"\n")
+        lines = data.splitlines()
+        self.count = len(lines)
+        for line in lines[-KEPT:]:
+            try:
+                record = CommandRecord(**json.loads(line))
+            except (ValueError, TypeError):
+                continue
+            self._records[record.command_id] = record
+
+    def append(self, record: CommandRecord) -> None:
+        """Keep ``record`` in memory and on disk; a full disk costs only the copy on disk."""
+        self._records[record.command_id] = record
+        self.count += 1
+        if len(self._records) > KEPT:
+            self._records.popitem(last=False)
+        stored = replace(record, command=record.command[:STORED_COMMAND_CHARS])
+        try:
+            os.write(self._fd, json.dumps(asdict(stored), separators=(",", ":")).encode() + b"\n")
+        except OSError:
+            return
+
+    def get(self, command_id: str) -> CommandRecord | None:
+        """The record of an ended command, or None when unknown or forgotten."""
+        return self._records.get(command_id)
+
+    def by_key(self, call_key: str) -> CommandRecord | None:
+        """The ended command that was started with this call key."""
+        return next((r for r in reversed(self._records.values()) if r.call_key == call_key), None)
+
+    @property
+    def last(self) -> CommandRecord | None:
+        """The command that ended last."""
+        return next(reversed(self._records.values()), None)
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def header_of(record: CommandRecord, trigger_offset: int) -> str:
+    """One line for the command file from which ``parse_header`` restores what was begun."""
+    return "ai-session " + json.dumps(
+        {
+            "id": record.command_id,
+            "seq": record.seq,
+            "offset": trigger_offset,
+            "at": record.started_at,
+            "key": record.call_key,
+            "stderr": record.stderr_path,
+            "command": record.command[:400],
+        },
+        separators=(",", ":"),
+    )
+
+
+def parse_header(directory: Path) -> tuple[CommandRecord, int] | None:
+    """The command begun last in ``directory`` and the log offset of its trigger; None when there was none."""
+    try:
+        with open(directory / "c", "rb") as file:
+            line = file.readline(8192)
+    except OSError:
+        return None
+    _, found, text = line.partition(b"# ai-session ")
+    if not found:
+        return None
+    try:
+        data: dict[str, Any] = json.loads(text)
+        record = CommandRecord(
+            command_id=data["id"],
+            seq=data["seq"],
+            command=data["command"],
+            status="running",
+            started_at=data["at"],
+            start_offset=data["offset"],
+            call_key=data["key"],
+            stderr_path=data["stderr"],
+        )
+        return record, int(data["offset"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def command_text(
+    record: CommandRecord, nonce: str, trigger_offset: int, stdin_path: str, last_exit_code: int, flags: str
+) -> CommandText:
+    """What the shell is to run for ``record``, with a title for people who watch."""
+    first, _, rest = record.command.partition("\n")
+    title = "".join(c if c.isprintable() else " " for c in first[:150]) + (" …" if rest else "")
+    return CommandText(
+        seq=record.seq,
+        text=record.command,
+        nonce=nonce,
+        header=header_of(record, trigger_offset),
+        stdin_path=stdin_path,
+        stderr_path=record.stderr_path,
+        last_exit_code=last_exit_code,
+        flags=flags,
+        title=title,
+    )

@@ -1,0 +1,107 @@
+"""What a command's state looks like to a caller: text and structured content with the same facts.
+
+Half of the clients show the model only the one, half only the other, and most keep only the head of a long text, so the
+first line holds status, exit code, what was cut and where to read on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ai_session.clean_text import clean
+from ai_session.models import CommandRecord, InputMode, ToolResult
+from ai_session.session import Session
+from ai_session.transcript import Transcript
+
+STDERR_READ_BYTES = 1 << 20
+
+INPUT_HINT: dict[InputMode, str] = {
+    "line": "it waits for a line of input: send_input",
+    "password": "it waits for a password or other hidden input: send_input, or ask the person",
+    "raw": "it waits for keys (full-screen or prompt): read_screen, then send_input",
+}
+
+
+def transcript(session: Session, record: CommandRecord) -> Transcript:
+    """The output of ``record``, still growing while it runs."""
+    return Transcript(session.log, record.start_offset, record.end_offset, session.spec.nonce)
+
+
+def record_facts(record: CommandRecord) -> dict[str, Any]:
+    """How a command stands, without its output."""
+    facts: dict[str, Any] = {"status": record.status, "exit_code": record.exit_code}
+    if record.duration_seconds is not None:
+        facts["duration_seconds"] = round(record.duration_seconds, 3)
+    return facts
+
+
+def headline(facts: dict[str, Any]) -> str:
+    """The first line: status and exit code in words."""
+    code = facts.get("exit_code")
+    words = [f"exit code {code}"] if code is not None else []
+    words.insert(0 if facts["status"] != "finished" else 1, facts["status"])
+    if "duration_seconds" in facts:
+        words.append(f"{facts['duration_seconds']:g} s")
+    return "[" + ", ".join(words)
+
+
+def result(
+    facts: dict[str, Any],
+    output: str,
+    *,
+    notes: list[str],
+    extra: dict[str, Any] | None = None,
+    stderr: str | None = None,
+) -> ToolResult:
+    """Joins facts, notes and output; output comes last so that a cut tail costs the least."""
+    structured = {k: v for k, v in facts.items() if v is not None}
+    structured |= extra or {}
+    if notes:
+        structured["note"] = "; ".join(notes)
+    head = headline(facts)
+    for name, value in (extra or {}).items():
+        head += f", {name} {value}"
+    text = head + ("; " + "; ".join(notes) if notes else "") + "]"
+    structured["output"] = output
+    text += "\n" + output if output else ""
+    if stderr is not None:
+        structured["stderr"] = stderr
+        text += f"\n[stderr]\n{stderr}"
+    return ToolResult(text=text, structured=structured)
+
+
+def read_stderr(path: str, max_chars: int) -> tuple[str, int]:
+    """The separate standard error, clean and bounded (its end is kept), and the bytes left out."""
+    data, size = b"", 0
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - STDERR_READ_BYTES))
+        data = file.read()
+    text = clean(data)
+    kept = text[-max_chars:] if max_chars else ""
+    return kept, size - len(data) + len(text[: len(text) - len(kept)].encode())
+
+
+def command_result(
+    session: Session, record: CommandRecord, max_chars: int, notes: list[str], **extra: Any
+) -> ToolResult:
+    """What ``execute_command`` answers: the whole output when it fits, else head and tail."""
+    rendering = transcript(session, record).render(max_chars)
+    if rendering.omitted_bytes:
+        notes.append(
+            f"{rendering.omitted_bytes} bytes omitted from the middle: read_output(command_id='{record.command_id}', "
+            f"offset={rendering.next_offset})"
+        )
+    stderr = None
+    if record.stderr_path:
+        stderr, omitted = read_stderr(record.stderr_path, max_chars)
+        if omitted:
+            notes.append(f"first {omitted} bytes of stderr omitted")
+    facts = record_facts(record)
+    more: dict[str, Any] = {"command_id": record.command_id, "cwd": session.at.cwd}
+    if rendering.omitted_bytes:
+        more |= {"omitted_bytes": rendering.omitted_bytes, "next_offset": rendering.next_offset}
+    elif record.status == "running":
+        more["next_offset"] = rendering.next_offset
+    return result(facts, rendering.text, notes=notes, extra=more | extra, stderr=stderr)

@@ -1,0 +1,396 @@
+"""One terminal with one shell: execute, send, wait, snapshot, interrupt, resize, end.
+
+Everything known about a command comes from marks in the log, from the kernel (foreground group, termios, exit status)
+or from the caller; never from what the output looks like and never from time alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from ai_session import processes
+from ai_session.backends.base import Terminal
+from ai_session.commands import CommandHistory, RunningCommand, command_text, parse_header
+from ai_session.errors import IntegrationLost, SessionBusy, SessionExited
+from ai_session.marks import Mark, MarkKind, MarkScanner
+from ai_session.models import (
+    CommandRecord,
+    CommandStatus,
+    ExitStatus,
+    InputMode,
+    ScreenSnapshot,
+    SessionSpec,
+    SessionState,
+)
+from ai_session.output_log import OutputLog
+from ai_session.screen import Screen, has_query
+from ai_session.shell_state import ShellState
+from ai_session.shells.base import Shell
+
+DRAIN = 4
+"""Chunks taken per wake-up: keeps another session's latency under a millisecond while one prints flat out."""
+
+READY_SECONDS = 0.3
+"""How long the ready mark is waited for before typing ahead; a prompt replaced by the person sends none."""
+
+START_SECONDS = 1.0
+"""How long the start mark may be missing before the kernel is asked what the shell does."""
+
+STARTUP_SECONDS = 15.0
+
+
+class Session:
+    """A named terminal. All methods belong to the event loop."""
+
+    def __init__(
+        self, spec: SessionSpec, directory: Path, shell: Shell, log: OutputLog, terminal: Terminal | None
+    ) -> None:
+        self.spec = spec
+        self.directory = directory
+        self.shell = shell
+        self.log = log
+        self.terminal = terminal
+        self.history = CommandHistory(directory)
+        self.running: RunningCommand | None = None
+        self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
+        self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
+        self.viewers = 0
+        self._claimed = False
+        self._seq = 0
+        self._screen: Screen | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._scanner = MarkScanner(spec.nonce, log.end)
+
+    def start(self) -> None:
+        """Begin to read the terminal of a new session."""
+        assert self.terminal is not None
+        self.terminal.start(self._on_output, self._on_exit)
+
+    def resume(self) -> None:
+        """Take up a terminal an earlier daemon left: what happened meanwhile is read from the log."""
+        begun = parse_header(self.directory)
+        offset = self.log.first
+        self.at.up = True
+        if begun is not None:
+            record, offset = begun
+            self._seq = record.seq
+            if self.history.get(record.command_id) is None:
+                future = asyncio.get_running_loop().create_future()
+                self.running = RunningCommand(record, future, offset)
+            offset = max(offset, self.log.first)
+        self._scanner = MarkScanner(self.spec.nonce, offset)
+        end = self.log.end
+        while offset < end:
+            chunk = self.log.read(offset, min(end, offset + (1 << 20)))
+            if not chunk:
+                break
+            offset += len(chunk)
+            self._scan(chunk)
+        if self.terminal is None:
+            self._on_exit(
+                ExitStatus(code=self.at.exit_code) if self.at.exit_code is not None else ExitStatus(lost=True)
+            )
+        else:
+            self.start()
+            self._on_output()
+
+    def respawn(self, terminal: Terminal) -> None:
+        """Go on with a new shell on a new terminal; the log and the history continue."""
+        self.terminal = terminal
+        self.exit = None
+        self.at.reset()
+        self._screen = None
+        self.start()
+
+    async def wait_started(self) -> None:
+        """Returns when the shell has read its start files, or has ended; bounded by 15 s, then the state says
+        starting.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STARTUP_SECONDS
+        while not (self.at.up and (self.at.ready or not self.shell.line_editor)) and self.exit is None:
+            if not await self.changed(deadline - loop.time()):
+                return
+
+    async def close(self) -> None:
+        """End the shell and everything that carries the session's cookie, wherever it fled."""
+        if self.terminal is not None:
+            await self.terminal.close()
+        await asyncio.to_thread(processes.sweep, self.spec.cookie)
+        if self.exit is None:
+            self._on_exit(ExitStatus(signal=1))
+        self.release()
+
+    def release(self) -> None:
+        """Let go of files without ending anything."""
+        if self.terminal is not None:
+            self.terminal.detach()
+        if self.running and self.running.watchdog:
+            self.running.watchdog.cancel()
+        self.log.close()
+        self.history.close()
+
+    def _on_output(self) -> None:
+        terminal = self.terminal
+        if terminal is None:
+            return
+        more = True
+        for _ in range(DRAIN):
+            chunk = self.log.fill(terminal.read_into)
+            if not chunk:
+                more = False
+                break
+            self._scan(chunk)
+            if not terminal.writes_log and has_query(chunk):
+                self._answer_queries()
+            if len(chunk) < 2048 and not terminal.writes_log:
+                more = False
+                break
+        if more and terminal.writes_log:
+            asyncio.get_running_loop().call_soon(self._on_output)
+        self.wake()
+
+    def _scan(self, chunk: bytes) -> None:
+        for mark in self._scanner.feed(chunk):
+            self._on_mark(mark)
+
+    def _on_mark(self, mark: Mark) -> None:
+        running = self.running
+        flags = self.at.flags
+        self.at.apply(mark)
+        if running is None or mark.seq is None or mark.seq != running.record.seq:
+            return
+        if mark.kind is MarkKind.COMMAND_EXECUTED:
+            if not running.started:
+                running.start_at(mark.end)
+        elif running.started:
+            self._finish(running, mark.start, mark.exit_code, flags + mark.flags)
+
+    def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
+        start = running.record.start_offset
+        if "x" in flags:
+            tail = self.log.read(max(start, self.log.first, end - 1024), end)
+            end -= len(tail) - len(self.shell.strip_trace(tail, self.spec.nonce))
+        status: CommandStatus = "interrupted" if running.interrupted and exit_code not in (0, None) else "finished"
+        self._end(running, status, end, exit_code)
+
+    def _end(self, running: RunningCommand, status: CommandStatus, end: int, exit_code: int | None) -> None:
+        self.running = None
+        seconds = max(0.0, time.time() - running.record.started_at)
+        self.history.append(running.finish(status, end, exit_code, self.at.cwd, seconds))
+
+    def _on_exit(self, status: ExitStatus) -> None:
+        if status.code is None and status.signal is None and self.at.exit_code is not None:
+            status = ExitStatus(code=self.at.exit_code)
+        self.exit = status
+        self.at.ready = False
+        if (running := self.running) is not None:
+            code = status.code if status.signal is None else 128 + status.signal
+            self._end(running, "lost" if status.lost else "finished", self.log.end, None if status.lost else code)
+        self.wake()
+
+    def _answer_queries(self) -> None:
+        screen = self._screen_now()
+        if (reply := screen.replies()) and self.terminal:
+            self.terminal.write(reply)
+
+    def wake(self) -> None:
+        """Let everyone waiting for a change look again."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, set()
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def changed(self, timeout: float | None = None) -> bool:
+        """Waits for the next output, mark or exit; False when ``timeout`` seconds passed without one."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(future)
+        done, _ = await asyncio.wait((future,), timeout=max(0.0, timeout) if timeout is not None else None)
+        self._waiters.discard(future)
+        return bool(done)
+
+    async def begin(
+        self,
+        command: str,
+        *,
+        command_id: str,
+        stdin: bytes | None = None,
+        separate_stderr: bool = False,
+        call_key: str = "",
+    ) -> RunningCommand:
+        """Start ``command`` and return at once; raises SessionBusy, SessionExited, IntegrationLost."""
+        self._check_free()
+        self._claimed = True
+        try:
+            await self._at_prompt()
+        finally:
+            self._claimed = False
+        self._seq += 1
+        stderr_path = str(self.directory / f"stderr-{self._seq}") if separate_stderr else ""
+        offset = self.log.end
+        record = CommandRecord(
+            command_id=command_id, seq=self._seq, command=command, status="running", started_at=time.time(),
+            start_offset=offset, cwd=self.at.cwd, call_key=call_key, stderr_path=stderr_path,
+        )  # fmt: skip
+        stdin_path = ""
+        if stdin is not None:
+            stdin_path = str(self.directory / "stdin")
+            (self.directory / "stdin").write_bytes(stdin)
+        loop = asyncio.get_running_loop()
+        running = RunningCommand(record, loop.create_future(), offset)
+        self.shell.write_command(
+            self.directory, command_text(record, self.spec.nonce, offset, stdin_path, self.at.last_exit, self.at.flags)
+        )
+        self.running = running
+        self._type_trigger()
+        running.watchdog = loop.call_later(START_SECONDS, self._check_started, running)
+        return running
+
+    def _check_free(self) -> None:
+        name, running = self.spec.name, self.running
+        if self.exit is not None or self.terminal is None:
+            raise SessionExited(
+                f"session {name!r} has ended ({self.exit or 'lost'})",
+                suggestion=f"create_session with name {name!r} starts its shell again where it left off",
+            )
+        if running is not None:
+            raise SessionBusy(
+                f"session {name!r} still runs {running.record.command[:80]!r} ({running.record.command_id})",
+                suggestion="wait with read_output(wait_for='finish'), answer it with send_input, stop it with "
+                "interrupt_command, or use another session",
+            )
+        if self._claimed:
+            raise SessionBusy(
+                f"session {name!r} is just starting another command",
+                suggestion="retry, or use another session",
+            )
+
+    async def _at_prompt(self) -> None:
+        if self.at.up and self.at.ready:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (READY_SECONDS if self.at.up else STARTUP_SECONDS)
+        was_up = self.at.up
+        while not self.at.ready and self.exit is None:
+            if self.at.up and not was_up:
+                deadline, was_up = loop.time() + READY_SECONDS, True
+            if not await self.changed(deadline - loop.time()):
+                break
+        self._check_alive()
+        if self.at.ready or self.terminal is None:
+            return
+        holder = processes.foreground(self.terminal.pid, self.terminal.tty)
+        if holder is not None and not holder.leads_itself:
+            raise SessionBusy(
+                f"{holder.name!r}, started by a person or left behind, holds the terminal of {self.spec.name!r}",
+                suggestion="look with read_screen; end it with send_input or interrupt_command, or use another session",
+            )
+        if not self.at.up:
+            raise IntegrationLost(
+                f"the shell of {self.spec.name!r} has not finished its start files after {STARTUP_SECONDS:.0f} s",
+                suggestion="look with read_screen; a start file may be waiting for input or running something long",
+            )
+
+    def _check_alive(self) -> None:
+        if self.exit is not None:
+            self._check_free()
+
+    def _type_trigger(self) -> None:
+        assert self.terminal is not None
+        self.terminal.write(self.shell.trigger(ready=self.at.ready and self.shell.line_editor))
+        self.at.ready = False
+
+    def _check_started(self, running: RunningCommand) -> None:
+        """The start mark is late: act only on proof that the idle shell never got the trigger."""
+        terminal = self.terminal
+        if running is not self.running or running.started or terminal is None or self.exit is not None:
+            return
+        self._on_output()
+        loop = asyncio.get_running_loop()
+        holder = processes.foreground(terminal.pid, terminal.tty)
+        idle = holder is not None and holder.leads_itself and holder.input_mode is not None
+        if not running.started and idle:
+            running.retries += 1
+            if running.retries > 4:
+                self._end(running, "lost", self.log.end, None)
+                self.wake()
+                return
+            if running.retries == 3:
+                terminal.write(self.shell.reintegrate(self.directory))
+            if running.retries > 1:
+                if running.retries == 2:
+                    terminal.write(b"\x03")
+                self._type_trigger()
+        if not running.started:
+            running.watchdog = loop.call_later(START_SECONDS, self._check_started, running)
+
+    def probe_end(self) -> None:
+        """After an interrupt: a shell that is back at its prompt but lost its hooks is asked for the end mark."""
+        if self.running is not None and self.running.started and self.terminal is not None and not self.at.ready:
+            holder = processes.foreground(self.terminal.pid, self.terminal.tty)
+            if holder is not None and holder.leads_itself and holder.input_mode == "raw":
+                self.shell.write_probe(self.directory, 130)
+                self.terminal.write(self.shell.trigger(ready=True))
+
+    def holder(self) -> processes.Foreground | None:
+        """The foreground process group as the kernel has it now."""
+        if self.terminal is None or self.exit is not None:
+            return None
+        return processes.foreground(self.terminal.pid, self.terminal.tty)
+
+    def input_wanted(self) -> InputMode | None:
+        """How the running command waits for input on the terminal, or None when it does not."""
+        if self.running is None and not self.at.human_line:
+            return None
+        holder = self.holder()
+        return holder.input_mode if holder else None
+
+    def state(self) -> SessionState:
+        """Derived anew from evidence each time."""
+        if self.exit is not None:
+            return SessionState.LOST if self.exit.lost else SessionState.EXITED
+        if not self.at.up:
+            return SessionState.STARTING
+        if self.running is None and self.at.ready and not self.at.human_line:
+            return SessionState.READY
+        holder = self.holder()
+        if holder is not None and holder.stopped:
+            return SessionState.STOPPED
+        if self.running is None and not self.at.human_line and (holder is None or holder.leads_itself):
+            return SessionState.READY
+        return SessionState.WAITING_INPUT if holder and holder.input_mode else SessionState.RUNNING
+
+    def _screen_now(self) -> Screen:
+        if self._screen is None:
+            self._screen = Screen(self.spec.rows, self.spec.cols)
+        self._screen.catch_up(self.log.read, self.log.first, self.log.end)
+        return self._screen
+
+    async def screen(self) -> ScreenSnapshot:
+        """The rendered screen: the backend's own where it keeps one, else from the log."""
+        snapshot = await self.terminal.capture() if self.terminal and self.exit is None else None
+        return snapshot or self._screen_now().snapshot()
+
+    async def redraw(self) -> bytes:
+        """Bytes that draw the present screen on a terminal of the same size."""
+        data = await self.terminal.capture_ansi() if self.terminal and self.exit is None else None
+        return data if data is not None else self._screen_now().ansi()
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Change the terminal's size; the foreground program is told."""
+        self._check_alive()
+        assert self.terminal is not None
+        await self.terminal.resize(rows, cols)
+        if self._screen is not None:
+            self._screen_now().resize(rows, cols)
+        self.spec = replace(self.spec, rows=rows, cols=cols)
+
+    def send(self, data: bytes) -> None:
+        """Type ``data``; raises SessionExited."""
+        self._check_alive()
+        assert self.terminal is not None
+        self.terminal.write(data)

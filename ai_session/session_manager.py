@@ -1,0 +1,313 @@
+"""Name or id → Session: creates, finds, adopts, respawns, closes.
+
+The directory ``sessions/<id>`` holds all that outlives the daemon: spec, log, history and the shell's saved state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fnmatch
+import json
+import os
+import pwd
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from ai_session import plugins
+from ai_session.backends.base import Backend, Terminal
+from ai_session.errors import (
+    AiSessionError,
+    BackendUnavailable,
+    ConfigInvalid,
+    InvalidArguments,
+    LimitReached,
+    SessionExists,
+    SessionNotFound,
+    ShellUnavailable,
+)
+from ai_session.models import SessionSpec, TerminalSpec
+from ai_session.output_log import FollowedLog, MappedLog, OutputLog
+from ai_session.session import Session
+from ai_session.shells.base import Shell
+
+AUTO = ("tmux", "pty")
+"""Backends ``auto`` tries, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDefaults:
+    """What a session is made with when the caller does not say."""
+
+    backend: str = "auto"
+    shell: str = ""
+    user_rc: bool = True
+    rows: int = 50
+    cols: int = 200
+    max_sessions: int = 64
+    retain_bytes: int = 64 << 20
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    env_allow: tuple[str, ...] = ("*",)
+
+    def environment(self, client: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+        """What a new shell sees: what is allowed of the client's, the configured defaults, then ``extra``."""
+        user = pwd.getpwuid(os.getuid())
+        env = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "PATH": os.defpath}
+        env |= {k: v for k, v in client.items() if any(fnmatch.fnmatchcase(k, p) for p in self.env_allow)}
+        return {**env, **self.env, **extra}
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A request for a session; empty fields take the defaults. ``env`` adds to what is allowed of ``client_env``."""
+
+    name: str
+    working_directory: str
+    client_env: Mapping[str, str]
+    env: Mapping[str, str]
+    shell: str = ""
+    backend: str = ""
+    rows: int = 0
+    cols: int = 0
+
+
+class SessionManager:
+    """Owns every session of one runtime directory."""
+
+    def __init__(self, runtime_directory: Path, defaults: SessionDefaults) -> None:
+        self.runtime_directory = runtime_directory
+        self.defaults = defaults
+        self._root = runtime_directory / "sessions"
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        self._backends: dict[str, Backend] = {}
+        self._sessions: dict[str, Session] = {}
+        self._names: dict[str, str] = {}
+        self._usable: dict[str, bool] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def live(self) -> int:
+        """Sessions whose shell has not ended."""
+        return sum(1 for s in self._sessions.values() if s.exit is None)
+
+    def all(self) -> list[Session]:
+        """Every session, oldest first."""
+        return sorted(self._sessions.values(), key=lambda s: s.spec.created_at)
+
+    def get(self, reference: str) -> Session:
+        """The session with this id or name; raises SessionNotFound naming those that exist."""
+        session = self._sessions.get(reference) or self._sessions.get(self._names.get(reference, ""))
+        if session is None:
+            known = ", ".join(repr(s.spec.name) for s in self.all()[:10]) or "none"
+            raise SessionNotFound(
+                f"no session {reference[:80]!r}; open sessions: {known}",
+                suggestion="use one of these names, or create_session first (sessions end when closed)",
+            )
+        return session
+
+    async def create(self, request: NewSession) -> Session:
+        """Open a session and wait until its shell is ready; an ended one of that name gets a new shell instead."""
+        old = self._sessions.get(self._names.get(request.name, ""))
+        if old is not None:
+            return await self._respawn(old)
+        if request.name in self._names:
+            raise SessionExists(
+                f"session {request.name!r} is just being created",
+                suggestion="retry in a moment, or choose another name",
+            )
+        if len(self._sessions) >= self.defaults.max_sessions:
+            raise LimitReached(
+                f"{len(self._sessions)} sessions exist, the most allowed",
+                suggestion="close_session one that is not needed",
+            )
+        session_id = "ses_" + secrets.token_urlsafe(16)
+        self._names[request.name] = session_id
+        directory = self._root / session_id
+        try:
+            shell_plugin, executable = self._shell_for(request)
+            backend = await self._backend_for(request.backend or self.defaults.backend)
+            directory.mkdir(mode=0o700)
+            spec = SessionSpec(
+                session_id=session_id,
+                name=request.name,
+                shell=executable,
+                backend=backend.name,
+                working_directory=request.working_directory,
+                env=self.defaults.environment(request.client_env, request.env),
+                rows=request.rows or self.defaults.rows,
+                cols=request.cols or self.defaults.cols,
+                created_at=time.time(),
+                nonce=secrets.token_hex(8),
+                cookie=secrets.token_hex(16),
+            )
+            self._store(spec)
+            terminal = await self._open(spec, directory, shell_plugin, backend)
+        except BaseException:
+            self._names.pop(request.name, None)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        session = Session(spec, directory, shell_plugin, self._log(spec, terminal), terminal)
+        self._sessions[session_id] = session
+        session.start()
+        await session.wait_started()
+        return session
+
+    def _shell_for(self, request: NewSession) -> tuple[Shell, str]:
+        if wanted := request.shell or self.defaults.shell:
+            return find_shell(wanted)
+        try:
+            return find_shell(request.client_env.get("SHELL", ""))
+        except ShellUnavailable:
+            return find_shell("")
+
+    async def _respawn(self, session: Session) -> Session:
+        spec = session.spec
+        if session.exit is None:
+            raise SessionExists(
+                f"session {spec.name!r} already exists ({spec.session_id})",
+                suggestion="use it as it is, or choose another name",
+            )
+        shell, _ = find_shell(spec.shell)
+        backend = await self._backend_for(spec.backend)
+        directory = session.directory
+        if session.terminal is not None:
+            await session.terminal.close()
+        here = session.at.cwd if os.path.isdir(session.at.cwd) else spec.working_directory
+        spec = replace(spec, working_directory=here)
+        session.respawn(await self._open(spec, directory, shell, backend))
+        await session.wait_started()
+        return session
+
+    async def _open(self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend) -> Terminal:
+        integration = shell.install(
+            directory, spec.nonce, executable=spec.shell, user_rc=self.defaults.user_rc, login_env=spec.env
+        )
+        env = {**spec.env, **integration.env, "AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
+        return await backend.open(
+            TerminalSpec(
+                session_id=spec.session_id,
+                directory=str(directory),
+                argv=integration.argv,
+                env=env,
+                working_directory=spec.working_directory,
+                rows=spec.rows,
+                cols=spec.cols,
+            )
+        )
+
+    def _log(self, spec: SessionSpec, terminal: Terminal | None) -> OutputLog:
+        path = self._root / spec.session_id / "log"
+        follows = terminal.writes_log if terminal else spec.backend != "pty"
+        kind = FollowedLog if follows else MappedLog
+        return kind(path, retain_bytes=self.defaults.retain_bytes)
+
+    def _store(self, spec: SessionSpec) -> None:
+        path = self._root / spec.session_id / "spec.json"
+        temporary = path.with_suffix(".new")
+        fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with open(fd, "w") as file:
+            json.dump(asdict(spec), file)
+        temporary.rename(path)
+
+    async def _backend_for(self, name: str) -> Backend:
+        if name == "auto":
+            for candidate in AUTO:
+                if candidate not in self._usable:
+                    self._usable[candidate] = (await self._backend(candidate).probe()).usable
+                if self._usable[candidate]:
+                    return self._backend(candidate)
+            raise BackendUnavailable(
+                "neither tmux nor a pseudo-terminal can be used here", suggestion="run: ai-session doctor"
+            )
+        try:
+            return self._backend(name)
+        except ConfigInvalid as error:
+            raise InvalidArguments(f"no backend {name[:40]!r}", suggestion=f"{error.suggestion}, or auto") from error
+
+    def _backend(self, name: str) -> Backend:
+        if name not in self._backends:
+            self._backends[name] = plugins.load("backends", name)(self.runtime_directory)
+        return self._backends[name]
+
+    async def rename(self, reference: str, name: str) -> Session:
+        """Give a session another unique name; raises SessionExists."""
+        session = self.get(reference)
+        if self._names.get(name, session.spec.session_id) != session.spec.session_id:
+            raise SessionExists(f"a session {name!r} already exists", suggestion="choose another name")
+        self._names.pop(session.spec.name, None)
+        self._names[name] = session.spec.session_id
+        session.spec = replace(session.spec, name=name)
+        self._store(session.spec)
+        return session
+
+    async def close(self, session: Session) -> None:
+        """End a session with all its processes and forget it, log included."""
+        self._sessions.pop(session.spec.session_id, None)
+        self._names.pop(session.spec.name, None)
+        await session.close()
+        await asyncio.to_thread(shutil.rmtree, session.directory, ignore_errors=True)
+
+    async def adopt(self) -> int:
+        """Take up what an earlier daemon left: live terminals go on, dead ones are told as exited or lost."""
+        specs = [spec for path in self._root.glob("*/spec.json") if (spec := _read_spec(path)) is not None]
+        terminals: dict[str, Terminal] = {}
+        for name in {s.backend for s in specs}:
+            with contextlib.suppress(AiSessionError, OSError):
+                for terminal in await self._backend(name).adopt():
+                    terminals[terminal.session_id] = terminal
+        for spec in specs:
+            self._adopt_one(spec, terminals.pop(spec.session_id, None))
+        for stray in terminals.values():
+            await stray.close()
+        return len(self._sessions)
+
+    def _adopt_one(self, spec: SessionSpec, terminal: Terminal | None) -> None:
+        directory = self._root / spec.session_id
+        try:
+            shell, _ = find_shell(spec.shell)
+            session = Session(spec, directory, shell, self._log(spec, terminal), terminal)
+        except (AiSessionError, OSError):
+            return
+        self._sessions[spec.session_id] = session
+        self._names[spec.name] = spec.session_id
+        session.resume()
+
+    async def aclose(self) -> None:
+        """Let go of everything and leave every shell alive."""
+        for session in self._sessions.values():
+            session.release()
+        for backend in self._backends.values():
+            await backend.aclose()
+
+    async def stop(self) -> None:
+        """End every session and the processes that keep them."""
+        await asyncio.gather(*(self.close(s) for s in list(self._sessions.values())), return_exceptions=True)
+        for backend in self._backends.values():
+            await backend.stop()
+
+
+def find_shell(wanted: str) -> tuple[Shell, str]:
+    """The plugin and executable for ``bash``, ``/bin/dash``…; empty takes bash. Raises ShellUnavailable."""
+    name = os.path.basename(wanted or "bash")
+    known: list[str] = []
+    for plugin_name in plugins.names("shells"):
+        shell: Shell = plugins.load("shells", plugin_name)
+        known += shell.names
+        if name in shell.names:
+            return shell, shell.find(wanted or "bash")
+    raise ShellUnavailable(
+        f"no support for shell {wanted[:80]!r}", suggestion=f"use one of: {', '.join(sorted(known))}"
+    )
+
+
+def _read_spec(path: Path) -> SessionSpec | None:
+    try:
+        return SessionSpec(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,111 @@
+"""What a tool is: a name, a description written for the model, schemas, an effect and a function.
+
+Arguments are pydantic models, so that every problem is reported at once; schemas are flat and plain because clients
+mangle ``$ref``, ``anyOf`` and nested definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ai_session.models import Effect, Principal, ToolResult
+from ai_session.session_manager import SessionManager
+
+MAX_WAIT_SECONDS = 50.0
+"""Six clients give up on a call at 60 s whatever progress they get."""
+
+MAX_OUTPUT_CHARS = 200_000
+
+SessionId = Annotated[str, Field(min_length=1, max_length=200, description="Session id or name.")]
+
+
+class Arguments(BaseModel):
+    """Base of every tool's arguments; unknown names are ignored here and named in the result by the gate."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class EffectfulArguments(Arguments):
+    """Arguments of a tool that changes something."""
+
+    call_key: Annotated[
+        str, Field(max_length=200, description="Unique key per call; a repeat joins or returns the first result.")
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Configured bounds of calls."""
+
+    max_output_chars: int = 7000
+    execute_seconds: float = 30.0
+    wait_seconds: float = MAX_WAIT_SECONDS
+    interrupt_step_seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a running tool may use. ``repeated``: the call's key was seen before, so nothing may be started anew."""
+
+    principal: Principal
+    sessions: SessionManager
+    limits: Limits
+    repeated: bool = False
+
+    def bounded(self, seconds: float, chars: int, notes: list[str]) -> tuple[float, int]:
+        """A wait (negative: the default) and an output size (0: the default), clamped; ``notes`` says when."""
+        longest = min(self.limits.wait_seconds, MAX_WAIT_SECONDS)
+        if seconds > longest:
+            notes.append(f"timeout_seconds lowered to {longest:g}")
+        if chars > MAX_OUTPUT_CHARS:
+            notes.append(f"max_output_chars lowered to {MAX_OUTPUT_CHARS}")
+        wait = self.limits.execute_seconds if seconds < 0 else seconds
+        return min(wait, longest), min(chars or self.limits.max_output_chars, MAX_OUTPUT_CHARS)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One entry of ``tools/list``. ``run`` raises AiSessionError for what the caller should read as a tool error."""
+
+    name: str
+    title: str
+    description: str
+    effect: Effect
+    arguments: type[Arguments]
+    run: Callable[[Context, Any], Awaitable[ToolResult]]
+    output_schema: Mapping[str, Any]
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    always_load: bool = False
+    resumable: bool = False
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """Flat JSON schema of the arguments: no titles, defaults, references or unions."""
+        schema = self.arguments.model_json_schema()
+        flat: dict[str, Any] = {"type": "object", "properties": {}}
+        for name, value in schema.get("properties", {}).items():
+            plain = {k: v for k, v in value.items() if k not in ("title", "default")}
+            for choice in plain.pop("anyOf", ()):
+                if choice.get("type") != "null":
+                    plain = {**choice, **plain}
+            flat["properties"][name] = plain
+        if schema.get("required"):
+            flat["required"] = schema["required"]
+        return flat | {"additionalProperties": False}
+
+
+def output(*strings: str, **others: str) -> dict[str, Any]:
+    """A flat output schema: ``output("status", exit_code="integer?")``; ``?`` marks what may be absent."""
+    kinds = dict.fromkeys(strings, "string") | others
+    return {
+        "type": "object",
+        "properties": {n: {"type": k.removesuffix("?")} for n, k in kinds.items()},
+        "required": [n for n, k in kinds.items() if not k.endswith("?")],
+    }

@@ -1,0 +1,151 @@
+"""Tools that run commands and interrupt them."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+from pydantic import Field
+
+from ai_session import waiting
+from ai_session.commands import RunningCommand
+from ai_session.errors import CallInterrupted, NothingRunning
+from ai_session.models import CommandRecord, Effect, ToolResult
+from ai_session.report import INPUT_HINT, command_result
+from ai_session.session import Session
+from ai_session.tools.base import (
+    MAX_WAIT_SECONDS,
+    Context,
+    EffectfulArguments,
+    SessionId,
+    Tool,
+    output,
+)
+
+
+class ExecuteCommand(EffectfulArguments):
+    session_id: SessionId
+    command: Annotated[str, Field(min_length=1, max_length=10_000_000, description="Shell text; may have many lines.")]
+    timeout_seconds: Annotated[
+        float, Field(ge=0, description="How long to wait (default 30, at most 50); the command goes on after it.")
+    ] = -1.0
+    stdin: Annotated[str | None, Field(description="Standard input; without it the terminal is.")] = None
+    separate_stderr: Annotated[bool, Field(description="Return stderr apart.")] = False
+    max_output_chars: Annotated[int, Field(ge=200, description="Default 7000, at most 200000.")] = 0
+
+
+class InterruptCommand(EffectfulArguments):
+    session_id: SessionId
+
+
+async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolResult:
+    session = context.sessions.get(arguments.session_id)
+    notes: list[str] = []
+    seconds, chars = context.bounded(arguments.timeout_seconds, arguments.max_output_chars, notes)
+    found = _by_key(session, arguments.call_key)
+    if found is None and context.repeated:
+        raise CallInterrupted(
+            "a call with this key was begun before, but its command is no longer known",
+            suggestion="look at the session with get_session_info; use a new call_key to run it again",
+        )
+    if found is None:
+        stdin = None if arguments.stdin is None else arguments.stdin.encode("utf-8", "surrogateescape")
+        found = await session.begin(
+            arguments.command,
+            command_id="cmd_" + secrets.token_urlsafe(16),
+            stdin=stdin,
+            separate_stderr=arguments.separate_stderr,
+            call_key=arguments.call_key,
+        )
+    return await _wait_and_report(session, found, seconds, chars, notes)
+
+
+def _by_key(session: Session, call_key: str) -> RunningCommand | CommandRecord | None:
+    """A command this key already started, also one begun under an earlier daemon."""
+    if not call_key:
+        return None
+    if session.running is not None and session.running.record.call_key == call_key:
+        return session.running
+    return session.history.by_key(call_key)
+
+
+async def _wait_and_report(
+    session: Session, command: RunningCommand | CommandRecord, seconds: float, chars: int, notes: list[str]
+) -> ToolResult:
+    if isinstance(command, CommandRecord):
+        return command_result(session, command, chars, notes)
+    reason = await waiting.for_command(session, command, seconds, until_input=True)
+    record = command.record
+    if reason == "finished":
+        if session.exit is not None:
+            notes.append(f"the session's shell has ended ({session.exit})")
+        return command_result(session, record, chars, notes)
+    mode = session.input_wanted() if reason == "input" else None
+    if mode is not None:
+        notes.append(INPUT_HINT[mode])
+        return command_result(session, record, chars, notes, input_mode=mode)
+    notes.append(
+        f"still running after {seconds:g} s: read_output(wait_for='finish') waits on, interrupt_command stops it"
+    )
+    return command_result(session, record, chars, notes)
+
+
+async def interrupt_command(context: Context, arguments: InterruptCommand) -> ToolResult:
+    session = context.sessions.get(arguments.session_id)
+    running = session.running
+    if running is None:
+        raise NothingRunning(
+            f"no command runs in session {session.spec.name!r} (state {session.state()})",
+            suggestion="for a program a person started, use send_input with keys ['C-c']",
+        )
+    outcome = await waiting.interrupt(session, context.limits.interrupt_step_seconds)
+    notes = [f"sent {', '.join(outcome.steps)}"] if outcome.steps else []
+    if not outcome.ended:
+        notes.append("it has not ended: look with read_screen, or close_session to end everything in the session")
+    return command_result(session, running.record, context.limits.max_output_chars, notes)
+
+
+RESULT = output(
+    "status",
+    "output",
+    "command_id",
+    "cwd",
+    exit_code="integer?",
+    duration_seconds="number?",
+    omitted_bytes="integer?",
+    next_offset="integer?",
+    input_mode="string?",
+    note="string?",
+    stderr="string?",
+)
+
+PLUGIN = (
+    Tool(
+        name="execute_command",
+        title="Execute command",
+        description="Execute a shell command in a terminal session and return its exact output and exit code. State "
+        "(cd, export, functions) persists. Returns status 'finished' with exit_code, or 'running' when "
+        "timeout_seconds passed or it waits for input; it then goes on: use read_output, send_input or "
+        "interrupt_command. Long output is cut in the middle (read_output gives the rest). One command at a"
+        f" time per session. Waits {MAX_WAIT_SECONDS:g} s at most.",
+        effect=Effect.EXECUTE,
+        arguments=ExecuteCommand,
+        run=execute_command,
+        output_schema=RESULT,
+        destructive=True,
+        open_world=True,
+        always_load=True,
+        resumable=True,
+    ),
+    Tool(
+        name="interrupt_command",
+        title="Interrupt command",
+        description="Interrupt (stop, cancel, kill) the running command: Ctrl-C twice, Ctrl-\\, SIGTERM, SIGKILL to the"
+        " foreground program, each step only if the one before did not end it. The shell stays.",
+        effect=Effect.EXECUTE,
+        arguments=InterruptCommand,
+        run=interrupt_command,
+        output_schema=RESULT,
+        destructive=True,
+    ),
+)

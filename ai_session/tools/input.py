@@ -1,0 +1,62 @@
+"""The tool that types."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ai_session import keys
+from ai_session.errors import InvalidArguments
+from ai_session.models import Effect, ToolResult
+from ai_session.tools.base import Context, EffectfulArguments, SessionId, Tool, output
+
+MODE_BYTES = 1 << 18
+"""How far back the terminal's cursor-key mode is looked for; programs set it when they start and leave."""
+
+
+class SendInput(EffectfulArguments):
+    session_id: SessionId
+    text: Annotated[str, Field(max_length=10_000_000, description="Typed as it is; no Enter is added.")] = ""
+    keys: list[str] = Field(
+        default_factory=list[str],
+        max_length=1000,
+        description="Then these keys, e.g. ['Enter'], ['C-c'], ['Escape', 'Up', 'F5'].",
+    )
+
+
+async def send_input(context: Context, arguments: SendInput) -> ToolResult:
+    session = context.sessions.get(arguments.session_id)
+    if not arguments.text and not arguments.keys:
+        raise InvalidArguments("neither text nor keys given", suggestion="pass text, keys or both")
+    log = session.log
+    cursor_mode = bool(arguments.keys) and keys.application_cursor(
+        log.read(max(log.first, log.end - MODE_BYTES), log.end)
+    )
+    data = arguments.text.encode("utf-8", "surrogateescape").replace(b"\r\n", b"\n")
+    data += b"".join(keys.encode(name, application_cursor=cursor_mode) for name in arguments.keys)
+    offset = log.end - (session.running.record.start_offset if session.running else 0)
+    session.send(data)
+    command = session.running.record.command_id if session.running else "all"
+    facts = {"sent_bytes": len(data), "state": str(session.state()), "command_id": command, "next_offset": offset}
+    return ToolResult(
+        text=f"sent {len(data)} bytes; "
+        f"read_output(command_id='{command}', offset={offset}, wait_for='output') shows the answer",
+        structured=facts,
+    )
+
+
+PLUGIN = (
+    Tool(
+        name="send_input",
+        title="Send input",
+        description="Send input to the running program: type text and press keys (answer a prompt, drive a REPL, vim or"
+        " less). To run commands use execute_command instead.",
+        effect=Effect.EXECUTE,
+        arguments=SendInput,
+        run=send_input,
+        output_schema=output("state", "command_id", sent_bytes="integer", next_offset="integer"),
+        destructive=True,
+        open_world=True,
+    ),
+)

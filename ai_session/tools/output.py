@@ -1,0 +1,212 @@
+"""Tools that read: a command's output (paging, search, waiting) and the rendered screen."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ai_session import waiting
+from ai_session.errors import CommandNotFound, InvalidArguments
+from ai_session.models import CommandRecord, Effect, ToolResult
+from ai_session.report import INPUT_HINT, command_result, record_facts, result, transcript
+from ai_session.session import Session
+from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
+
+CONTEXT_LINES = 2
+MAX_MATCHES = 50
+
+
+class ReadOutput(Arguments):
+    session_id: SessionId
+    command_id: Annotated[
+        str, Field(description="Default: the running or last command; 'all' = everything the terminal printed.")
+    ] = ""
+    offset: Annotated[int, Field(ge=0, description="Read on from this byte (next_offset of an earlier result).")] = -1
+    tail_lines: Annotated[int, Field(ge=1, le=100_000, description="Only the last lines.")] = 0
+    pattern: Annotated[str, Field(max_length=1000, description="Regular expression (RE2): only matching lines.")] = ""
+    wait_for: Annotated[
+        Literal["", "finish", "pattern", "output", "input"],
+        Field(
+            description="First wait until: the command finishes, pattern appears, new output comes, input is wanted."
+        ),
+    ] = ""
+    timeout_seconds: Annotated[float, Field(ge=0, description="Longest wait (default 30, at most 50).")] = -1.0
+    max_output_chars: Annotated[int, Field(ge=200, description="Default 7000, at most 200000.")] = 0
+
+
+class ReadScreen(Arguments):
+    session_id: SessionId
+
+
+def find_command(session: Session, command_id: str) -> CommandRecord:
+    """The record meant by ``command_id``; raises CommandNotFound."""
+    running = session.running.record if session.running else None
+    if command_id == "all":
+        return CommandRecord("all", 0, "", "running", session.spec.created_at, 0)
+    if not command_id:
+        if latest := running or session.history.last:
+            return latest
+        raise CommandNotFound(
+            f"session {session.spec.name!r} has run no command yet",
+            suggestion="use execute_command, or command_id='all' for what the terminal printed",
+        )
+    if running and running.command_id == command_id:
+        return running
+    if record := session.history.get(command_id):
+        return record
+    raise CommandNotFound(
+        f"session {session.spec.name!r} ran no command {command_id[:60]!r}, or it is too long ago",
+        suggestion="leave command_id out for the latest command, or use command_id='all' with an offset",
+    )
+
+
+async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
+    session = context.sessions.get(arguments.session_id)
+    notes: list[str] = []
+    seconds, chars = context.bounded(arguments.timeout_seconds, arguments.max_output_chars, notes)
+    record = find_command(session, arguments.command_id)
+    extra: dict[str, Any] = {}
+    if arguments.wait_for:
+        waited = await _wait(session, record, arguments, seconds)
+        extra["waited"] = waited
+        if waited == "timeout":
+            notes.append(f"waited {seconds:g} s for {arguments.wait_for}: it has not come")
+        record = find_command(session, record.command_id)
+    if record.status == "running" and record.command_id != "all" and (mode := session.input_wanted()):
+        extra["input_mode"] = mode
+        notes.append(INPUT_HINT[mode])
+    return _read(session, record, arguments, chars, notes, extra)
+
+
+def _read(
+    session: Session, record: CommandRecord, arguments: ReadOutput, chars: int, notes: list[str], extra: dict[str, Any]
+) -> ToolResult:
+    text = transcript(session, record)
+    facts = record_facts(record)
+    about: dict[str, Any] = {"command_id": record.command_id}
+    if arguments.pattern:
+        found = text.search(arguments.pattern, MAX_MATCHES, CONTEXT_LINES, chars, max(arguments.offset, 0))
+        about |= {"matches": found.count, "next_offset": found.next_offset}
+        if not found.complete:
+            notes.append(f"search stopped early: go on with offset={found.next_offset}")
+        return result(facts, found.text, notes=notes, extra=about | extra)
+    if arguments.tail_lines:
+        tail = text.tail(arguments.tail_lines, chars)
+        about |= {"offset": tail.offset, "next_offset": tail.next_offset}
+        return result(facts, tail.text, notes=notes, extra=about | extra)
+    if arguments.offset >= 0:
+        page = text.page(arguments.offset, chars)
+        about |= {"offset": page.offset, "next_offset": page.next_offset, "end_offset": page.end_offset}
+        if not page.at_end:
+            notes.append(f"more: offset={page.next_offset}")
+        return result(facts, page.text, notes=notes, extra=about | extra)
+    return command_result(session, record, chars, notes, **extra)
+
+
+async def _wait(session: Session, record: CommandRecord, arguments: ReadOutput, seconds: float) -> waiting.Reason:
+    running = session.running
+    current = running is not None and running.record.command_id == record.command_id
+    if arguments.wait_for in ("finish", "input") and record.command_id == "all":
+        raise InvalidArguments(
+            f"wait_for={arguments.wait_for!r} needs one command",
+            suggestion="leave command_id out, or wait for output or pattern",
+        )
+    if arguments.wait_for == "pattern":
+        if not arguments.pattern:
+            raise InvalidArguments("wait_for='pattern' needs pattern", suggestion="pass the pattern to wait for")
+        seeker = transcript(session, record).seeker(arguments.pattern, max(arguments.offset, 0))
+        if await waiting.for_output(session, seconds, lambda: seeker.found() or _over(session, record)):
+            return "pattern" if seeker.found() else "finished"
+        return "timeout"
+    if not current and record.command_id != "all":
+        return "finished"
+    if arguments.wait_for == "output":
+        start = record.start_offset
+        base = start + arguments.offset if arguments.offset >= 0 else session.log.end
+        if await waiting.for_output(session, seconds, lambda: session.log.end > base or _over(session, record)):
+            return "finished" if _over(session, record) else "output"
+        return "timeout"
+    assert running is not None
+    return await waiting.for_command(session, running, seconds, until_input=True)
+
+
+def _over(session: Session, record: CommandRecord) -> bool:
+    if session.exit is not None:
+        return True
+    return record.command_id != "all" and (
+        session.running is None or session.running.record.command_id != record.command_id
+    )
+
+
+async def read_screen(context: Context, arguments: ReadScreen) -> ToolResult:
+    session = context.sessions.get(arguments.session_id)
+    snapshot = await session.screen()
+    lines = list(snapshot.lines)
+    while lines and not lines[-1]:
+        lines.pop()
+    facts = {
+        "state": str(session.state()),
+        "rows": snapshot.rows,
+        "cols": snapshot.cols,
+        "cursor_row": snapshot.cursor_row,
+        "cursor_col": snapshot.cursor_col,
+        "cursor_visible": snapshot.cursor_visible,
+        "alternate_screen": snapshot.alternate_screen,
+        "title": snapshot.title,
+        "screen": "\n".join(lines),
+    }
+    head = ", ".join(f"{name} {value}" for name, value in facts.items() if name != "screen" and value != "")
+    return ToolResult(text=f"[{head}]\n{facts['screen']}", structured=facts)
+
+
+PLUGIN = (
+    Tool(
+        name="read_output",
+        title="Read command output",
+        description="Read output of a running or finished command: page on by offset, tail, search by pattern; or wait "
+        "for a long-running command to finish, print a pattern, print anything, or want input. Output is "
+        "kept after the command (64 MB per session).",
+        effect=Effect.READ,
+        arguments=ReadOutput,
+        run=read_output,
+        output_schema=output(
+            "status",
+            "output",
+            "command_id",
+            exit_code="integer?",
+            offset="integer?",
+            next_offset="integer?",
+            end_offset="integer?",
+            matches="integer?",
+            waited="string?",
+            input_mode="string?",
+            note="string?",
+        ),
+        read_only=True,
+        idempotent=True,
+        always_load=True,
+    ),
+    Tool(
+        name="read_screen",
+        title="Read terminal screen",
+        description="Read the rendered screen of a full-screen program (vim, less, htop, a REPL): visible lines, cursor"
+        " (zero-based), title.",
+        effect=Effect.READ,
+        arguments=ReadScreen,
+        run=read_screen,
+        output_schema=output(
+            "state",
+            "title",
+            "screen",
+            rows="integer",
+            cols="integer",
+            cursor_row="integer",
+            cursor_col="integer",
+            cursor_visible="boolean",
+            alternate_screen="boolean",
+        ),
+        read_only=True,
+        idempotent=True,
+    ),
+)

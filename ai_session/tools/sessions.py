@@ -1,0 +1,233 @@
+"""Tools that open, list, describe, resize and close sessions."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ai_session.errors import DirectoryUnusable
+from ai_session.models import Effect, SessionState, ToolResult
+from ai_session.report import record_facts
+from ai_session.session import Session
+from ai_session.session_manager import NewSession
+from ai_session.tools.base import Arguments, Context, EffectfulArguments, SessionId, Tool, output
+
+
+class CreateSession(EffectfulArguments):
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+            description="Unique name, e.g. 'build'.",
+        ),
+    ]
+    working_directory: Annotated[str, Field(description="Where the shell starts; default: the client's directory.")] = (
+        ""
+    )
+    shell: Annotated[str, Field(description="bash, zsh, fish, sh, dash… or a path.")] = ""
+    backend: Annotated[str, Field(description="auto, tmux or pty.")] = ""
+    env: dict[str, str] = Field(default_factory=dict[str, str], description="Extra environment variables.")
+    rows: Annotated[int, Field(ge=2, le=1000)] = 0
+    cols: Annotated[int, Field(ge=2, le=1000)] = 0
+
+
+class OneSession(Arguments):
+    session_id: SessionId
+
+
+class NoArguments(Arguments):
+    pass
+
+
+class CloseSession(EffectfulArguments):
+    session_id: SessionId
+
+
+class ResizeSession(EffectfulArguments):
+    session_id: SessionId
+    rows: Annotated[int, Field(ge=2, le=1000)]
+    cols: Annotated[int, Field(ge=2, le=1000)]
+
+
+def resolve_directory(wanted: str, base: str, home: str) -> str:
+    """An existing directory for the shell; relative paths count from the client's. Raises DirectoryUnusable."""
+    start = base if base and base != "/" and os.path.isdir(base) else home or "/"
+    if not wanted:
+        return start if os.path.isdir(start) else "/"
+    if "\0" in wanted:
+        raise DirectoryUnusable("working_directory holds a NUL byte", suggestion="pass an existing directory")
+    path = os.path.join(start, os.path.expanduser(wanted))
+    if not os.path.isdir(path):
+        what = "is not a directory" if os.path.exists(path) else "does not exist"
+        raise DirectoryUnusable(
+            f"working_directory {path!r} {what}", suggestion="create it first, or pass an existing directory"
+        )
+    if not os.access(path, os.X_OK):
+        raise DirectoryUnusable(f"no permission to enter {path!r}", suggestion="pass another directory")
+    return os.path.normpath(path)
+
+
+async def create_session(context: Context, arguments: CreateSession) -> ToolResult:
+    principal = context.principal
+    home = principal.env.get("HOME", "")
+    session = await context.sessions.create(
+        NewSession(
+            name=arguments.name,
+            client_env=principal.env,
+            env=arguments.env,
+            shell=arguments.shell,
+            backend=arguments.backend,
+            working_directory=resolve_directory(arguments.working_directory, principal.working_directory, home),
+            rows=arguments.rows,
+            cols=arguments.cols,
+        )
+    )
+    facts = session_facts(session)
+    return ToolResult(text=_describe(facts), structured=facts)
+
+
+async def get_session_info(context: Context, arguments: OneSession) -> ToolResult:
+    facts = session_facts(context.sessions.get(arguments.session_id), full=True)
+    return ToolResult(text=_describe(facts), structured=facts)
+
+
+async def list_sessions(context: Context, arguments: NoArguments) -> ToolResult:
+    rows = [session_facts(s) for s in context.sessions.all()]
+    text = "\n".join(_describe(row) for row in rows) or "no sessions; create_session opens one"
+    return ToolResult(text=text, structured={"sessions": rows})
+
+
+async def close_session(context: Context, arguments: CloseSession) -> ToolResult:
+    session = context.sessions.get(arguments.session_id)
+    await context.sessions.close(session)
+    facts = {"session_id": session.spec.session_id, "name": session.spec.name, "closed": True}
+    return ToolResult(text=f"session {session.spec.name!r} and all its processes are ended", structured=facts)
+
+
+async def resize_session(context: Context, arguments: ResizeSession) -> ToolResult:
+    session = context.sessions.get(arguments.session_id)
+    await session.resize(arguments.rows, arguments.cols)
+    facts = {"session_id": session.spec.session_id, "rows": arguments.rows, "cols": arguments.cols}
+    return ToolResult(text=f"{arguments.rows} rows, {arguments.cols} columns", structured=facts)
+
+
+def session_facts(session: Session, *, full: bool = False) -> dict[str, Any]:
+    """What anyone may know of a session now."""
+    spec, state, holder = session.spec, session.state(), session.holder()
+    facts: dict[str, Any] = {
+        "session_id": spec.session_id,
+        "name": spec.name,
+        "state": str(state),
+        "shell": os.path.basename(spec.shell),
+        "backend": spec.backend,
+        "working_directory": session.at.cwd,
+    }
+    if session.running:
+        record = session.running.record
+        facts["running"] = {"command_id": record.command_id, "command": record.command[:200]}
+    if state is SessionState.WAITING_INPUT and holder:
+        facts["input_mode"] = holder.input_mode
+    if session.exit:
+        known = {k: v for k, v in asdict(session.exit).items() if v is not None and v is not False}
+        facts["exit"] = known | {"text": str(session.exit)}
+    if not full:
+        return facts
+    facts |= {
+        "shell_version": session.at.version,
+        "pid": session.terminal.pid if session.terminal else 0,
+        "rows": spec.rows,
+        "cols": spec.cols,
+        "created_at": spec.created_at,
+        "viewers": session.viewers,
+        "commands": session.history.count,
+        "output_bytes": session.log.end,
+        "retained_from_offset": session.log.first,
+    }
+    if holder and not holder.leads_itself:
+        facts["foreground"] = holder.name
+    if last := session.history.last:
+        facts["last"] = {"command_id": last.command_id, "command": last.command[:200], **record_facts(last)}
+    return facts
+
+
+def _describe(facts: dict[str, Any]) -> str:
+    words = [f"{facts['name']} ({facts['session_id']}): {facts['state']}"]
+    for name, value in facts.items():
+        if name in ("session_id", "name", "state"):
+            continue
+        if isinstance(value, dict):
+            value = " ".join(f"{k}={v}" for k, v in value.items())  # pyright: ignore[reportUnknownVariableType]
+        words.append(f"{name} {value}")
+    return ", ".join(words)
+
+
+SESSION = output("session_id", "name", "state", "shell", "backend", "working_directory")
+
+PLUGIN = (
+    Tool(
+        name="create_session",
+        title="Create terminal session",
+        description="Create a persistent terminal session: a real interactive shell that keeps its directory, "
+        "variables, functions and background jobs between commands and survives client restarts. A name "
+        "whose shell has exited is started again where it left off. The session lives until close_session.",
+        effect=Effect.EXECUTE,
+        arguments=CreateSession,
+        run=create_session,
+        output_schema=SESSION,
+        always_load=True,
+    ),
+    Tool(
+        name="get_session_info",
+        title="Get session info",
+        description="Session status: state (starting, ready, running, waiting_input, stopped, exited, lost), directory,"
+        " running and last command, exit status, size.",
+        effect=Effect.READ,
+        arguments=OneSession,
+        run=get_session_info,
+        output_schema=SESSION,
+        read_only=True,
+        idempotent=True,
+        always_load=True,
+    ),
+    Tool(
+        name="list_sessions",
+        title="List sessions",
+        description="List all terminal sessions with their state.",
+        effect=Effect.READ,
+        arguments=NoArguments,
+        run=list_sessions,
+        output_schema={
+            "type": "object",
+            "properties": {"sessions": {"type": "array", "items": {"type": "object"}}},
+            "required": ["sessions"],
+        },
+        read_only=True,
+        idempotent=True,
+    ),
+    Tool(
+        name="close_session",
+        title="Close session",
+        description="Close a session: ends its shell and every process started in it and deletes its output.",
+        effect=Effect.DESTRUCTIVE,
+        arguments=CloseSession,
+        run=close_session,
+        output_schema=output("session_id", "name", closed="boolean"),
+        destructive=True,
+        idempotent=True,
+    ),
+    Tool(
+        name="resize_session",
+        title="Resize session",
+        description="Resize the terminal; full-screen programs redraw.",
+        effect=Effect.WRITE,
+        arguments=ResizeSession,
+        run=resize_session,
+        output_schema=output("session_id", rows="integer", cols="integer"),
+        idempotent=True,
+    ),
+)

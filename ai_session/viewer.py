@@ -1,0 +1,83 @@
+"""A person (or recorder) watching a session live, each with a place of its own in the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+from ai_session.marks import strip_marks
+from ai_session.models import ExitStatus
+from ai_session.session import Session
+
+CHUNK = 1 << 16
+BEHIND = 1 << 20
+"""A viewer further behind than this gets the screen drawn anew instead of every byte in between."""
+
+TERMINAL_REPLY = re.compile(
+    rb"\x1b\[[?>=]?[\d;]*[cnR]|\x1b\[\?[\d;]*\$y|\x1bP[^\x1b]*\x1b\\|\x1b\]\d+;[^\x07\x1b]*(?:\x07|\x1b\\)"
+)
+"""Answers the viewer's own terminal gives to queries in the output; the session already answered them."""
+
+
+class Viewer:
+    """Made by ``attach``; ``close`` it when the watcher has gone."""
+
+    def __init__(self, session: Session, *, read_only: bool) -> None:
+        self._session = session
+        self._read_only = read_only
+        self._size = (session.spec.rows, session.spec.cols)
+        self._resized = False
+        self._closed = False
+        session.viewers += 1
+
+    @property
+    def ended(self) -> ExitStatus | None:
+        """How the shell ended, once it has."""
+        return self._session.exit
+
+    @property
+    def session_id(self) -> str:
+        """The watched session's id."""
+        return self._session.spec.session_id
+
+    async def output(self) -> AsyncIterator[bytes]:
+        """The present screen, then everything as it comes; ends with the shell or with ``close``."""
+        session = self._session
+        offset = session.log.end
+        yield await session.redraw()
+        while not self._closed:
+            end = session.log.end
+            if end - offset > BEHIND or offset < session.log.first:
+                offset = end
+                yield await session.redraw()
+            elif offset < end:
+                chunk = session.log.read(offset, min(end, offset + CHUNK))
+                offset += max(len(chunk), 1)
+                yield strip_marks(chunk, session.spec.nonce)
+            elif session.exit is not None:
+                return
+            else:
+                await session.changed()
+
+    def write(self, data: bytes) -> None:
+        """Type ``data``; ignored for a read-only viewer and after the shell's end."""
+        typed = TERMINAL_REPLY.sub(b"", data)
+        if typed and not self._read_only and self._session.exit is None:
+            self._session.send(typed)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Give the session the viewer's size; the old one comes back with ``close``. Ignored when read-only."""
+        if not self._read_only and self._session.exit is None and rows > 0 and cols > 0:
+            self._resized = True
+            await self._session.resize(rows, cols)
+
+    async def close(self) -> None:
+        """Stop watching; the last viewer to leave restores the session's size."""
+        if self._closed:
+            return
+        self._closed = True
+        session = self._session
+        session.viewers -= 1
+        session.wake()
+        if self._resized and session.viewers == 0 and session.exit is None:
+            await session.resize(*self._size)
