@@ -14,6 +14,7 @@ _PLAIN = {
     "escape": b"\x1b",
     "esc": b"\x1b",
     "space": b" ",
+    "c-space": b"\x00",
     "backspace": b"\x7f",
     "delete": b"\x1b[3~",
     "insert": b"\x1b[2~",
@@ -42,7 +43,7 @@ def encode(name: str, *, application_cursor: bool = False) -> bytes:
         code = ord(match[1].upper())
         if match[1] == "?":
             return b"\x7f"
-        if 0x40 <= code <= 0x5F or match[1] == " ":
+        if 0x40 <= code <= 0x5F:
             return bytes([code & 0x1F])
     if match := _META.match(name.strip()):
         return b"\x1b" + match[1].encode()

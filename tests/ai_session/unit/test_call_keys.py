@@ -1,0 +1,105 @@
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from ai_session.call_keys import CallKeys
+from ai_session.errors import CallInterrupted, CallKeyConflict, SessionBusy
+from ai_session.models import ToolResult
+
+pytestmark = pytest.mark.anyio
+
+
+class Counter:
+    """A call that can be held back and counts how often it really ran."""
+
+    def __init__(self, status: str = "finished") -> None:
+        self.runs: list[bool] = []
+        self.release = asyncio.Event()
+        self.status = status
+
+    async def __call__(self, repeated: bool) -> ToolResult:
+        self.runs.append(repeated)
+        await self.release.wait()
+        return ToolResult(text=f"run {len(self.runs)}", structured={"status": self.status})
+
+
+async def test_the_same_key_joins_the_running_call_and_later_gets_its_result(home: Path) -> None:
+    keys, call = CallKeys(home / "calls", 3600), Counter()
+    both = [asyncio.ensure_future(keys.once("t", "k", {"a": 1}, call, resumable=False)) for _ in range(2)]
+    await asyncio.sleep(0)
+    call.release.set()
+    assert [(await b).text for b in both] == ["run 1", "run 1"]
+    again = await CallKeys(home / "calls", 3600).once("t", "k", {"a": 1}, call, resumable=False)
+    assert again.text == "run 1"
+    assert call.runs == [False]
+
+
+async def test_a_cancelled_caller_leaves_the_call_running(home: Path) -> None:
+    keys, call = CallKeys(home / "calls", 3600), Counter()
+    first = asyncio.ensure_future(keys.once("t", "k", {}, call, resumable=False))
+    await asyncio.sleep(0)
+    first.cancel()
+    call.release.set()
+    assert (await keys.once("t", "k", {}, call, resumable=False)).text == "run 1"
+    assert call.runs == [False]
+
+
+async def test_other_arguments_under_one_key_are_refused_also_while_it_runs(home: Path) -> None:
+    keys, call = CallKeys(home / "calls", 3600), Counter()
+    running = asyncio.ensure_future(keys.once("t", "k", {"a": 1}, call, resumable=False))
+    await asyncio.sleep(0)
+    with pytest.raises(CallKeyConflict):
+        await keys.once("t", "k", {"a": 2}, call, resumable=False)
+    call.release.set()
+    await running
+    with pytest.raises(CallKeyConflict):
+        await keys.once("t", "k", {"a": 2}, call, resumable=False)
+    assert (await keys.once("other", "k", {"a": 2}, call, resumable=False)).text == "run 2"
+
+
+async def test_a_call_that_was_refused_may_be_tried_again(home: Path) -> None:
+    keys, call = CallKeys(home / "calls", 3600), Counter()
+    call.release.set()
+
+    async def busy(repeated: bool) -> ToolResult:
+        raise SessionBusy("busy", suggestion="wait")
+
+    with pytest.raises(SessionBusy):
+        await keys.once("t", "k", {}, busy, resumable=False)
+    assert (await keys.once("t", "k", {}, call, resumable=False)).text == "run 1"
+
+
+async def test_a_call_begun_by_a_daemon_that_died_is_never_run_twice(home: Path) -> None:
+    call = Counter()
+    lost = asyncio.ensure_future(CallKeys(home / "calls", 3600).once("t", "k", {}, call, resumable=False))
+    await asyncio.sleep(0)
+    later = CallKeys(home / "calls", 3600)
+    with pytest.raises(CallInterrupted):
+        await later.once("t", "k", {}, call, resumable=False)
+    call.release.set()
+    assert (await later.once("t", "k", {}, call, resumable=True)).text == "run 2"
+    assert call.runs == [False, True]
+    await lost
+
+
+async def test_a_recorded_running_is_asked_again(home: Path) -> None:
+    keys, call = CallKeys(home / "calls", 3600), Counter("running")
+    call.release.set()
+    await keys.once("t", "k", {}, call, resumable=True)
+    call.status = "finished"
+    assert (await keys.once("t", "k", {}, call, resumable=True)).structured == {"status": "finished"}
+    assert call.runs == [False, True]
+
+
+async def test_old_records_are_forgotten(home: Path) -> None:
+    keys, call = CallKeys(home / "calls", 3600), Counter()
+    call.release.set()
+    await keys.once("t", "k", {}, call, resumable=False)
+    (record,) = (home / "calls").glob("*.json")
+    os.utime(record, (1, 1))
+    assert (await keys.once("t", "k", {}, call, resumable=False)).text == "run 2"
+    os.utime(record, (1, 1))
+    keys.expire()
+    assert not list((home / "calls").iterdir())

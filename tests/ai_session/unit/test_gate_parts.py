@@ -1,0 +1,74 @@
+import json
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from pydantic import Field
+
+from ai_session.audit import AuditLog
+from ai_session.errors import InvalidArguments
+from ai_session.gate import validate
+from ai_session.models import Effect, Principal, ToolResult
+from ai_session.policy import Policy
+from ai_session.tools.base import Arguments, Context, Tool, output
+
+ME = Principal("mcp", uid=1000, client="test")
+
+
+class Sample(Arguments):
+    name: Annotated[str, Field(min_length=1)]
+    count: Annotated[int, Field(ge=1)] = 1
+
+
+async def run(context: Context, arguments: Sample) -> ToolResult:
+    return ToolResult("", {})
+
+
+TOOL = Tool("sample", "Sample", "Sample.", Effect.READ, Sample, run, output("name"))
+
+
+def test_every_problem_is_named_and_no_value_is_echoed() -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        validate(TOOL, {"name": "", "count": "s3cret", "cuont": 1})
+    assert "name" in caught.value.message
+    assert "count" in caught.value.message
+    assert "did you mean 'count'" in caught.value.message
+    assert "s3cret" not in caught.value.message
+    assert caught.value.suggestion == "arguments: name, count?"
+
+
+def test_unknown_arguments_are_ignored_but_named_and_null_means_absent() -> None:
+    arguments, note = validate(TOOL, {"name": "a", "count": None, "wait_for_previous": True})
+    assert arguments == Sample(name="a", count=1)
+    assert "wait_for_previous" in note
+
+
+def test_schemas_are_flat() -> None:
+    assert TOOL.input_schema == {
+        "type": "object",
+        "properties": {"name": {"type": "string", "minLength": 1}, "count": {"type": "integer", "minimum": 1}},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+
+
+def test_policy_denies_other_users_and_tools_without_effect() -> None:
+    policy = Policy(1000)
+    assert policy.decide(ME, "sample", Effect.READ).verdict == "allow"
+    assert policy.decide(ME, "sample", None).verdict == "deny"
+    assert policy.decide(Principal("mcp", uid=0), "sample", Effect.READ).verdict == "deny"
+
+
+def test_audit_keeps_shapes_and_never_contents(home: Path) -> None:
+    audit = AuditLog(home / "audit.jsonl")
+    given = {"session_id": "build", "command": "echo s3cret", "stdin": "\udcff", "env": {"TOKEN": "s3cret"}, "n": 3}
+    audit.end(audit.begin("call_1", ME, "execute_command", given), "ok", rule="default")
+    audit.close()
+    text = (home / "audit.jsonl").read_text()
+    assert "s3cret" not in text
+    record = json.loads(text)
+    assert record["arguments"]["session_id"] == "build"
+    assert record["arguments"]["command"]["chars"] == 11
+    assert record["arguments"]["env"] == {"type": "dict", "items": 1}
+    assert (record["outcome"], record["tool"], record["call_id"]) == ("ok", "execute_command", "call_1")
+    assert (home / "audit.jsonl").stat().st_mode & 0o777 == 0o600
