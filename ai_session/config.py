@@ -12,7 +12,6 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +76,6 @@ class SessionSettings(Section):
         le=30,
         description="Time a closing session's processes have after the hang-up before they are killed.",
     )
-
-    def environment(self, client: Mapping[str, str]) -> dict[str, str]:
-        """What a new session's shell sees: the variables of ``client`` that ``env_allow`` names, then ``env``."""
-        allowed = {k: v for k, v in client.items() if any(fnmatchcase(k, pattern) for pattern in self.env_allow)}
-        return allowed | self.env
 
 
 class OutputSettings(Section):
