@@ -1,6 +1,7 @@
 """What a shell must be able to do: start with our marks, take a command from a file, give its state back.
 
-Protocol on the wire (written to the terminal by the integration, read by ``marks``), nonce per session, sequence per command::
+Protocol on the wire (written to the terminal by the integration, read by ``marks``), nonce per session, sequence per
+command::
 
     ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL
     R;pid;version              the shell is up (end of its rc)
@@ -11,7 +12,8 @@ Protocol on the wire (written to the terminal by the integration, read by ``mark
     B                          the prompt is drawn and the line editor is ready
     X;seq;status;t;flags;cwd   the shell exits
 
-Only a short trigger is typed; the command's text lies in a file, so nothing is echoed, cut at 4096 bytes or expanded by history.
+Only a short trigger is typed; the command's text lies in a file, so nothing is echoed, cut at 4096 bytes or expanded
+by history.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ class Shell(Protocol):
     """One shell family. Stateless: everything about a session comes in as arguments."""
 
     name: str
+    names: tuple[str, ...]
+    """Names of the executables it drives, the last part of ``$SHELL`` or of what a caller asks for."""
     line_editor: bool
     """True when PromptReady marks are sent, so that a half-typed line can be cleared before the trigger."""
 
@@ -61,7 +65,9 @@ class Shell(Protocol):
         """Absolute path of the executable (``wanted`` may name one, e.g. ``/bin/dash``); raises ShellUnavailable."""
         ...
 
-    def install(self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]) -> Integration:
+    def install(
+        self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
+    ) -> Integration:
         """Write the integration into ``directory`` (private, 0700) and say how to start the shell.
 
         With ``user_rc`` the person's own start files are read first. If ``directory/state`` exists (left by an exit),

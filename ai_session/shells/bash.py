@@ -1,0 +1,136 @@
+"""bash 4.4 and later. Its command file may be rewritten in place: bash reads a sourced file in one go."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from ai_session.errors import ShellUnavailable
+from ai_session.shells.base import CommandText, Integration
+
+COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
+SETS_TRAP = re.compile(r"\btrap\b|\bsource\b|(?:^|[\s;&|({])\.\s")
+
+
+class Bash:
+    """The fast path costs no fork and no function call before the command."""
+
+    name = "bash"
+    names = ("bash",)
+    line_editor = True
+
+    def find(self, wanted: str = "") -> str:
+        """See ``Shell.find``; a version may follow the name (``bash-5.2``)."""
+        wanted = wanted or "bash"
+        known = re.sub(r"[-.0-9]+\Z", "", os.path.basename(wanted)) in self.names
+        found = known and (shutil.which(wanted) or shutil.which(wanted, path=os.defpath))
+        if found:
+            return os.path.abspath(found)
+        installed = [name for name in COMMON if shutil.which(name)]
+        raise ShellUnavailable(f"no bash at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+
+    def install(
+        self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
+    ) -> Integration:
+        """See ``Shell.install``. bash itself reads the system's bash.bashrc, as for any interactive shell."""
+        quoted = quote(str(directory))
+        script = Path(__file__).with_name("integration.bash").read_text()
+        write(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
+        drop_torn_state(directory / "state")
+        env: dict[str, str] = {}
+        start = f"{quoted}/integration"
+        # A start file that fails half way ends all of them: the prompt hook then still reads the integration.
+        last_words = f'builtin printf "\\e]7777;{nonce};X;;%s;;;\\a" "$?" >/dev/tty'
+        lines = [
+            f"builtin trap {quote(last_words)} EXIT",
+            f"__ais_n=1 PROMPT_COMMAND[7777]={quote(f'. {start}')}",
+        ]
+        own = "~/.bashrc"
+        if "POSIXLY_CORRECT" in login_env:
+            # Then bash ignores --rcfile and reads $ENV, which must not reach the shells started from this one.
+            env["ENV"] = str(directory / "rc")
+            before = login_env.get("ENV")
+            lines.append("unset ENV" if before is None else f"export ENV={quote(before)}")
+            own = '"$(builtin eval "builtin printf %s \\"${ENV-}\\"")"'
+        if user_rc:
+            lines += [f"if [[ -r {own} ]]; then . {own} || builtin :; fi"]
+        else:
+            # Without the person's HISTFILESIZE bash would cut the person's history to 500 lines.
+            lines.append("unset HISTFILE")
+        write(directory / "rc", "\n".join([*lines, f". {start}", ""]))
+        return Integration((executable, "--rcfile", str(directory / "rc"), "-i"), env)
+
+    def write_command(self, directory: Path, command: CommandText) -> None:
+        """See ``Shell.write_command``."""
+        flags, code = command.flags, command.last_exit_code & 255
+        # A backslash at the very end of its text trips eval.
+        text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
+        redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
+        redirections += f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
+        title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+        lines = [f"# {one_line(command.header)}"]
+        if traced := "".join(flag for flag in "xv" if flag in flags):
+            status = f"__ais_s {code}" if code and "e" not in flags else "builtin :"
+            lines += [
+                f"{{ __ais_b {command.seq} {quote(title)}; }} 2>/dev/null",
+                f"builtin eval '{{ builtin set -{traced}; {status}; }} 2>/dev/null;'{quote(text)}{redirections}",
+                "__ais_e $? 2>/dev/null",
+            ]
+        else:
+            mark = f"'%s\\e]7777;{command.nonce};C;{command.seq};%s\\a' {quote(title)} \"${{EPOCHREALTIME-}}\""
+            # As the left side of || a failing status neither ends a set -e shell nor fires an ERR trap.
+            status = f"__ais_s {code}||" if code else ""
+            lines += [
+                f"__ais_r={command.seq};builtin printf {mark} >/dev/tty",
+                f"{status}builtin eval {quote(text)}{redirections}",
+                "__ais_e $?",
+            ]
+        if SETS_TRAP.search(command.text):
+            lines.append("__ais_t")
+        write(directory / "c", "\n".join([*lines, ""]))
+
+    def trigger(self, *, ready: bool) -> bytes:
+        """See ``Shell.trigger``."""
+        return b'\x1b[7777~ . "$__ais_f"\n' if ready else b' . "$__ais_f"\n'
+
+    def write_probe(self, directory: Path, exit_code: int) -> None:
+        """See ``Shell.write_probe``."""
+        write(directory / "c", f"__ais_e {exit_code}\n")
+
+    def reintegrate(self, directory: Path) -> bytes:
+        """See ``Shell.reintegrate``."""
+        return os.fsencode(f" . {quote(str(directory))}/integration\n")
+
+    def strip_trace(self, output: bytes, nonce: str) -> bytes:
+        """See ``Shell.strip_trace``."""
+        ours = rb"(?:[^\n]*(?:__ais_|" + nonce.encode() + rb")[^\n]*\n)*"
+        return re.sub(rb"[^\n]*__ais_e (?:\d+|\$\?)[^\n]*\n" + ours + rb"\Z", b"", output)
+
+
+def quote(text: str) -> str:
+    """``text`` as one word of a POSIX shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def one_line(text: str) -> str:
+    """``text`` without control characters."""
+    return "".join(" " if ord(c) < 32 or ord(c) == 127 else c for c in text)
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the file's content in place, readable for its owner only."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb", buffering=0) as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+
+
+def drop_torn_state(path: Path) -> None:
+    """Remove a saved state whose shell was killed while it wrote."""
+    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
+        path.unlink()
+
+
+PLUGIN = Bash()

@@ -1,0 +1,117 @@
+# Reports to the terminal what this shell does. Read at the end of the session's start file, and again when bash was
+# replaced by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
+case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
+__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_B= __ais_P=$'\e]7777;@N@;P\a'
+# PS1 and PS0 name variables, so that an exported prompt carries no nonce to children.
+if builtin shopt -q promptvars; then __ais_1='\[${__ais_B-}\]' __ais_0='${__ais_P-}'; else __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_0=$__ais_P; fi
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __ais_v=; fi
+
+if [[ ${__ais_n-} ]]; then
+  builtin unset __ais_n
+  if [[ -r $__ais_d/state ]]; then
+    # Aliases must be off: they would be expanded once more in every restored function.
+    if builtin shopt -q expand_aliases; then __ais_q=-s; else __ais_q=-u; fi
+    builtin shopt -u expand_aliases
+    builtin . "$__ais_d/state" 2>/dev/null || builtin :
+    builtin shopt "$__ais_q" expand_aliases
+  fi
+elif [[ $(builtin history 1 2>/dev/null) == *"$__ais_d/integration"* ]]; then
+  builtin history -d -1
+fi
+
+__ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
+__ais_s() { builtin return "$1"; }
+# Under set -e a hook that returns the last status would end the shell.
+__ais_z() { case $- in *e*) builtin return 0 ;; esac; builtin return "$__ais_l"; }
+
+# Start of a command, when tracing is on.
+__ais_b() { builtin set +xv; __ais_r=$1; builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$2" "$1" "${EPOCHREALTIME-}" >/dev/tty; }
+
+# End of a command. Command files call it as a plain word: after a failed eval bash no longer knows { or if there.
+__ais_e() {
+  __ais_w=${PWD-}
+  builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
+  __ais_l=$1 __ais_r= __ais_k=1
+  __ais_h
+  __ais_z
+}
+
+# First prompt hook. A command that is still open was aborted: its end is reported here.
+__ais_p() {
+  __ais_l=${1-$?} __ais_j=1
+  if [[ $__ais_r ]]; then __ais_e "$__ais_l"; __ais_t; fi
+  if [[ $__ais_k ]]; then
+    __ais_k=
+  else
+    __ais_w=${PWD-}
+    __ais_m "A;;$__ais_l;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}"
+    __ais_t
+  fi
+  __ais_z
+} 2>/dev/null
+
+# Last prompt hook: others before it may have replaced the first one or built the prompt anew.
+__ais_q() {
+  __ais_w=$?
+  if [[ ! $__ais_j ]]; then __ais_p "$__ais_w" || builtin :; fi
+  __ais_j=
+  __ais_h
+} 2>/dev/null
+
+__ais_h() {
+  if [[ ${PROMPT_COMMAND[0]-} != '__ais_p'* ]]; then
+    PROMPT_COMMAND[0]=$'__ais_p\n'"${PROMPT_COMMAND[0]//__ais_[pq]/:}"
+  fi
+  if [[ $__ais_v ]]; then
+    PROMPT_COMMAND[7777]=__ais_q
+  elif [[ ${PROMPT_COMMAND[0]} != *'__ais_q' ]]; then
+    PROMPT_COMMAND[0]+=$'\n__ais_q'
+  fi
+  if [[ -o emacs || -o vi ]]; then __ais_B=$'\e]7777;@N@;B\a'; else __ais_B=; fi
+  if [[ ${PS1-} != *"$__ais_1"* ]]; then PS1=${PS1-}$__ais_1; fi
+  if [[ ${PS0-} != *"$__ais_0"* ]]; then PS0=$__ais_0${PS0-}; fi
+  if [[ ${HISTCONTROL-} != *ignore@(space|both)* ]]; then HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL}; fi
+}
+
+# The person's own EXIT trap is run from ours. Without a fork, but 160 us: not done after every command.
+__ais_t() {
+  if builtin trap -p EXIT >|"$__ais_d/trap"; then
+    IFS= builtin read -r -d '' __ais_w <"$__ais_d/trap" || builtin :
+    if [[ $__ais_w != *__ais_x* ]]; then
+      if [[ $__ais_w == *'7777;@N@;X'* ]]; then __ais_w=; fi
+      __ais_w=${__ais_w#trap -- }
+      builtin eval "__ais_u=${__ais_w% EXIT*}"
+      builtin trap '__ais_l=$?; __ais_x || builtin :; if [[ $__ais_l != 0 ]]; then __ais_s "$__ais_l" || builtin eval "$__ais_u"; else builtin eval "$__ais_u"; fi; __ais_y' EXIT
+    fi
+  fi
+  __ais_z
+} 2>/dev/null
+
+# What a next shell takes over. A subshell, because the functions of the integration are taken out first.
+__ais_x() {
+  (
+    builtin set +eux
+    builtin trap - ERR DEBUG RETURN
+    builtin umask 077
+    builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
+    builtin export -n TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES "${!AI_SESSION_@}" "${!__ais_@}"
+    {
+      builtin printf 'builtin cd -- %q\n' "$PWD"
+      builtin export -p
+      builtin declare -f
+      builtin declare -Fx
+      builtin alias -p
+      builtin printf '# end of state\n'
+    } >|"$__ais_d/state"
+  ) 2>/dev/null
+}
+__ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}"; } 2>/dev/null
+
+# What the trigger starts with: ^U would ring the bell on an empty line, and vi's command mode would eat the trigger.
+for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\e[7777~": kill-whole-line'; done 2>/dev/null
+builtin bind -m vi-command '"\e[7777~": "S"' 2>/dev/null || builtin :
+builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
+__ais_h
+__ais_t
+case $__ais_a in 1) builtin set -a ;; esac
+__ais_m "R;$$;$BASH_VERSION"
