@@ -10,7 +10,7 @@ import os
 import signal
 import stat
 import termios
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -18,6 +18,7 @@ from ai_session.models import InputMode
 
 COOKIE_VARIABLE = "AI_SESSION_ID"
 _SWEEP_ROUNDS = 200
+_EMPTY_SCANS = 20
 _CONTROLLING_TTY = os.makedev(5, 0)
 _READ_WCHANS = ("wait_woken", "n_tty_read")
 _POLL_WCHANS = ("poll", "select", "io_cqring_wait")
@@ -206,18 +207,8 @@ def alive(pid: int, started: int | None) -> bool:
 def members(cookie: str) -> list[int]:
     """Live processes of a session: those born with ``AI_SESSION_ID=<cookie>`` in their environment, their descendants,
     and what lives in a kernel session that one of these leads; never the caller. Some ms; call it off the loop."""
-    entry = f"{COOKIE_VARIABLE}={cookie}".encode()
-    # A daemon started inside a session is no link: its other children belong to other sessions.
-    pids = [pid for pid in _pids() if pid != os.getpid()]
-    found = {pid for pid in pids if entry in _read_bytes(f"/proc/{pid}/environ").split(b"\0")}
-    if not found:
-        return []
-    rest = {pid: seen for pid in pids if pid not in found and (seen := _read_stat(pid)) is not None}
-    while linked := {pid for pid, seen in rest.items() if seen.parent in found or seen.session in found}:
-        found |= linked
-        for pid in linked:
-            del rest[pid]
-    return sorted(pid for pid in found if alive(pid, None))
+    found = set(_holders(cookie))
+    return sorted(pid for pid in found | _linked(found) if alive(pid, None))
 
 
 def sweep(cookie: str) -> int:
@@ -227,16 +218,65 @@ def sweep(cookie: str) -> int:
     bounded number of rounds found some that cannot be killed. Blocks some ms; call it off the event loop.
     """
     killed: set[tuple[int, int | None]] = set()
+    empty = 0
     for _ in range(_SWEEP_ROUNDS):
-        stopped: dict[int, int | None] = {}
-        while fresh := [pid for pid in members(cookie) if pid not in stopped]:
-            stopped.update({pid: start_time(pid) for pid in fresh if _signal(pid, signal.SIGSTOP)})
-            if not any(pid in stopped for pid in fresh):
-                break
-        if not stopped:
-            break
+        newest = _newest_pid()
+        stopped = _stop_members(cookie)
         killed |= {(pid, started) for pid, started in stopped.items() if _signal(pid, signal.SIGKILL)}
+        empty = 0 if stopped else empty + 1
+        # A scan may miss a process that hands over to its child meanwhile, unless nothing at all was born.
+        if empty == _EMPTY_SCANS or (empty and newest == _newest_pid()):
+            break
     return len(killed)
+
+
+def _stop_members(cookie: str) -> dict[int, int | None]:
+    """Stop the members as they are found, until a scan finds no other; returns the stopped with their start times."""
+    stopped: dict[int, int | None] = {}
+    seen: set[int] = set()
+
+    def stop(found: Iterable[int]) -> bool:
+        fresh = False
+        for pid in found:
+            if pid not in seen and _signal(pid, signal.SIGSTOP):
+                stopped[pid] = start_time(pid)
+                fresh = True
+            seen.add(pid)
+        return fresh
+
+    while stop(_holders(cookie)) | stop(_linked(seen)):
+        pass
+    return stopped
+
+
+def _holders(cookie: str) -> Iterator[int]:
+    """Processes with the cookie in their environment, newest first: what forks fast is read before it has gone."""
+    entry = f"{COOKIE_VARIABLE}={cookie}".encode()
+    mine = os.getpid()
+    for pid in sorted(_pids(), reverse=True):
+        if pid != mine and entry in _read_bytes(f"/proc/{pid}/environ").split(b"\0"):
+            yield pid
+
+
+def _linked(found: set[int]) -> set[int]:
+    """Processes that are not in ``found`` but descend from it or live in a kernel session that one of it leads."""
+    if not found:
+        return set()
+    # A daemon started inside a session is no link: its other children belong to other sessions.
+    outside = found | {os.getpid()}
+    rest = {pid: seen for pid in _pids() if pid not in outside and (seen := _read_stat(pid)) is not None}
+    linked: set[int] = set()
+    leaders = set(found)
+    while leaders:
+        leaders = {pid for pid, seen in rest.items() if seen.parent in leaders or seen.session in leaders}
+        linked |= leaders
+        for pid in leaders:
+            del rest[pid]
+    return {pid for pid in linked if alive(pid, None)}
+
+
+def _newest_pid() -> str:
+    return _read("/proc/loadavg").rpartition(" ")[2]
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:
