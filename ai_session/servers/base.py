@@ -5,67 +5,24 @@ A server only translates: bytes of one peer into calls at the gate, results back
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ai_session.models import ExitStatus, Principal, ToolCall, ToolResult
+from ai_session.models import Principal
 
-Progress = Callable[[float, str], Awaitable[None]]
+if TYPE_CHECKING:
+    # Loading the gate takes hundreds of milliseconds; a server must be able to answer before that.
+    from asyncio import StreamReader, StreamWriter
 
-
-class Tool(Protocol):
-    """A tool as a server shows it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def read_only(self) -> bool: ...
-    @property
-    def destructive(self) -> bool: ...
-    @property
-    def idempotent(self) -> bool: ...
-    @property
-    def open_world(self) -> bool: ...
-    @property
-    def always_load(self) -> bool: ...
-    @property
-    def input_schema(self) -> Mapping[str, Any]: ...
-    @property
-    def output_schema(self) -> Mapping[str, Any]: ...
-
-
-class Viewer(Protocol):
-    """A person's window on a session. ``ended`` is None while the session lives."""
-
-    @property
-    def ended(self) -> ExitStatus | None: ...
-    def output(self) -> AsyncIterator[bytes]: ...
-    def write(self, data: bytes) -> None: ...
-    async def resize(self, rows: int, cols: int) -> None: ...
-    def close(self) -> None: ...
-
-
-class Gate(Protocol):
-    """The one door. ``call`` and ``attach`` wait for a daemon that is still starting; ``list_tools`` cannot."""
-
-    async def call(self, call: ToolCall, progress: Progress | None = None) -> ToolResult: ...
-    def list_tools(self, principal: Principal) -> Sequence[Tool]: ...
-    async def attach(
-        self, principal: Principal, session_ref: str, *, rows: int, cols: int, read_only: bool
-    ) -> Viewer: ...
+    from ai_session.gate import Gate
 
 
 class Host(Protocol):
     """The process a server runs in."""
 
     async def started(self) -> None:
-        """Returns once the gate answers; raises what kept it from starting (AiSessionError for a known reason)."""
+        """Starts the gate where nobody did yet; returns once it answers, raises what kept it from starting."""
         ...
 
     def status(self) -> Mapping[str, Any]:
@@ -79,13 +36,13 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One peer. ``hello`` is its validated first line; whatever it sent after that line is still in ``reader``."""
+    """One peer. ``hello`` is its validated first line; what it sent after that line is still in ``reader``."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    reader: StreamReader
+    writer: StreamWriter
     principal: Principal
     hello: Mapping[str, Any]
-    host: Host
+    daemon: Host
 
 
 class Server(Protocol):
@@ -94,5 +51,9 @@ class Server(Protocol):
     name: str
 
     async def serve(self, gate: Gate, connection: Connection) -> None:
-        """Serves until the peer is gone; cancelled when the daemon stops. The caller closes the writer."""
+        """Serves until the peer is gone; cancelled when the daemon stops. The caller closes the writer.
+
+        ``gate.call``, ``attach`` and ``rename`` wait for a gate that is still starting; ``list_tools`` only works
+        after ``connection.daemon.started()``.
+        """
         ...
