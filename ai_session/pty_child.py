@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import os
 import signal
 import struct
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from ptyprocess import PtyProcess
+from ptyprocess import PtyProcess  # pyright: ignore[reportMissingTypeStubs]
 
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC)
 DESCRIPTORS_NEEDED = 8
@@ -29,6 +30,14 @@ class StartFailed(Exception):
 class _Child(PtyProcess):
     """ptyprocess sleeps 0.1 s or more when a child is closed or collected; here the caller reaps."""
 
+    pid: int
+    fd: int
+
+    @classmethod
+    def launch(cls, argv: list[str], env: dict[str, str], prepare: Callable[[], None], size: tuple[int, int]) -> _Child:
+        spawn: Callable[..., _Child] = cls.spawn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return spawn(argv, env=env, preexec_fn=prepare, dimensions=size)
+
     def close(self, force: bool = True) -> None:
         self.fileobj.close()
         self.closed = True
@@ -37,11 +46,11 @@ class _Child(PtyProcess):
 class PtyChild:
     """A running child, its non-blocking master and, where the system has one, its pidfd (else -1)."""
 
-    def __init__(self, pid: int, master: int) -> None:
+    def __init__(self, pid: int, master: int, pidfd: int) -> None:
         self.pid = pid
         self.master = master
+        self.pidfd = pidfd
         self.tty = tty_name(master)
-        self.pidfd = os.pidfd_open(pid) if PIDFD else -1
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, cols: int) -> PtyChild:
@@ -57,33 +66,43 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, cols
             # ptyprocess carries only the class name and the text to the parent.
             raise NotADirectoryError(error.strerror) from None
 
+    before = _open_fds()
+    started = _spawn(list(argv), dict(env), prepare, (rows, cols))
+    if isinstance(started, StartFailed):
+        # The failed object sits in a cycle with its traceback and would close its master's number at some later time.
+        gc.collect()
+        for fd in _open_fds() - before:
+            os.close(fd)
+        raise started
+    return started
+
+
+def _spawn(
+    argv: list[str], env: dict[str, str], prepare: Callable[[], None], size: tuple[int, int]
+) -> PtyChild | StartFailed:
     try:
-        with _closing_leaks():
-            for fd in [os.open(os.devnull, os.O_RDONLY) for _ in range(DESCRIPTORS_NEEDED)]:
-                os.close(fd)
-            child = _Child.spawn(list(argv), env=dict(env), preexec_fn=prepare, dimensions=(rows, cols))
-            master = os.dup(child.fd)
+        for fd in [os.open(os.devnull, os.O_RDONLY) for _ in range(DESCRIPTORS_NEEDED)]:
+            os.close(fd)
+        child = _Child.launch(argv, env, prepare, size)
     except NotADirectoryError as error:
-        raise StartFailed("directory", str(error)) from None
+        return StartFailed("directory", str(error))
     except OSError as error:
         exhausted = error.errno in OUT_OF or "out of pty devices" in str(error)
-        raise StartFailed("exhausted" if exhausted else "exec", str(error)) from None
-    child.close()
+        return StartFailed("exhausted" if exhausted else "exec", str(error))
+    master = os.dup(child.fd)
     os.set_blocking(master, False)
-    return PtyChild(child.pid, master)
+    child.close()
+    return PtyChild(child.pid, master, os.pidfd_open(child.pid) if PIDFD else -1)
 
 
-@contextlib.contextmanager
-def _closing_leaks() -> Iterator[None]:
+def _open_fds() -> set[int]:
     """ptyprocess and pty.fork leave pipes and masters open when they fail; with one thread they are easily told."""
-    before = set(os.listdir("/dev/fd"))
-    try:
-        yield
-    except OSError:
-        for name in set(os.listdir("/dev/fd")) - before:
-            with contextlib.suppress(OSError):
-                os.close(int(name))
-        raise
+    found: set[int] = set()
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):
+            os.fstat(int(name))
+            found.add(int(name))
+    return found
 
 
 def tty_name(master: int) -> str:
@@ -98,3 +117,8 @@ def tty_name(master: int) -> str:
 def open_tty(tty: str) -> int:
     """The device itself, without making it the controlling terminal."""
     return os.open(tty, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def foreign_exit_code(child: PtyChild) -> int | None:
+    """Exit code (negative: signal) of a process that has ended and is not ours to wait for; None when unknown."""
+    return None
