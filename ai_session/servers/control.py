@@ -1,0 +1,265 @@
+"""The control protocol: how the command line's lines become calls, and an attached terminal becomes frames.
+
+After the hello the client sends one JSON object a line, ``{"id", "method", "params"}``, and gets ``{"id", "result"}``
+or ``{"id", "error": {code, message, suggestion}}``; requests run side by side and are answered as they end. Methods:
+
+    call    {name, arguments}                 → {text, structured, is_error, call_id}
+    rename  {session, name}                   → {}
+    status  {}                                → what the daemon says of itself
+    stop    {sessions}                        → {} and the daemon ends
+    attach  {session, rows, cols, read_only}  → {}, then frames both ways until either side closes
+
+A frame is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r`` resize {rows, cols} and ``d``
+detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.models import ToolCall
+
+if TYPE_CHECKING:
+    from ai_session.gate import Gate, Viewer
+    from ai_session.servers.base import Connection
+
+HEADER = struct.Struct(">cI")
+MAX_LINE_BYTES = 64 << 20
+"""The longest request: a call whose standard input is 10 MB of characters that JSON writes as six."""
+
+MAX_FRAME_BYTES = 1 << 20
+READ_BYTES = 1 << 16
+
+
+class Incoming:
+    """Lines first, frames later, from one stream."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._held = bytearray()
+
+    async def line(self) -> bytes | None:
+        """The next line, None at the end. Raises InvalidArguments for one that is too long."""
+        searched = 0
+        while (end := self._held.find(b"\n", searched)) < 0:
+            searched = len(self._held)
+            if searched > MAX_LINE_BYTES:
+                raise InvalidArguments(f"a request is longer than {MAX_LINE_BYTES} bytes")
+            if not await self._more():
+                return None
+        line = bytes(self._held[:end])
+        del self._held[: end + 1]
+        return line
+
+    async def frame(self) -> tuple[bytes, bytes] | None:
+        """Type and payload of the next frame, None at the end or when it is no frame."""
+        header = await self._exactly(HEADER.size)
+        if header is None:
+            return None
+        kind, size = HEADER.unpack(header)
+        payload = await self._exactly(size) if size <= MAX_FRAME_BYTES else None
+        return None if payload is None else (kind, payload)
+
+    async def _exactly(self, size: int) -> bytes | None:
+        while len(self._held) < size:
+            if not await self._more():
+                return None
+        data = bytes(self._held[:size])
+        del self._held[:size]
+        return data
+
+    async def _more(self) -> bool:
+        try:
+            chunk = await self._reader.read(READ_BYTES)
+        except ConnectionError:
+            return False
+        self._held += chunk
+        return bool(chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One line of the client, checked for its shape only."""
+
+    id: Any
+    method: str
+    params: Mapping[str, Any]
+
+
+class Conversation:
+    """One connection of the command line."""
+
+    def __init__(self, gate: Gate, connection: Connection) -> None:
+        self._gate = gate
+        self._connection = connection
+        self._incoming = Incoming(connection.reader)
+        self._requests: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve until the client closes; requests still waiting are given up then, commands go on."""
+        try:
+            while (line := await self._incoming.line()) is not None:
+                request = self._parse(line)
+                if request is None:
+                    continue
+                if request.method == "attach":
+                    if await self._attach(request):
+                        return
+                    continue
+                task = asyncio.create_task(self._answer(request))
+                self._requests.add(task)
+                task.add_done_callback(self._requests.discard)
+        except InvalidArguments as error:
+            self._refuse(None, error)
+        finally:
+            for task in self._requests:
+                task.cancel()
+            await asyncio.gather(*self._requests, return_exceptions=True)
+
+    def _parse(self, line: bytes) -> Request | None:
+        request_id: Any = None
+        try:
+            message = _table(json.loads(line))
+            request_id = message.get("id")
+            return Request(request_id, _text(message, "method"), _table(message.get("params")))
+        except (ValueError, RecursionError) as error:
+            reason = error.message if isinstance(error, InvalidArguments) else "a request is one JSON object on a line"
+            self._refuse(request_id, InvalidArguments(reason))
+            return None
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            result = await self._perform(request.method, request.params)
+        except AiSessionError as error:
+            self._refuse(request.id, error)
+        else:
+            self._send({"id": request.id, "result": result})
+        with contextlib.suppress(ConnectionError):
+            await self._connection.writer.drain()
+
+    async def _perform(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        principal = self._connection.principal
+        if method == "call":
+            call_id = "call_" + secrets.token_urlsafe(16)
+            name, arguments = _text(params, "name"), _table(params.get("arguments"))
+            return asdict(await self._gate.call(ToolCall(principal, name, arguments, call_id)))
+        if method == "rename":
+            await self._gate.rename(principal, _text(params, "session"), _text(params, "name"))
+            return {}
+        if method == "status":
+            return self._connection.daemon.status()
+        if method == "stop":
+            self._connection.daemon.stop(sessions=params.get("sessions") is True)
+            return {}
+        raise InvalidArguments(f"no method {method[:40]!r}", suggestion="client and daemon may differ in version")
+
+    async def _attach(self, request: Request) -> bool:
+        """Whether the connection was turned into frames (and is over)."""
+        params = request.params
+        try:
+            if self._requests:
+                raise InvalidArguments("attach waits for nobody", suggestion="attach on a connection of its own")
+            viewer = await self._gate.attach(
+                self._connection.principal,
+                _text(params, "session"),
+                rows=_size(params, "rows"),
+                cols=_size(params, "cols"),
+                read_only=params.get("read_only") is True,
+            )
+        except AiSessionError as error:
+            self._refuse(request.id, error)
+            return False
+        try:
+            self._send({"id": request.id, "result": {}})
+            await self._exchange(viewer)
+        finally:
+            await viewer.close()
+        return True
+
+    async def _exchange(self, viewer: Viewer) -> None:
+        """Until the shell ends or the client leaves. Only this client's own output waits for its slow reading."""
+        show = asyncio.create_task(self._show(viewer))
+        take = asyncio.create_task(self._take(viewer))
+        try:
+            await asyncio.wait((show, take), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (show, take):
+                task.cancel()
+            outcomes = await asyncio.gather(show, take, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, ConnectionError):
+                raise outcome
+
+    async def _show(self, viewer: Viewer) -> None:
+        async for chunk in viewer.output():
+            await self._frame(b"o", chunk)
+        ended = viewer.ended
+        if ended is not None:
+            await self._frame(b"e", json.dumps({**asdict(ended), "text": str(ended)}).encode())
+
+    async def _take(self, viewer: Viewer) -> None:
+        while (frame := await self._incoming.frame()) is not None:
+            kind, payload = frame
+            if kind == b"i":
+                viewer.write(payload)
+            elif kind == b"r":
+                with contextlib.suppress(ValueError):
+                    size = _table(json.loads(payload))
+                    await viewer.resize(_size(size, "rows"), _size(size, "cols"))
+            elif kind == b"d":
+                return
+
+    async def _frame(self, kind: bytes, payload: bytes) -> None:
+        writer = self._connection.writer
+        writer.write(HEADER.pack(kind, len(payload)) + payload)
+        await writer.drain()
+
+    def _refuse(self, request_id: Any, error: AiSessionError) -> None:
+        facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
+        self._send({"id": request_id, "error": facts})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._connection.writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _text(params: Mapping[str, Any], name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str) or not value:
+        raise InvalidArguments(f"{name} must be a text")
+    return value
+
+
+def _size(params: Mapping[str, Any], name: str) -> int:
+    """Rows or columns; 0 leaves the session's size as it is."""
+    value = params.get(name)
+    return value if isinstance(value, int) and 0 < value <= 10_000 else 0
+
+
+def _table(value: Any) -> dict[str, Any]:
+    """``value`` as an object, nothing as an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidArguments("requests, params and arguments are JSON objects")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+class ControlServer:
+    """Role ``control`` of the daemon's socket."""
+
+    name = "control"
+
+    async def serve(self, gate: Gate, connection: Connection) -> None:
+        """One connection, until the client closes it or an attached shell ends."""
+        await Conversation(gate, connection).run()
+
+
+PLUGIN = ControlServer()
