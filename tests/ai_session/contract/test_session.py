@@ -1,0 +1,358 @@
+"""What a session promises, on every backend: the results must be equal."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ai_session import plugins, processes, waiting
+from ai_session.errors import (
+    DirectoryUnusable,
+    LimitReached,
+    SessionBusy,
+    SessionExists,
+    SessionExited,
+    SessionNotFound,
+    ShellUnavailable,
+)
+from ai_session.models import CommandRecord, ExitStatus, SessionState
+from ai_session.report import transcript
+from ai_session.session import Session
+from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from ai_session.viewer import Viewer
+
+pytestmark = pytest.mark.anyio
+BOUND = 20.0
+
+
+@dataclass(frozen=True)
+class Result:
+    output: str
+    exit_code: int | None
+    status: str
+
+
+@pytest.fixture(params=plugins.names("backends"))
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def manager(backend: str, home: Path) -> AsyncIterator[SessionManager]:
+    runtime = home / "run"
+    runtime.mkdir(mode=0o700)
+    manager = SessionManager(runtime, SessionDefaults(backend=backend, max_sessions=8))
+    yield manager
+    await manager.stop()
+
+
+def request(name: str = "main", **fields: str) -> NewSession:
+    given = {"working_directory": "/tmp", **fields}
+    return NewSession(name=name, client_env=dict(os.environ), env={}, **given)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture
+async def session(manager: SessionManager) -> Session:
+    return await manager.create(request())
+
+
+def text_of(session: Session, record: CommandRecord) -> str:
+    return transcript(session, record).render(200_000).text
+
+
+async def run(session: Session, command: str, **options: object) -> Result:
+    running = await session.begin(command, command_id="cmd", **options)  # pyright: ignore[reportArgumentType]
+    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
+    return Result(text_of(session, running.record), running.record.exit_code, running.record.status)
+
+
+async def until(session: Session, holds: Callable[[], object]) -> None:
+    """Waits for output or marks until ``holds``."""
+    assert await waiting.for_output(session, BOUND, lambda: bool(holds()))
+
+
+def printed(session: Session, text: bytes) -> Callable[[], bool]:
+    return lambda: text in session.log.read(session.log.first, session.log.end)
+
+
+async def test_output_exit_code_and_state_are_exact(session: Session) -> None:
+    assert await run(session, "printf 'a\\nb'") == Result("a\nb", 0, "finished")
+    assert await run(session, "(exit 7)") == Result("", 7, "finished")
+    assert await run(session, "cd /usr; export AISX='x y'; f() { echo F$1; }") == Result("", 0, "finished")
+    assert await run(session, 'pwd; echo "$AISX"; f 1') == Result("/usr\nx y\nF1\n", 0, "finished")
+    assert session.at.cwd == "/usr"
+    assert session.state() is SessionState.READY
+
+
+async def test_one_command_at_a_time_and_it_says_so(session: Session) -> None:
+    running = await session.begin("read x; echo got:$x", command_id="cmd_a")
+    with pytest.raises(SessionBusy, match="cmd_a"):
+        await session.begin("echo no", command_id="cmd_b")
+    assert await waiting.for_command(session, running, 0.0, until_input=False) == "timeout"
+    session.send(b"hello\n")
+    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
+    assert text_of(session, running.record) == "hello\ngot:hello\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "mode", "answer"),
+    [
+        ("read -r x", "line", b"x\n"),
+        ("python3 -c 'input()'", "line", b"x\n"),
+        ("python3 -c 'import getpass; getpass.getpass()'", "password", b"x\n"),
+        ("less /etc/passwd", "raw", b"q"),
+        ("cat", "line", b"\x04"),
+    ],
+)
+async def test_wanting_input_is_seen_from_the_kernel(session: Session, command: str, mode: str, answer: bytes) -> None:
+    running = await session.begin(command, command_id="cmd")
+    assert await waiting.for_command(session, running, BOUND, until_input=True) == "input"
+    assert session.input_wanted() == mode
+    assert session.state() is SessionState.WAITING_INPUT
+    session.send(answer)
+    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
+
+
+async def test_a_sleeping_command_is_running_and_not_waiting(session: Session) -> None:
+    running = await session.begin("sleep 30", command_id="cmd")
+    await until(session, lambda: running.started)
+    assert await waiting.for_command(session, running, 0.5, until_input=True) == "timeout"
+    assert session.state() is SessionState.RUNNING
+    outcome = await waiting.interrupt(session, 5.0)
+    assert (outcome.steps, outcome.ended) == (("Ctrl-C",), True)
+    assert (running.record.status, running.record.exit_code) == ("interrupted", 130)
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+async def test_interrupt_climbs_to_sigkill_and_spares_the_shell(session: Session) -> None:
+    stubborn = "import signal as s\nfor n in (2, 3, 15): s.signal(n, s.SIG_IGN)\nprint('deaf', flush=True)\ns.pause()"
+    running = await session.begin(f"kept=1; python3 -c '{stubborn}'", command_id="cmd")
+    await until(session, printed(session, b"deaf"))
+    outcome = await waiting.interrupt(session, 0.2)
+    assert outcome.steps == ("Ctrl-C", "Ctrl-C", "Ctrl-\\", "SIGTERM", "SIGKILL")
+    assert outcome.ended
+    assert running.record.exit_code == 137
+    assert await run(session, "echo $kept") == Result("1\n", 0, "finished")
+
+
+async def test_interrupt_finds_the_end_also_when_the_command_replaced_the_hooks(session: Session) -> None:
+    running = await session.begin("PS1='evil> ' PROMPT_COMMAND=; sleep 30", command_id="cmd")
+    holder = session.holder
+    await asyncio.to_thread(spin, lambda: (h := holder()) is not None and not h.leads_itself)
+    assert (await waiting.interrupt(session, 2.0)).ended
+    assert running.record.exit_code == 130
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+def spin(holds: Callable[[], object]) -> None:
+    """Asks the kernel again and again; for facts that no event announces."""
+    import time
+
+    end = time.monotonic() + BOUND
+    while not holds():
+        assert time.monotonic() < end
+        os.sched_yield()
+
+
+async def test_a_stopped_foreground_program_is_reported(session: Session) -> None:
+    running = await session.begin("sh -c 'kill -STOP $$'; echo after", command_id="cmd")
+    await waiting.for_command(session, running, BOUND, until_input=False)
+    assert "after" in text_of(session, running.record)
+    assert (await run(session, "kill -9 %1; wait 2>/dev/null; echo ok")).output.endswith("ok\n")
+
+
+async def test_exit_is_told_and_a_respawn_keeps_the_state(manager: SessionManager, session: Session) -> None:
+    await run(session, "cd /usr; export FOO='a b'; g() { echo G$FOO; }; alias zz='echo ZZ'; unexported=1")
+    assert await run(session, "echo bye; exit 3") == Result("bye\n", 3, "finished")
+    await until(session, lambda: session.exit)
+    assert session.exit == ExitStatus(code=3)
+    assert session.state() is SessionState.EXITED
+    with pytest.raises(SessionExited):
+        await session.begin("echo no", command_id="cmd")
+    again = await manager.create(request())
+    assert again is session
+    assert await run(session, "pwd; g; zz; echo [$unexported]") == Result("/usr\nGa b\nZZ\n[]\n", 0, "finished")
+
+
+async def test_a_killed_shell_is_reported_with_its_signal(manager: SessionManager, session: Session) -> None:
+    result = await run(session, "echo partial; kill -9 $$")
+    assert result == Result("partial\n", 137, "finished")
+    await until(session, lambda: session.exit)
+    assert session.exit == ExitStatus(signal=9)
+    await manager.create(request())
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+async def test_stdin_and_separate_stderr(session: Session) -> None:
+    data = bytes(range(256)) * 100
+    result = await run(session, "sha256sum; echo err >&2", stdin=data, separate_stderr=True)
+    import hashlib
+
+    assert result.output == f"{hashlib.sha256(data).hexdigest()}  -\n"
+    last = session.history.last
+    assert last is not None
+    assert Path(last.stderr_path).read_text() == "err\n"
+
+
+async def test_a_half_typed_line_is_not_run_with_the_next_command(session: Session, home: Path) -> None:
+    session.send(f"touch {home}/never; echo x".encode())
+    await until(session, printed(session, b"never"))
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+    assert not (home / "never").exists()
+
+
+async def test_a_persons_command_makes_the_session_busy_until_its_prompt(session: Session) -> None:
+    session.send(b"sleep 1000\n")
+    await until(session, lambda: session.at.human_line)
+    await asyncio.to_thread(spin, lambda: (h := session.holder()) is not None and not h.leads_itself)
+    assert session.state() is SessionState.RUNNING
+    with pytest.raises(SessionBusy, match="sleep"):
+        await session.begin("echo no", command_id="cmd")
+    session.send(b"\x03")
+    await until(session, lambda: session.at.ready)
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+async def test_close_leaves_no_orphan(manager: SessionManager, session: Session) -> None:
+    await run(
+        session,
+        "sleep 1000 & nohup sleep 1001 >/dev/null 2>&1 & setsid sleep 1002 & (setsid sh -c 'sleep 1003 & exec sleep 1004'"
+        " >/dev/null 2>&1 &); disown -a",
+    )
+    cookie, directory = session.spec.cookie, session.directory
+    assert len(processes.members(cookie)) >= 5
+    await manager.close(session)
+    assert processes.members(cookie) == []
+    assert not directory.exists()
+    with pytest.raises(SessionNotFound):
+        manager.get("main")
+
+
+async def test_a_new_manager_takes_over_a_running_command(manager: SessionManager, session: Session, backend: str) -> None:
+    await run(session, "kept=1")
+    running = await session.begin("echo one; read x; echo two $x; (exit 4)", command_id="cmd_over", call_key="key")
+    await until(session, printed(session, b"one"))
+    await manager.aclose()
+    later = SessionManager(manager.runtime_directory, manager.defaults)
+    try:
+        assert await later.adopt() == 1
+        again = later.get("main")
+        assert again.running is not None
+        assert again.running.record.call_key == "key"
+        taken = again.running
+        again.send(b"go\n")
+        assert await waiting.for_command(again, taken, BOUND, until_input=False) == "finished"
+        assert text_of(again, taken.record) == "one\ngo\ntwo go\n"
+        assert (taken.record.exit_code, taken.record.command_id) == (4, "cmd_over")
+        assert await run(again, "echo $kept") == Result("1\n", 0, "finished")
+    finally:
+        await later.stop()
+
+
+async def test_a_command_that_ended_while_nobody_was_there(manager: SessionManager, session: Session) -> None:
+    fifo = manager.runtime_directory / "fifo"
+    os.mkfifo(fifo)
+    await session.begin(f"cat {fifo}; echo done; (exit 5)", command_id="cmd_away")
+    await manager.aclose()
+    with open(fifo, "w") as file:
+        file.write("fed\n")
+    later = SessionManager(manager.runtime_directory, manager.defaults)
+    try:
+        await later.adopt()
+        again = later.get("main")
+        if again.running is not None:
+            await waiting.for_command(again, again.running, BOUND, until_input=False)
+        record = again.history.get("cmd_away")
+        assert record is not None
+        assert (text_of(again, record), record.exit_code) == ("fed\ndone\n", 5)
+    finally:
+        await later.stop()
+
+
+async def test_viewers_see_everything_and_may_type(session: Session) -> None:
+    await run(session, "echo before")
+    viewer, watcher = Viewer(session, read_only=False), Viewer(session, read_only=True)
+    seen = {viewer: b"", watcher: b""}
+
+    async def watch(who: Viewer) -> None:
+        async for chunk in who.output():
+            seen[who] += chunk
+            session.wake()
+
+    tasks = [asyncio.ensure_future(watch(v)) for v in seen]
+    await until(session, lambda: all(b"before" in s for s in seen.values()))
+    watcher.write(b"echo no-$((1+1))\n")
+    viewer.write(b"echo yes-$((1+1))\n\x1b[?1;2c")
+    await until(session, lambda: all(b"yes-2" in s for s in seen.values()))
+    assert not any(b"no-2" in s or b"7777" in s for s in seen.values())
+    await viewer.resize(30, 90)
+    assert await run(session, "stty size") == Result("30 90\n", 0, "finished")
+    await viewer.close()
+    await watcher.close()
+    await asyncio.gather(*tasks)
+    assert await run(session, "stty size") == Result("50 200\n", 0, "finished")
+    assert session.viewers == 0
+
+
+async def test_the_screen_of_a_full_screen_program(session: Session) -> None:
+    running = await session.begin("vim -u NONE -c 'set noswapfile'", command_id="cmd")
+    assert await waiting.for_command(session, running, BOUND, until_input=True) == "input"
+    session.send("ihällo 世界\x1b".encode())
+    await until(session, printed(session, "世界".encode()))
+    screen = await session.screen()
+    assert screen.lines[0] == "hällo 世界"
+    assert screen.alternate_screen
+    assert (screen.rows, screen.cols) == (50, 200)
+    session.send(b":q!\r")
+    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
+    assert not (await session.screen()).alternate_screen
+
+
+async def test_bad_requests_name_the_problem_and_cost_nothing(manager: SessionManager, session: Session) -> None:
+    with pytest.raises(SessionExists):
+        await manager.create(request())
+    with pytest.raises(ShellUnavailable, match="tcsh"):
+        await manager.create(request("other", shell="tcsh"))
+    with pytest.raises(DirectoryUnusable):
+        await manager.create(request("other", working_directory="/nonexistent"))
+    for number in range(7):
+        await manager.create(request(f"s{number}"))
+    with pytest.raises(LimitReached):
+        await manager.create(request("other"))
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+async def test_names_are_unique_and_can_change(manager: SessionManager, session: Session) -> None:
+    other = await manager.create(request("other"))
+    with pytest.raises(SessionExists):
+        await manager.rename("other", "main")
+    await manager.rename("other", "better")
+    assert manager.get("better") is other
+    assert manager.get(other.spec.session_id) is other
+    with pytest.raises(SessionNotFound, match="better"):
+        manager.get("other")
+
+
+async def test_sessions_are_independent(manager: SessionManager) -> None:
+    sessions = await asyncio.gather(*(manager.create(request(f"s{n}")) for n in range(8)))
+    results = await asyncio.gather(*(run(s, f"for i in 1 2 3; do echo {n}-$i; done") for n, s in enumerate(sessions)))
+    assert results == [Result(f"{n}-1\n{n}-2\n{n}-3\n", 0, "finished") for n in range(8)]
+    os.kill(sessions[0].terminal.pid, signal.SIGKILL)  # pyright: ignore[reportOptionalMemberAccess]
+    await until(sessions[0], lambda: sessions[0].exit)
+    assert await run(sessions[1], "echo ok") == Result("ok\n", 0, "finished")
+
+
+async def test_megabytes_arrive_whole(session: Session) -> None:
+    result = await run(session, "seq 1 200000 | tee /dev/tty | sha256sum")
+    record = session.history.last
+    assert record is not None and record.end_offset is not None
+    raw = session.log.read(record.start_offset, record.end_offset).replace(b"\r\n", b"\n")
+    import hashlib
+
+    body, _, tail = raw.rpartition(b"\n")[0].rpartition(b"\n")
+    assert hashlib.sha256(body + b"\n").hexdigest() == tail.decode().split()[0]
+    assert len(result.output) <= 200_000
