@@ -12,7 +12,6 @@ from ai_session.errors import ShellUnavailable
 from ai_session.shells.base import CommandText, Integration
 
 COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
-SETS_TRAP = re.compile(r"\btrap\b|\bsource\b|(?:^|[\s;&|({])\.\s")
 
 
 class Bash:
@@ -88,13 +87,13 @@ class Bash:
                 f"{status}builtin eval {quote(text)}{redirections}",
                 "__ais_e $?",
             ]
-        if SETS_TRAP.search(command.text):
+        if "trap" in text or "source" in text or ". " in text:
             lines.append("__ais_t")
         write(directory / "c", "\n".join([*lines, ""]))
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``."""
-        return b'\x1b[7777~ . "$__ais_f"\n' if ready else b' . "$__ais_f"\n'
+        return b'\x1e . "$__ais_f"\n' if ready else b' . "$__ais_f"\n'
 
     def write_probe(self, directory: Path, exit_code: int) -> None:
         """See ``Shell.write_probe``."""
@@ -116,15 +115,22 @@ def quote(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """``text`` without control characters."""
-    return "".join(" " if ord(c) < 32 or ord(c) == 127 else c for c in text)
+    """``text`` with a blank for every character that is not printable."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def write(path: Path, text: str) -> None:
     """Replace the file's content in place, readable for its owner only."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb", buffering=0) as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
+    # Cutting the rest off afterwards takes 5 us, O_TRUNC 7.5.
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+        size = len(data)
+        while data:
+            data = data[os.write(fd, data) :]
+        os.ftruncate(fd, size)
+    finally:
+        os.close(fd)
 
 
 def drop_torn_state(path: Path) -> None:

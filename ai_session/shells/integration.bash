@@ -1,9 +1,9 @@
 # Reports to the terminal what this shell does. Read at the end of the session's start file, and again when bash was
 # replaced by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
 case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
-__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_B= __ais_P=$'\e]7777;@N@;P\a'
+__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_E= __ais_B=$'\e]7777;@N@;B\a' __ais_P=$'\e]7777;@N@;P\a'
 # PS1 and PS0 name variables, so that an exported prompt carries no nonce to children.
-if builtin shopt -q promptvars; then __ais_1='\[${__ais_B-}\]' __ais_0='${__ais_P-}'; else __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_0=$__ais_P; fi
+if builtin shopt -q promptvars; then __ais_1='\[${__ais_E:+$__ais_B}\]' __ais_0='${__ais_P-}'; else __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_0=$__ais_P; fi
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __ais_v=; fi
 
 if [[ ${__ais_n-} ]]; then
@@ -32,7 +32,7 @@ __ais_e() {
   __ais_w=${PWD-}
   builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
   __ais_l=$1 __ais_r= __ais_k=1
-  __ais_h
+  if [[ ${PROMPT_COMMAND[7777]-} != *__ais_q* ]]; then __ais_h; fi
   __ais_z
 }
 
@@ -48,7 +48,7 @@ __ais_p() {
     __ais_t
   fi
   __ais_z
-} 2>/dev/null
+}
 
 # Last prompt hook: others before it may have replaced the first one or built the prompt anew.
 __ais_q() {
@@ -56,18 +56,21 @@ __ais_q() {
   if [[ ! $__ais_j ]]; then __ais_p "$__ais_w" || builtin :; fi
   __ais_j=
   __ais_h
-} 2>/dev/null
+}
 
 __ais_h() {
-  if [[ ${PROMPT_COMMAND[0]-} != '__ais_p'* ]]; then
-    PROMPT_COMMAND[0]=$'__ais_p\n'"${PROMPT_COMMAND[0]//__ais_[pq]/:}"
+  case $- in *x*) __ais_o='{ __ais_p; } 2>/dev/null' ;; *) __ais_o=__ais_p ;; esac  # keeps set -x quiet
+  if [[ ${PROMPT_COMMAND[0]-} != "$__ais_o"$'\n'* ]]; then
+    __ais_w=${PROMPT_COMMAND[0]-}
+    case $__ais_w in __ais_p$'\n'* | '{ __ais_p; }'*$'\n'*) __ais_w=${__ais_w#*$'\n'} ;; esac
+    PROMPT_COMMAND[0]=$__ais_o$'\n'${__ais_w//__ais_[pq]/:}
   fi
   if [[ $__ais_v ]]; then
-    PROMPT_COMMAND[7777]=__ais_q
-  elif [[ ${PROMPT_COMMAND[0]} != *'__ais_q' ]]; then
-    PROMPT_COMMAND[0]+=$'\n__ais_q'
+    PROMPT_COMMAND[7777]=${__ais_o/_p/_q}
+  elif [[ ${PROMPT_COMMAND[0]} != *"${__ais_o/_p/_q}" ]]; then
+    PROMPT_COMMAND[0]+=$'\n'${__ais_o/_p/_q}
   fi
-  if [[ -o emacs || -o vi ]]; then __ais_B=$'\e]7777;@N@;B\a'; else __ais_B=; fi
+  if [[ -o emacs || -o vi ]]; then __ais_E=1; else __ais_E=; fi
   if [[ ${PS1-} != *"$__ais_1"* ]]; then PS1=${PS1-}$__ais_1; fi
   if [[ ${PS0-} != *"$__ais_0"* ]]; then PS0=$__ais_0${PS0-}; fi
   if [[ ${HISTCONTROL-} != *ignore@(space|both)* ]]; then HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL}; fi
@@ -108,8 +111,8 @@ __ais_x() {
 __ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}"; } 2>/dev/null
 
 # What the trigger starts with: ^U would ring the bell on an empty line, and vi's command mode would eat the trigger.
-for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\e[7777~": kill-whole-line'; done 2>/dev/null
-builtin bind -m vi-command '"\e[7777~": "S"' 2>/dev/null || builtin :
+for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\C-^": kill-whole-line'; done 2>/dev/null
+builtin bind -m vi-command '"\C-^": "S"' 2>/dev/null || builtin :
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
 __ais_h
 __ais_t

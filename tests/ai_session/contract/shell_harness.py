@@ -208,7 +208,7 @@ class RawSession:
         begun = self.mark("C", self.position, self.seq)
         assert begun is not None
         if when == "foreground":
-            self.until(lambda: self.foreground() not in (self.pid, 0), when)
+            self.until(lambda: command_line(self.foreground()) not in (command_line(self.pid), b""), when)
         elif when == "reading":
             self.until(lambda: reads_terminal(self.foreground()), when)
         elif when.startswith("text:"):
@@ -252,6 +252,14 @@ def reads_terminal(group: int) -> bool:
         except OSError:
             continue
     return False
+
+
+def command_line(pid: int) -> bytes:
+    """The arguments of a process as the kernel has them; empty when it is gone or was never one."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def children(pid: int) -> list[int]:

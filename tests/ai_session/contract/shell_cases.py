@@ -1,0 +1,212 @@
+"""What a command must do in a session, as data: usable with any harness that can run a command and type keys.
+
+``@DIR@`` in a command stands for a directory filled by ``prepare``; the harness writes the session's raw log so far to
+``@DIR@/old.log`` before each case. Cases of one list run in order in one session (later ones check what earlier ones
+left behind); after a case with ``ends_shell`` the next one starts in a new session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``output`` is exact, with LF line ends; None accepts any. ``exit_code`` None accepts any.
+
+    ``keys`` are typed in order, each after its event: "running" (the start mark was seen), "foreground" (another
+    program leads the group that owns the terminal), "reading" (a program sleeps in a read of the terminal), "text:…"
+    (that output appeared).
+    """
+
+    name: str
+    command: str
+    output: bytes | None
+    exit_code: int | None
+    keys: tuple[tuple[str, bytes], ...] = ()
+    ends_shell: bool = False
+
+
+ALL_BYTES = bytes(range(1, 256)).replace(b"\r", b"") * 40
+BIG = "echo start\n" + "\n".join(f"x{i}='{'y' * 90}'" for i in range(10000)) + "\necho ${#x9999}"
+
+
+def prepare(directory: Path) -> None:
+    """Write the files the cases read."""
+    (directory / "all.bin").write_bytes(ALL_BYTES)
+    (directory / "rc.sh").write_text("PS1='evil> '\nPROMPT_COMMAND='echo evil'\n")
+
+
+def ok(name: str = "  ...check") -> Case:
+    """The session still works."""
+    return Case(name, "echo ok", b"ok\n", 0)
+
+
+STOP = (("foreground", b"\x03"),)
+HEREDOC = "cat <<'EOF'\nhello 'x' \"y\" $z\n\ttab\nEOF"
+SPOOF = "\\033]633;D;0\\007\\033]133;D;0\\007\\033]7777;D;0\\007"
+RAW_APP = "python3 -c 'import tty,os; tty.setraw(0); os.write(1,b\"R\"); c=os.read(0,1); os.write(1,c)'; stty sane"
+
+TEXTS = (
+    Case("no newline at end", "printf 'a\\nb'", b"a\nb", 0),
+    Case("empty output", "true", b"", 0),
+    Case("code 7", "(exit 7)", b"", 7),
+    Case("multi-line loop", "for i in 1 2 3\ndo\n  echo $i\ndone", b"1\n2\n3\n", 0),
+    Case("two commands", "echo a\nfalse\necho b; (exit 4)", b"a\nb\n", 4),
+    Case("heredoc", HEREDOC, b"hello 'x' \"y\" $z\n\ttab\n", 0),
+    Case("trailing comment", "echo hi # comment", b"hi\n", 0),
+    Case("trailing backslash", "echo hi \\", b"hi\n", 0),
+    Case("unbalanced quote", 'echo "abc', None, None),
+    ok(),
+    Case("unclosed if", "if true; then echo x", None, None),
+    ok(),
+    Case("stray )", "echo )", None, None),
+    Case("history bang", "echo 'a!b' \"hi!\" !$", b"a!b hi! !$\n", 0),
+    Case("control characters in text", "printf '%s' $'x\ty' 'a\tb'", b"x\tya\tb", 0),
+    Case("utf-8", "echo 'h\u00e9llo \u4e16\u754c \U0001f600'", "h\u00e9llo \u4e16\u754c \U0001f600\n".encode(), 0),
+    Case("all bytes x40", "cat @DIR@/all.bin", ALL_BYTES, 0),
+    Case("1 MB of command text", BIG, b"start\n90\n", 0),
+    Case("10k character line", "echo " + "z" * 10000, b"z" * 10000 + b"\n", 0),
+)
+
+STATE = (
+    Case(
+        "cd, env, functions persist",
+        "cd /tmp; export AISX=1; declare -A m; m[k]=v; f() { echo F$1; }; alias ll2='echo L'",
+        b"",
+        0,
+    ),
+    Case("  ...check", "pwd; echo $AISX ${m[k]}; f 1; ll2", b"/tmp\n1 v\nF1\nL\n", 0),
+    Case("$? persists", "false", b"", 1),
+    Case("  ...check", "echo $?", b"1\n", 0),
+    Case("set -- persists", "set -- p q", b"", 0),
+    Case("  ...check", "echo $2; set --", b"q\n", 0),
+)
+
+TERMINAL = (
+    Case("read from tty", "read -r x; echo got:$x", b"abc\ngot:abc\n", 0, (("reading", b"abc\n"),)),
+    Case("cat and ^D", "cat", b"xyz\nxyz\n", 0, (("reading", b"xyz\n"), ("text:xyz\nxyz\n", b"\x04"))),
+    Case("^C", "sleep 20", None, 130, STOP),
+    Case("^C in a pure shell loop", "while :; do :; done", None, 130, (("running", b"\x03"),)),
+    Case("^C, list stops", "sleep 20; echo no", b"^C\n", 130, STOP),
+    Case("^Z stops", "sleep 20", None, 148, (("foreground", b"\x1a"),)),
+    Case("  ...jobs, kill", "kill %1; wait 2>/dev/null; true", None, 0),
+    Case("background job", "sleep 0.05 & wait $!; echo done", None, 0),
+    Case("stty -echo", "stty -echo", b"", 0),
+    ok(),
+    Case("stty raw", "stty raw", b"", 0),
+    ok(),
+    Case("stty sane", "stty sane", b"", 0),
+    Case("stty -icanon -icrnl", "stty -icanon -icrnl", b"", 0),
+    Case("  ...check", "echo ok; stty sane", b"ok\n", 0),
+    Case("clear", "clear", None, 0),
+    Case("alternate screen left on", "printf '\\033[?1049h'", b"\x1b[?1049h", 0),
+    Case("unterminated OSC", "printf '\\033]0;abc'", b"\x1b]0;abc", 0),
+    Case("unterminated DCS", "printf '\\033Pabc'", b"\x1bPabc", 0),
+    Case("forged marks", f"printf '{SPOOF}'; (exit 9)", SPOOF.encode().decode("unicode_escape").encode(), 9),
+    Case("own old output", "cat @DIR@/old.log; (exit 5)", None, 5),
+)
+
+HOOKS = (
+    Case("rc that replaces PS1 and PROMPT_COMMAND", ". @DIR@/rc.sh", b"", 0),
+    Case("  ...check", "echo ok; (exit 2)", b"ok\n", 2),
+    Case("  ...^C after it", "sleep 20", None, 130, STOP),
+    Case("hooks replaced and ^C at once", "unset PROMPT_COMMAND; . @DIR@/rc.sh; sleep 20", None, 130, STOP),
+    ok(),
+    Case("set -x", "set -x", b"", 0),
+    Case("  ...traced", "echo ok", b"+++ echo ok\nok\n", 0),
+    Case("  ...status kept", "false; (exit 3) 2>/dev/null", None, 3),
+    Case("  ...check", "echo $?", b"+++ echo 3\n3\n", 0),
+    Case("set +x", "set +x", None, 0),
+    Case("set -v", "set -v", b"", 0),
+    ok(),
+    Case("set +v", "set +v", None, 0),
+    Case("set -u, posix, vi", "set -u; set -o posix; set -o vi", b"", 0),
+    ok(),
+    Case("undo", "set +u; set +o posix; set -o emacs", None, 0),
+    Case("allexport", "set -a", b"", 0),
+    Case("  ...no nonce in children", "env | grep -c 7777", b"0\n", 1),
+    Case("undo", "set +a", b"", 0),
+    Case("noclobber", "set -C", b"", 0),
+    ok(),
+    Case("undo", "set +C", b"", 0),
+    Case("IFS=/ PATH=", "IFS=/; OP=$PATH; PATH=", b"", 0),
+    ok(),
+    Case("undo", "unset IFS; PATH=$OP", None, 0),
+    Case(
+        "printf, eval, return overridden",
+        "printf() { echo P; }; eval() { echo E; }; return() { echo R; }; alias printf=false",
+        b"",
+        0,
+    ),
+    ok(),
+    Case("undo", "unset -f printf eval return; unalias printf", None, 0),
+    Case("trap DEBUG, ERR", "trap ': dbg' DEBUG; trap ': err' ERR", b"", 0),
+    Case("  ...check", "echo ok; false", b"ok\n", 1),
+    Case("undo", "trap - DEBUG ERR", None, 0),
+    Case("trap ERR that prints", "trap 'echo err' ERR; false", None, 1),
+    Case("  ...once per failure", "echo $?", b"1\n", 0),
+    Case("undo", "trap - ERR", None, 0),
+    Case(
+        "trap '' INT, then sleep",
+        "trap '' INT; echo on; sleep 0.3; trap - INT",
+        None,
+        0,
+        (("text:on\n", b"\x03"),),
+    ),
+)
+
+STREAMS = (
+    Case("return 5", "return 5", None, 5),
+    ok(),
+    Case("break, continue", "break; continue; echo z", None, 0),
+    ok(),
+    Case("stdout redirected away", "exec 5>&1 >/dev/null", b"", 0),
+    Case("  ...check", "echo ok >&2", b"ok\n", 0),
+    Case("undo", "exec >&5 5>&-", None, 0),
+    Case("stderr redirected away", "exec 5>&2 2>/dev/null", b"", 0),
+    Case("  ...check", "echo ok; (exit 3)", b"ok\n", 3),
+    Case("undo", "exec 2>&5 5>&-", None, 0),
+    Case("stdin closed", "exec 5<&0 </dev/null; exec <&5 5<&-", b"", 0),
+    ok(),
+)
+
+PROGRAMS = (
+    Case(
+        "nested bash",
+        "PS1='n> ' bash --norc -i",
+        None,
+        5,
+        (("text:n> ", b"echo in-$((1))\n"), ("text:in-1\n", b"exit 5\n")),
+    ),
+    Case(
+        "python REPL",
+        "python3 -q",
+        None,
+        3,
+        (("text:>>> ", b"print(6*7)\n"), ("text:42\n>>> ", b"import sys; sys.exit(3)\n")),
+    ),
+    Case("raw application", RAW_APP, b"Rq", 0, (("text:R", b"q"),)),
+    Case(
+        "killed child leaves a raw tty", "python3 -c 'import tty,os; tty.setraw(0); os.kill(os.getpid(),9)'", None, 137
+    ),
+    ok(),
+)
+
+LIMITS = (
+    Case("ulimit -n 5 in a child", "(ulimit -n 5; echo ok)", b"ok\n", 0),
+    Case("descriptors exhausted in the shell itself", "ulimit -Sn 6", b"", 0),
+    ok(),
+    Case("undo", "ulimit -Sn 1024", None, 0),
+)
+
+ENDINGS = (
+    Case("set -e and false", "set -e; false; echo no", b"", 1, ends_shell=True),
+    ok("  ...a new one works"),
+    Case("exit 3", "exit 3", b"", 3, ends_shell=True),
+    Case("exec false", "exec false", b"", 1, ends_shell=True),
+    Case("kill -9 $$", "kill -9 $$", b"", -9, ends_shell=True),
+)
+
+BASH = TEXTS + STATE + TERMINAL + HOOKS + STREAMS + PROGRAMS + LIMITS + ENDINGS
