@@ -17,7 +17,7 @@ DOCUMENT = (ROOT / "ARCHITECTURE.md").read_text()
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
 PLUGIN_FOLDERS = {"backends", "shells", "servers", "tools", "clients", "brains", "engines"}
 ENVIRONMENT_READERS = {"config", "relay", "holder", "__main__"}
-STANDARD_LIBRARY_ONLY = {"relay", "holder", "channel", "pty_child", "__main__"}
+STANDARD_LIBRARY_ONLY = {"relay", "holder", "channel", "pty_child", "log_tail", "control_client", "__main__"}
 SHORT = {"E": ("errors", "models")}
 
 

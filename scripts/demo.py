@@ -1,0 +1,189 @@
+"""Starts the server as Claude Desktop does, drives it with the official MCP client, shows and checks every answer.
+
+Exits 1 when an answer is not what a person at that terminal would have seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "config" / "claude_desktop_config.json"
+BOUND_SECONDS = 60.0
+LOOP = """\
+for fruit in apple pear plum; do
+    printf '%s has %d letters\\n' "$fruit" "${#fruit}"
+done"""
+PROGRESS = """for done in $(seq 0 5 100); do printf '\\rDownloading %3d%%' "$done"; done; echo"""
+ENDLESS = """tick=0; while :; do echo "tick $((tick += 1))"; sleep 0.1; done"""
+
+
+@dataclass
+class Demo:
+    """One conversation: every call is printed with its answer, every expectation is counted."""
+
+    client: Client
+    session: str = "demo"
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def expect(self, what: str, seen: object, wanted: object) -> None:
+        if seen == wanted:
+            self.right += 1
+            return
+        self.wrong.append(f"{what}: expected {wanted!r}, got {seen!r}")
+        print(f"    ✗ {self.wrong[-1]}")
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The structured answer; the text answer is shown."""
+        shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name != "session_id")
+        print(f"  {tool}({shown})")
+        started = time.perf_counter()
+        result = await self.client.call_tool(tool, arguments)
+        milliseconds = (time.perf_counter() - started) * 1000
+        text = "\n".join(getattr(block, "text", "") for block in result.content)
+        print(textwrap.indent(text, "    ") + f"\n    ({milliseconds:.1f} ms)")
+        facts: dict[str, Any] = dict(result.structured_content or {})
+        return facts | {"is_error": bool(result.is_error), "text": text}
+
+    async def run(self, command: str, *, output: str, exit_code: int = 0, **more: Any) -> dict[str, Any]:
+        """Executes ``command`` and demands exactly this output and exit code."""
+        facts = await self.call("execute_command", session_id=self.session, command=command, **more)
+        self.expect("status", facts.get("status"), "finished")
+        self.expect("exit code", facts.get("exit_code"), exit_code)
+        self.expect("output", facts.get("output", "").rstrip("\n"), output)
+        return facts
+
+
+def title(text: str) -> None:
+    print(f"\n── {text} {'─' * (100 - len(text))}")
+
+
+async def show_tools(demo: Demo, started: float) -> None:
+    client = demo.client
+    print(f"  answered in {time.perf_counter() - started:.2f} s, no daemon was running")
+    if server := client.server_info:
+        print(f"  server {server.name} {server.version}, protocol {client.protocol_version}")
+    tools = [tool.name for tool in (await client.list_tools()).tools]
+    print(textwrap.fill(f"tools: {', '.join(tools)}", 100, initial_indent="  ", subsequent_indent="    "))
+    wanted = {"create_session", "execute_command", "get_session_info", "read_output", "send_input", "interrupt_command"}
+    demo.expect("tools that are missing", wanted - set(tools), set())
+
+
+async def commands(demo: Demo, folder: Path) -> None:
+    title("A session is a real shell")
+    facts = await demo.call("create_session", name=demo.session, working_directory=str(folder))
+    demo.expect("error", facts["is_error"], False)
+    demo.expect("state", facts.get("state"), "ready")
+    await demo.run("pwd", output=str(folder))
+
+    title("An exit code is data, and stderr may come apart")
+    facts = await demo.run(
+        "echo fine; echo 'not fine' >&2; sh -c 'exit 3'", output="fine", exit_code=3, separate_stderr=True
+    )
+    demo.expect("stderr", facts.get("stderr", "").strip(), "not fine")
+
+    title("A progress bar is what one would have seen, not every frame of it")
+    await demo.run(PROGRESS, output="Downloading 100%")
+
+    title("Many lines are one command")
+    await demo.run(LOOP, output="apple has 5 letters\npear has 4 letters\nplum has 4 letters")
+
+    title("State stays: directory, variables, functions")
+    await demo.run('mkdir sub; cd sub; export NAME=Ada; greet() { echo "$NAME is in ${PWD##*/}"; }', output="")
+    await demo.run("greet", output="Ada is in sub")
+
+
+async def long_command(demo: Demo) -> None:
+    title("A long command goes on; read on, then interrupt it")
+    facts = await demo.call("execute_command", session_id=demo.session, command=ENDLESS, timeout_seconds=0.5)
+    demo.expect("status", facts.get("status"), "running")
+    demo.expect("first line", facts.get("output", "").partition("\n")[0], "tick 1")
+    read = await demo.call(
+        "read_output", session_id=demo.session, offset=facts.get("next_offset", 0), wait_for="output"
+    )
+    demo.expect("reads on", read.get("output", "").startswith("tick "), True)
+    facts = await demo.call("interrupt_command", session_id=demo.session)
+    demo.expect("status", facts.get("status"), "interrupted")
+    demo.expect("exit code", facts.get("exit_code"), 130)
+    await demo.run("greet", output="Ada is in sub")
+
+
+async def answer_a_question(demo: Demo) -> None:
+    title("It is known when a program waits for input")
+    facts = await demo.call(
+        "execute_command", session_id=demo.session, command="read -p 'Your name? ' name; echo \"Hello $name\""
+    )
+    demo.expect("status", facts.get("status"), "running")
+    demo.expect("input mode", facts.get("input_mode"), "line")
+    await demo.call("send_input", session_id=demo.session, text="Grace", keys=["Enter"])
+    facts = await demo.call("read_output", session_id=demo.session, wait_for="finish")
+    demo.expect("status", facts.get("status"), "finished")
+    demo.expect("last line", facts.get("output", "").splitlines()[-1:], ["Hello Grace"])
+
+
+async def mistakes(demo: Demo) -> None:
+    title("A mistake says what to do")
+    facts = await demo.call("execute_command", session_id="nobody", command="true")
+    demo.expect("error", facts["is_error"], True)
+    facts = await demo.call("close_session", session_id=demo.session)
+    demo.expect("closed", facts.get("closed"), True)
+
+
+async def converse(server: StdioServerParameters, folder: Path) -> int:
+    title("Start, as Claude Desktop does: " + " ".join([server.command, *server.args]))
+    started = time.perf_counter()
+    async with asyncio.timeout(BOUND_SECONDS), Client(server) as client:
+        demo = Demo(client)
+        await show_tools(demo, started)
+        await commands(demo, folder)
+        await long_command(demo)
+        await answer_a_question(demo)
+        await mistakes(demo)
+    print(f"\n{demo.right} expectations met, {len(demo.wrong)} not")
+    return 1 if demo.wrong else 0
+
+
+def main() -> int:
+    """Runs in a home of its own, so nobody's sessions are touched and the daemon starts cold."""
+    entry: dict[str, Any] = json.loads(CONFIG.read_text())["mcpServers"]["ai-session"]
+    home = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
+    folder = home / "project"
+    folder.mkdir()
+    user = getpass.getuser()
+    environment = {
+        "HOME": str(home),
+        "LOGNAME": user,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
+        "SHELL": "/bin/bash",
+        "TERM": "xterm-256color",
+        "USER": user,
+    }
+    command = shutil.which(entry["command"], path=environment["PATH"])
+    if command is None:
+        print(f"{entry['command']} is not installed beside {sys.executable}", file=sys.stderr)
+        return 1
+    try:
+        server = StdioServerParameters(command=entry["command"], args=entry["args"], env=environment)
+        return asyncio.run(converse(server, folder))
+    finally:
+        subprocess.run([command, "daemon", "stop"], env=environment, check=False, capture_output=True, timeout=30)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

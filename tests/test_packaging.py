@@ -1,0 +1,121 @@
+"""What is installed is what is here, and each package stands without the other."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
+SECONDS = 50
+
+
+def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
+
+
+def sources(package: str) -> set[str]:
+    files = (path for path in (ROOT / package).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path.relative_to(ROOT)) for path in files}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    built = python("-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
+    assert built.returncode == 0, built.stderr
+    return next(folder.glob("*.whl"))
+
+
+def test_wheel_holds_every_file_of_the_packages_and_no_other(wheel: Path) -> None:
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == {name for package in PACKAGES for name in sources(package)}
+
+
+def test_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    for package in PACKAGES:
+        version = python(
+            "-P", "-c", f"import sys; sys.path.insert(0, '.'); import {package} as p; print(p.__file__)", cwd=tmp_path
+        )
+        assert version.stdout.strip() == str(tmp_path / package / "__init__.py")
+
+
+@pytest.mark.parametrize("script", [name for name in PROJECT["scripts"] if name.replace("-", "_") in PACKAGES])
+def test_commands_say_version_and_help(script: str) -> None:
+    module, _, function = PROJECT["scripts"][script].partition(":")
+    assert callable(getattr(import_module(module), function))
+    package = import_module(module.partition(".")[0])
+    version = python("-m", package.__name__, "--version")
+    assert (version.returncode, version.stderr) == (0, "")
+    assert version.stdout.split()[-1] == package.__version__
+    told = python("-m", package.__name__, "--help")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert script in told.stdout
+
+
+def test_constraints_are_names_and_versions_only() -> None:
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in PINS)
+    assert all(re.fullmatch(r"[0-9][0-9A-Za-z.]*", version) for version in PINS.values())
+
+
+def test_every_dependency_is_pinned() -> None:
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    names = {re.match(r"[A-Za-z0-9._-]+", requirement)[0].lower() for requirement in wanted}  # type: ignore[index]
+    assert names - {name.lower() for name in PINS} == set()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_importing_a_package_loads_nothing_else(package: str) -> None:
+    code = f"import sys; before = set(sys.modules); import {package}; print(sorted(set(sys.modules) - before))"
+    assert python("-c", code).stdout.strip() == f"['{package}']"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_stands_with_the_other_deleted(package: str, tmp_path: Path) -> None:
+    """All its modules import, its tests are found and the architecture holds, in a tree without the other package."""
+    others = set(PACKAGES) - {package}
+    tree = tmp_path / "tree"
+    skip = shutil.ignore_patterns("__pycache__", ".*", *others)
+    for name in (package, "tests", "config"):
+        shutil.copytree(ROOT / name, tree / name, ignore=skip)
+    for name in ("pyproject.toml", "ARCHITECTURE.md"):
+        shutil.copy(ROOT / name, tree)
+    modules = [name.removesuffix(".py").replace("/", ".") for name in sources(package) if name.endswith(".py")]
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({sorted(others)!r}))"
+    imported = python(
+        "-c", f"{hidden}\nfrom importlib import import_module\nfor m in {modules!r}: import_module(m)", cwd=tree
+    )
+    assert imported.returncode == 0, imported.stderr
+    for arguments in (["tests/test_architecture.py"], ["--collect-only", f"tests/{package}"]):
+        main = f"{hidden}\nimport pytest\nsys.exit(pytest.main({['-q', '-p', 'no:cacheprovider', *arguments]!r}))"
+        ran = python("-c", main, cwd=tree)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_bootstrap_names_what_is_missing_and_stops(tmp_path: Path) -> None:
+    """On a system with neither apt-get nor anything it needs."""
+    tree, programs = tmp_path / "tree", tmp_path / "bin"
+    (tree / "scripts").mkdir(parents=True)
+    programs.mkdir()
+    shutil.copy(ROOT / "scripts" / "bootstrap", tree / "scripts")
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tree)
+    for name in ("dirname", "cat", "cksum"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    ran = subprocess.run(
+        ["/bin/sh", "scripts/bootstrap"], cwd=tree, env={"PATH": str(programs)}, capture_output=True, text=True
+    )
+    assert ran.returncode == 1
+    assert {"tmux", "python3-venv"} <= set(ran.stderr.split())
+    assert not (tree / ".venv").exists()
