@@ -1,0 +1,79 @@
+"""What the documents say is so: the tree, the links, the commands, the examples."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+MAKEFILE = (ROOT / "Makefile").read_text()
+MAX_ARCHITECTURE_LINES = 150
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def drawn_tree() -> set[str]:
+    """Module files named in the tree: ``a.py b.py  what they do``, or a folder, what it is for, colon, its names."""
+    match = re.search(r"^```tree\n(.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert match
+    files: set[str] = set()
+    package = ""
+    for line in match[1].splitlines():
+        first = line.split()[0]
+        if not line.startswith(" "):
+            package = first
+        elif first.endswith("/"):
+            files |= {f"{package}{first}{name.strip()}.py" for name in line.rpartition(":")[2].split(",")}
+        else:
+            files |= {package + word for word in line.split() if re.fullmatch(r"\w+\.py", word)}
+    return files
+
+
+def test_the_tree_is_the_tree() -> None:
+    files = {name_of(path) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    plugin_folders = {name for name in files if name.count("/") > 1 and name.endswith("/__init__.py")}
+    assert {name for name in drawn_tree() if name.startswith(PACKAGES)} == files - plugin_folders
+
+
+def test_the_architecture_page_stays_a_page() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= MAX_ARCHITECTURE_LINES
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_and_named_files_exist(path: Path) -> None:
+    text = path.read_text()
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    named = re.findall(r"`((?:tests|docs|config|scripts|benchmarks)/[\w./-]*)`", text)
+    missing = [link for link in links if link and not (path.parent / link).exists()]
+    assert missing + [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_make_targets_exist(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z]+)", path.read_text(), re.MULTILINE)) - targets == set()
+
+
+def test_configuration_examples_load() -> None:
+    examples = {path.name: path.read_text() for path in (ROOT / "config").iterdir()}
+    for name, text in examples.items():
+        assert tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
+    assert "claude_desktop_config.json" in examples
+
+
+def test_the_desktop_example_is_what_desktop_reads() -> None:
+    example = json.loads((ROOT / "config" / "claude_desktop_config.json").read_text())
+    assert example == {"mcpServers": {"ai-session": {"command": "ai-session", "args": ["mcp-server", "--stdio"]}}}
+
+
+def test_the_checks_run_what_contributors_run() -> None:
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec make test"
+    assert "make test" in (ROOT / "README.md").read_text()
