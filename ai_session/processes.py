@@ -83,20 +83,17 @@ class _Stat:
     started: int
 
 
-def foreground(pid: int, tty: str, *, running: bool = False) -> Foreground | None:
+def foreground(pid: int, tty: str) -> Foreground | None:
     """Who holds the terminal ``tty`` (a device path) whose session the shell ``pid`` leads; None when not known.
 
-    Pass ``running=True`` while the shell's marks say that it runs a command: a shell in the foreground then executes a
-    builtin, and ``input_mode`` tells whether that is a ``read``. Without it such a shell is taken to be at its prompt.
+    A shell in the foreground is judged like any program: at its prompt it waits for ``raw`` (line editor) or ``line``
+    input, while it runs a command that is a builtin ``read``. Which of the two, its marks say.
     One answer is one moment: a program that works in short steps may be met between two of them.
     """
     shell = _read_stat(pid)
     if shell is None or shell.foreground <= 0:
         return None
     group = shell.foreground
-    at_prompt = group == shell.group and not running
-    if at_prompt:
-        return Foreground(group, True, shell.name, shell.state == "T", None)
     found = ((member, _read_stat(member)) for member in _pids() if _group_of(member) == group)
     members = {member: seen for member, seen in found if seen is not None and seen.state not in "ZX"}
     leader = members.get(group) or next(iter(members.values()), None)
