@@ -12,7 +12,10 @@ from tests.ai_session.contract import shell_cases
 from tests.ai_session.contract.shell_cases import Case
 from tests.ai_session.contract.shell_harness import Outcome, RawSession
 
-SHELLS = (("bash", "bash", shell_cases.BASH),)
+SHELLS = (
+    ("bash", "bash", shell_cases.BASH),
+    ("zsh", "zsh", shell_cases.POSIX),
+)
 
 
 def problem(case: Case, outcome: Outcome) -> str:

@@ -1,0 +1,139 @@
+"""zsh 5 and later. It reads a sourced file piece by piece, so each command file is a new inode."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from ai_session.errors import ShellUnavailable
+from ai_session.shells.base import CommandText, Integration
+
+COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
+
+
+class Zsh:
+    """The start files are ours by ``ZDOTDIR``; they read the person's with the person's own ``ZDOTDIR``."""
+
+    name = "zsh"
+    names = ("zsh",)
+    line_editor = True
+
+    def find(self, wanted: str = "") -> str:
+        """See ``Shell.find``; a version may follow the name (``zsh-5.9``)."""
+        wanted = wanted or "zsh"
+        known = re.sub(r"[-.0-9]+\Z", "", os.path.basename(wanted)) in self.names
+        found = known and (shutil.which(wanted) or shutil.which(wanted, path=os.defpath))
+        if found:
+            return os.path.abspath(found)
+        installed = [name for name in COMMON if shutil.which(name)]
+        raise ShellUnavailable(f"no zsh at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+
+    def install(
+        self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
+    ) -> Integration:
+        """See ``Shell.install``."""
+        quoted = quote(str(directory))
+        script = Path(__file__).with_name("integration.zsh").read_text()
+        replace(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
+        drop_torn_state(directory / "state")
+        before = login_env.get("ZDOTDIR")
+        own = "builtin unset ZDOTDIR" if before is None else f"builtin export ZDOTDIR={quote(before)}"
+        last = [f". {quoted}/integration", ""]
+        if user_rc:
+            replace(directory / ".zshenv", "\n".join([own, *START_FILES[0], f"ZDOTDIR={quoted}", ""]))
+            back = [
+                "if (( __ais_z )); then ZDOTDIR=$__ais_y; else builtin unset ZDOTDIR; fi",
+                f'if [[ ${{HISTFILE-}} == {quoted}/* ]]; then HISTFILE="${{ZDOTDIR:-$HOME}}/${{HISTFILE:t}}"; fi',
+                "__ais_n=1",
+                # A start file may end the reading of all of them: the prompt hook then still reads the integration.
+                f"__ais_late() {{ if (( $+__ais_n )); then . {quoted}/integration; fi; }}",
+                "precmd_functions=(__ais_late)",
+            ]
+            replace(directory / ".zshrc", "\n".join([*back, *START_FILES[1], *last]))
+            return Integration((executable, "-i"), {"ZDOTDIR": str(directory)})
+        (directory / ".zshenv").unlink(missing_ok=True)
+        replace(directory / ".zshrc", "\n".join([own, "builtin unset HISTFILE", "__ais_n=1", *last]))
+        return Integration((executable, "-d", "-i"), {"ZDOTDIR": str(directory)})
+
+    def write_command(self, directory: Path, command: CommandText) -> None:
+        """See ``Shell.write_command``."""
+        flags, code = command.flags, command.last_exit_code & 255
+        text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
+        if command.stdin_path:
+            text += f" <{quote(command.stdin_path)}"
+        if command.stderr_path:
+            text += f" 2>|{quote(command.stderr_path)}"
+        title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+        begin = f"__ais_b {command.seq} {quote(title)}"
+        if traced := "".join(flag for flag in "xv" if flag in flags):
+            status = f"__ais_s {code}" if code and "e" not in flags else "builtin :"
+            begin = f"{{ {begin}; }} 2>/dev/null"
+            run = f"builtin eval '{{ builtin set -{traced}; {status}; }} 2>/dev/null;'{text}"
+        else:
+            # As the left side of || a failing status neither ends a set -e shell nor fires a ZERR trap.
+            run = f"__ais_s {code}||builtin eval {text}" if code else f"builtin eval {text}"
+        replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n__ais_e $?\n")
+
+    def trigger(self, *, ready: bool) -> bytes:
+        """See ``Shell.trigger``."""
+        return b'\x1e . "$__ais_f"\n' if ready else b' . "$__ais_f"\n'
+
+    def write_probe(self, directory: Path, exit_code: int) -> None:
+        """See ``Shell.write_probe``."""
+        replace(directory / "c", f"__ais_e {exit_code}\n")
+
+    def reintegrate(self, directory: Path) -> bytes:
+        """See ``Shell.reintegrate``."""
+        return os.fsencode(f" . {quote(str(directory))}/integration\n")
+
+    def strip_trace(self, output: bytes, nonce: str) -> bytes:
+        """See ``Shell.strip_trace``."""
+        ours = rb"(?:[^\n]*(?:__ais_|" + nonce.encode() + rb")[^\n]*\n)*"
+        return re.sub(rb"[^\n]*__ais_e (?:\d+|\$\?)[^\n]*\n" + ours + rb"\Z", b"", output)
+
+
+def read_safely(name: str) -> str:
+    """A line that reads the person's file ``name``; whatever goes wrong in it, ours goes on."""
+    path = f'"${{ZDOTDIR:-$HOME}}/{name}"'
+    return f"if [[ -r {path} ]]; then {{ . {path} || builtin :; }} always {{ TRY_BLOCK_ERROR=0; }}; fi"
+
+
+START_FILES = (
+    (read_safely(".zshenv"), "__ais_z=$+ZDOTDIR __ais_y=${ZDOTDIR-}"),
+    (read_safely(".zshrc"),),
+)
+
+
+def quote(text: str) -> str:
+    """``text`` as one word of a POSIX shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def one_line(text: str) -> str:
+    """``text`` with a blank for every character that is not printable."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def replace(path: Path, text: str) -> None:
+    """Put a new file, readable for its owner only, in the place of ``path``."""
+    new = path.with_name(path.name + ".new")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+    os.rename(new, path)
+
+
+def drop_torn_state(path: Path) -> None:
+    """Remove a saved state whose shell was killed while it wrote."""
+    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
+        path.unlink()
+
+
+PLUGIN = Zsh()
