@@ -58,6 +58,7 @@ class Session:
         self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
         self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
         self.viewers = 0
+        self.own_size: tuple[int, int] | None = None
         self._claimed = False
         self._seq = 0
         self._screen: Screen | None = None

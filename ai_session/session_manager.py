@@ -58,6 +58,8 @@ class SessionDefaults:
         user = pwd.getpwuid(os.getuid())
         env = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "PATH": os.defpath}
         env |= {k: v for k, v in client.items() if any(fnmatch.fnmatchcase(k, p) for p in self.env_allow)}
+        if not env.keys() & {"LANG", "LC_ALL", "LC_CTYPE"}:
+            env["LANG"] = "C.UTF-8"
         return {**env, **self.env, **extra}
 
 

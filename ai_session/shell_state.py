@@ -30,7 +30,7 @@ class ShellState:
         """Take in the next mark."""
         kind = mark.kind
         if kind is MarkKind.COMMAND_EXECUTED:
-            self.ready = False
+            self.ready = self.human_line = False
         elif kind is MarkKind.LINE_EXECUTED:
             self.ready = False
             self.human_line = True

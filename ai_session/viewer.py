@@ -25,8 +25,6 @@ class Viewer:
     def __init__(self, session: Session, *, read_only: bool) -> None:
         self._session = session
         self._read_only = read_only
-        self._size = (session.spec.rows, session.spec.cols)
-        self._resized = False
         self._closed = False
         session.viewers += 1
 
@@ -68,7 +66,8 @@ class Viewer:
     async def resize(self, rows: int, cols: int) -> None:
         """Give the session the viewer's size; the old one comes back with ``close``. Ignored when read-only."""
         if not self._read_only and self._session.exit is None and rows > 0 and cols > 0:
-            self._resized = True
+            session = self._session
+            session.own_size = session.own_size or (session.spec.rows, session.spec.cols)
             await self._session.resize(rows, cols)
 
     async def close(self) -> None:
@@ -79,5 +78,7 @@ class Viewer:
         session = self._session
         session.viewers -= 1
         session.wake()
-        if self._resized and session.viewers == 0 and session.exit is None:
-            await session.resize(*self._size)
+        if session.viewers == 0 and session.own_size and session.exit is None:
+            rows, cols = session.own_size
+            session.own_size = None
+            await session.resize(rows, cols)

@@ -76,7 +76,15 @@ async def until(session: Session, holds: Callable[[], object]) -> None:
 
 
 def printed(session: Session, text: bytes) -> Callable[[], bool]:
-    return lambda: text in session.log.read(session.log.first, session.log.end)
+    """Whether the running command (or anything, when none runs) has printed ``text``."""
+
+    def seen() -> bool:
+        running = session.running
+        if running is not None and not running.started:
+            return False
+        return text in session.log.read(running.record.start_offset if running else session.log.first, session.log.end)
+
+    return seen
 
 
 async def test_output_exit_code_and_state_are_exact(session: Session) -> None:
@@ -129,7 +137,7 @@ async def test_a_sleeping_command_is_running_and_not_waiting(session: Session) -
 
 
 async def test_interrupt_climbs_to_sigkill_and_spares_the_shell(session: Session) -> None:
-    stubborn = "import signal as s\nfor n in (2, 3, 15): s.signal(n, s.SIG_IGN)\nprint('deaf', flush=True)\ns.pause()"
+    stubborn = 'import signal as s\nfor n in (2, 3, 15): s.signal(n, s.SIG_IGN)\nprint("deaf", flush=True)\ns.pause()'
     running = await session.begin(f"kept=1; python3 -c '{stubborn}'", command_id="cmd")
     await until(session, printed(session, b"deaf"))
     outcome = await waiting.interrupt(session, 0.2)
@@ -232,7 +240,9 @@ async def test_close_leaves_no_orphan(manager: SessionManager, session: Session)
         manager.get("main")
 
 
-async def test_a_new_manager_takes_over_a_running_command(manager: SessionManager, session: Session, backend: str) -> None:
+async def test_a_new_manager_takes_over_a_running_command(
+    manager: SessionManager, session: Session, backend: str
+) -> None:
     await run(session, "kept=1")
     running = await session.begin("echo one; read x; echo two $x; (exit 4)", command_id="cmd_over", call_key="key")
     await until(session, printed(session, b"one"))

@@ -18,6 +18,7 @@ def test_a_prompt_makes_it_ready_and_a_command_ends_that() -> None:
 
 def test_a_line_typed_by_a_person_is_told_apart() -> None:
     assert state("B", "P").human_line
+    assert not state("B", "P", "C;1;").human_line
     after = state("B", "P", "A;;3;;hx;/b", "B")
     assert (after.human_line, after.last_exit, after.flags, after.cwd, after.ready) == (False, 3, "hx", "/b", True)
 
