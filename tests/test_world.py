@@ -1,0 +1,50 @@
+"""The world that conftest makes for each test, and that it does fail a test that leaves something behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LEAVER = """
+import subprocess, sys
+CODE = "import os, signal; os.fork() and os._exit(0); os.setsid(); print(os.getpid(), flush=True); signal.pause()"
+def test_leaves():
+    with open("pid", "w") as file:
+        subprocess.run([sys.executable, "-c", CODE], stdout=file, check=True)
+def test_is_clean():
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+"""
+
+
+def test_six_variables_and_a_short_home(home: Path) -> None:
+    names = {name for name in os.environ if not name.startswith("PYTEST_")}
+    assert names == {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
+    assert os.environ["HOME"] == str(home)
+    assert list(home.iterdir()) == []
+    assert len(str(home)) < 40, "a socket's path ends at 107 bytes"
+
+
+def test_the_test_that_leaves_a_process_fails(tmp_path: Path) -> None:
+    shutil.copy(HERE / "conftest.py", tmp_path)
+    (tmp_path / "test_leaver.py").write_text(LEAVER)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    assert ran.returncode == 1
+    assert "2 passed, 1 error" in ran.stdout
+    assert "left behind by this test" in ran.stdout
+    arguments = Path("/proc") / (tmp_path / "pid").read_text().strip() / "cmdline"
+    assert not arguments.exists() or not arguments.read_bytes(), "ended all the same; a zombie has no arguments"
