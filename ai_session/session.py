@@ -172,7 +172,7 @@ class Session:
 
     def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
         start = running.record.start_offset
-        if "x" in flags:
+        if "x" in flags or "v" in flags:
             tail = self.log.read(max(start, self.log.first, end - 1024), end)
             end -= len(tail) - len(self.shell.strip_trace(tail, self.spec.nonce))
         status: CommandStatus = "interrupted" if running.interrupted and exit_code not in (0, None) else "finished"

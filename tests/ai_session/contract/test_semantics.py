@@ -1,0 +1,114 @@
+"""Every case of every shell through whole sessions, on every backend: output byte-exact, exit code, shell usable."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.ai_session.contract.shell_cases import BASH, POSIX, Case, prepare
+
+from ai_session import plugins, waiting
+from ai_session.marks import strip_marks
+from ai_session.session import Session
+from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+BOUND = 15.0
+SHELLS = {"bash": BASH, "zsh": POSIX, "dash": POSIX, "busybox": POSIX, "mksh": POSIX}
+SIGNALS_AS_CODES = {-9: 137}
+"""A harness that owns the shell sees a signal number; a session reports what a shell would."""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("backend", plugins.names("backends"))
+async def test_all_cases(backend: str, shell: str, home: Path) -> None:
+    assert shutil.which(shell), f"{shell} is not installed"
+    runtime, data = home / "run", home / "data"
+    runtime.mkdir(mode=0o700)
+    data.mkdir()
+    prepare(data)
+    manager = SessionManager(runtime, SessionDefaults(backend=backend, user_rc=False, shell=shell))
+    wrong: list[str] = []
+    number = 0
+    try:
+        session = await open_session(manager, number)
+        for case in SHELLS[shell]:
+            wrong += await play(session, case, data)
+            if session.exit is not None or session.running is not None:
+                await manager.close(session)
+                number += 1
+                session = await open_session(manager, number)
+    finally:
+        await manager.stop()
+    assert not wrong, "\n".join(wrong)
+
+
+async def open_session(manager: SessionManager, number: int) -> Session:
+    return await manager.create(
+        NewSession(name=f"s{number}", working_directory="/", client_env=dict(os.environ), env={"HISTFILE": ""})
+    )
+
+
+async def play(session: Session, case: Case, data: Path) -> list[str]:
+    (data / "old.log").write_bytes(session.log.read(session.log.first, session.log.end))
+    running = await session.begin(case.command.replace("@DIR@", str(data)), command_id="cmd")
+    for event, keys in case.keys:
+        if not await happened(session, event):
+            return [f"{case.name}: {event} never happened, state {session.state()}"]
+        session.send(keys)
+    if await waiting.for_command(session, running, 2.0, until_input=False) != "finished":
+        session.probe_end()
+        if await waiting.for_command(session, running, BOUND, until_input=False) != "finished":
+            return [f"{case.name}: no end, state {session.state()}, {session.log.read(max(0, session.log.end - 300), session.log.end)!r}"]
+    record = running.record
+    raw = output(session)
+    wrong: list[str] = []
+    if case.output is not None and raw != case.output:
+        wrong.append(f"{case.name}: output {raw[-200:]!r}")
+    if case.exit_code is not None and record.exit_code != SIGNALS_AS_CODES.get(case.exit_code, case.exit_code):
+        wrong.append(f"{case.name}: exit code {record.exit_code}")
+    if case.ends_shell and not await waiting.for_output(session, BOUND, lambda: session.exit is not None):
+        wrong.append(f"{case.name}: the shell has not ended")
+    return wrong
+
+
+async def happened(session: Session, event: str) -> bool:
+    running = session.running
+    assert running is not None
+    if not await waiting.for_output(session, BOUND, lambda: running.started):
+        return False
+    if event.startswith("text:"):
+        text = event[5:].encode()
+        return await waiting.for_output(session, BOUND, lambda: text in output(session))
+    if event == "foreground":
+        return await asyncio.to_thread(spin, lambda: runs_another_program(session))
+    if event == "reading":
+        return await asyncio.to_thread(spin, lambda: session.input_wanted() is not None)
+    return event == "running"
+
+
+def output(session: Session) -> bytes:
+    """What the running or last command has printed, with LF line ends."""
+    record = session.running.record if session.running else session.history.last
+    assert record is not None
+    end = session.log.end if record.end_offset is None else record.end_offset
+    return strip_marks(session.log.read(record.start_offset, end), session.spec.nonce).replace(b"\r\n", b"\n")
+
+
+def runs_another_program(session: Session) -> bool:
+    """A forked shell that has the terminal but not yet called exec would swallow Ctrl-C."""
+    holder = session.holder()
+    return holder is not None and not holder.leads_itself and holder.name != os.path.basename(session.spec.shell)
+
+
+def spin(holds: Callable[[], object]) -> bool:
+    """Asks the kernel again and again: no event announces who holds the terminal."""
+    end = time.monotonic() + BOUND
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        os.sched_yield()
+    return True
