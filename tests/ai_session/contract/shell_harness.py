@@ -172,8 +172,6 @@ class RawSession:
         self.last, self.flags = int(ended.fields[1]), ended.fields[3]
         output = bytes(self.log[begun.end : ended.start])
         output = self.plugin.strip_trace(output, self.nonce)
-        if ended.kind == "X":
-            self.drain()
         return Outcome(text_of(output), self.last, ended=ended.kind == "X")
 
     def _until_end(self, start: int, bound: float) -> None:
@@ -215,12 +213,19 @@ class RawSession:
             wanted = when[5:].encode()
             self.until(lambda: wanted in self.log[begun.end :].replace(b"\r\n", b"\n"), when)
 
-    def drain(self) -> None:
-        """Read until the shell has hung up."""
-        try:
-            self.until(lambda: False, "the hangup", 2.0)
-        except (EOFError, TimeoutError):
+    def wait_end(self) -> None:
+        """Read until the shell has ended; TimeoutError when it does not."""
+        if self.status is None:
+            try:
+                self.until(self.has_ended, "the shell to end")
+                self.until(lambda: not self.pump(0), "the last output")
+            except EOFError:
+                pass
             self.reap()
+
+    def has_ended(self) -> bool:
+        """The process is gone, whoever else still holds the terminal."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self) -> int:
         """Wait for the shell's end; its exit code, or the signal as a negative number."""

@@ -1,0 +1,113 @@
+"""fish 3.0 and later. It reads a sourced file piece by piece, so each command file is a new inode."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from ai_session.errors import ShellUnavailable
+from ai_session.shells.base import CommandText, Integration
+
+COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
+
+
+class Fish:
+    """fish reads the person's configuration by itself; the integration follows as its init command."""
+
+    name = "fish"
+    names = ("fish",)
+    line_editor = True
+
+    def find(self, wanted: str = "") -> str:
+        """See ``Shell.find``; a version may follow the name (``fish-3.6``)."""
+        wanted = wanted or "fish"
+        known = re.sub(r"[-.0-9]+\Z", "", os.path.basename(wanted)) in self.names
+        found = known and (shutil.which(wanted) or shutil.which(wanted, path=os.defpath))
+        if found:
+            return os.path.abspath(found)
+        installed = [name for name in COMMON if shutil.which(name)]
+        raise ShellUnavailable(f"no fish at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+
+    def install(
+        self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
+    ) -> Integration:
+        """See ``Shell.install``."""
+        quoted = quote(str(directory))
+        script = Path(__file__).with_name("integration.fish").read_text()
+        replace(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
+        drop_torn_state(directory / "state")
+        begin = [f"set -g __ais_n 1; source {quoted}/integration"]
+        if user_rc:
+            return Integration((executable, "-i", "--init-command", begin[0]), {})
+        # --no-config came with 3.4; an empty configuration folder does the same everywhere.
+        before = login_env.get("XDG_CONFIG_HOME")
+        begin.insert(0, "set -e XDG_CONFIG_HOME" if before is None else f"set -gx XDG_CONFIG_HOME {quote(before)}")
+        argv = (executable, "-i", "--private", "--init-command", "; ".join(begin))
+        return Integration(argv, {"XDG_CONFIG_HOME": str(directory / "config")})
+
+    def write_command(self, directory: Path, command: CommandText) -> None:
+        """See ``Shell.write_command``."""
+        text, code = quote(command.text), command.last_exit_code & 255
+        if command.stdin_path:
+            text += f" <{quote(command.stdin_path)}"
+        if command.stderr_path:
+            text += f" 2>{quote(command.stderr_path)}"
+        title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+        lines = [f"# {one_line(command.header)}", f"__ais_b {command.seq} {quote(title)}"]
+        if code:
+            lines.append(f"__ais_s {code}")
+        replace(directory / "c", "\n".join([*lines, f"eval {text}", "__ais_e $status", ""]))
+
+    def trigger(self, *, ready: bool) -> bytes:
+        """See ``Shell.trigger``."""
+        # Not sourced: exit in a sourced file only ends the file.
+        typed = b" read -zg __ais_t <$__ais_f; eval $__ais_t\n"
+        return b"\x1e" + typed if ready else typed
+
+    def write_probe(self, directory: Path, exit_code: int) -> None:
+        """See ``Shell.write_probe``."""
+        replace(directory / "c", f"__ais_e {exit_code}\n")
+
+    def reintegrate(self, directory: Path) -> bytes:
+        """See ``Shell.reintegrate``."""
+        return os.fsencode(f" source {quote(str(directory))}/integration\n")
+
+    def strip_trace(self, output: bytes, nonce: str) -> bytes:
+        """See ``Shell.strip_trace``."""
+        ours = rb"(?:[^\n]*(?:__ais_|" + nonce.encode() + rb")[^\n]*\n)*"
+        return re.sub(rb"[^\n]*__ais_e (?:\d+|\$status)[^\n]*\n" + ours + rb"\Z", b"", output)
+
+
+def quote(text: str) -> str:
+    """``text`` as one word of fish."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def one_line(text: str) -> str:
+    """``text`` with a blank for every character that is not printable."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def replace(path: Path, text: str) -> None:
+    """Put a new file, readable for its owner only, in the place of ``path``."""
+    new = path.with_name(path.name + ".new")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+    os.rename(new, path)
+
+
+def drop_torn_state(path: Path) -> None:
+    """Remove a saved state whose shell was killed while it wrote."""
+    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
+        path.unlink()
+
+
+PLUGIN = Fish()

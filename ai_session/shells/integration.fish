@@ -1,0 +1,102 @@
+# Reports to the terminal what this shell does. Read after the person's configuration, and again when fish was replaced
+# by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
+set -g __ais_d @DIR@
+set -g __ais_f @DIR@/c
+set -g __ais_r ''
+set -g __ais_l 0
+set -g __ais_k ''
+set -g __ais_v 0
+set -g fish_greeting
+
+if set -q __ais_n
+    set -e __ais_n
+    test -r $__ais_d/state; and source $__ais_d/state 2>/dev/null
+end
+
+function __ais_m
+    builtin printf '\e]7777;@N@;%s\a' $argv[1] >/dev/tty
+end
+
+function __ais_s
+    return $argv[1]
+end
+
+function __ais_w
+    string replace -ra '[[:cntrl:]]' '?' -- "$PWD"
+end
+
+function __ais_b
+    set -g __ais_r $argv[1]
+    builtin printf '%s\e]7777;@N@;C;%s;\a' $argv[2] $argv[1] >/dev/tty
+end
+
+function __ais_e
+    set -g __ais_l $argv[1]
+    set -g __ais_k 1
+    __ais_m "D;$__ais_r;$argv[1];;;"(__ais_w)
+    set -g __ais_r ''
+    return $__ais_l
+end
+
+function __ais_pe --on-event fish_preexec
+    __ais_m P
+end
+
+function __ais_po --on-event fish_postexec
+    set -g __ais_v $status
+    # A command that is still open was aborted.
+    if test -n "$__ais_r"
+        __ais_e $__ais_v
+    end
+end
+
+# The terminal is in the line editor's mode here already.
+function __ais_p --on-event fish_prompt
+    if test -z "$__ais_k"
+        __ais_m "A;;$__ais_v;;;"(__ais_w)
+    end
+    set -g __ais_k ''
+    # What the trigger starts with. Set each time, because choosing key bindings drops all others.
+    for mode in default insert visual replace
+        bind -M $mode \x1e __ais_c
+    end
+    __ais_m B
+end
+
+# Clears the line; the command mode of vi would eat the trigger.
+function __ais_c
+    commandline ''
+    if string match -q '*vi*' -- "$fish_key_bindings"
+        set fish_bind_mode insert
+    end
+end
+
+# What a next shell takes over. Functions that come from files are left to the files.
+function __ais_x --on-event fish_exit
+    set -l s $status
+    set -l skip TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES
+    umask 077
+    begin
+        printf 'builtin cd -- %s\n' (string escape -- $PWD)
+        for name in (set --global --export --names)
+            if not contains -- $name $skip; and not string match -q 'AI_SESSION_*' -- $name
+                printf 'set -gx %s' $name
+                printf ' %s' (string escape -- $$name)
+                printf '\n'
+            end
+        end
+        for name in (functions --names)
+            set -l origin (functions --details -- $name)
+            if not test -e "$origin"; or test "$origin" = "$__ais_f"
+                functions --no-details -- $name
+            end
+        end
+        printf '# end of state\n'
+    end >$__ais_d/state 2>/dev/null
+    __ais_m "X;$__ais_r;$s;;;"(__ais_w)
+end
+
+# Commands run inside eval, which fish counts as not interactive: ^Z would stop fish with them.
+status job-control full
+command stty -ixon </dev/tty 2>/dev/null
+__ais_m "R;$fish_pid;$version"
