@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -155,7 +156,7 @@ async def gone(pid: int) -> None:
 
 async def start_owner(
     world: World, spec: TerminalSpec, kill_at: int, phase: str
-) -> tuple[asyncio.subprocess.Process, int]:
+) -> tuple[subprocess.Popen[bytes], int]:
     """A process that owns ``spec``'s terminal and kills itself; it, and the pid of the terminal's child."""
     plan = {
         "backend": world.name,
@@ -167,12 +168,14 @@ async def start_owner(
         "kill_at": kill_at,
         "phase": phase,
     }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.ai_session.contract.terminal_harness", json.dumps(plan), cwd=ROOT, stdout=-1
-    )
+    process = _start([sys.executable, "-m", "tests.ai_session.contract.terminal_harness", json.dumps(plan)])
     assert process.stdout is not None
-    async with asyncio.timeout(BOUND_SECONDS):
-        return process, int(await process.stdout.readline())
+    with process.stdout as answer:
+        return process, int(await asyncio.to_thread(answer.readline))
+
+
+def _start(argv: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE)
 
 
 class _Doomed(Owned):
@@ -191,7 +194,7 @@ class _Doomed(Owned):
 
     def _on_output(self) -> None:
         super()._on_output()
-        if self.phase == "stored":
+        if self.phase == "stored" or self.terminal.writes_log:
             self._die()
 
     def _die(self) -> None:
