@@ -1,0 +1,129 @@
+"""MCP for any client: lines of JSON-RPC in, answers out.
+
+The SDK takes half a second to import. Until it is there the first questions get recorded answers, and everything else
+waits in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from ai_session.servers.base import Connection
+from ai_session.servers.mcp_first import FirstAnswers
+from ai_session.servers.mcp_lines import LineReader, Message, Refused, encode, parse
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ai_session.gate import Gate
+    from ai_session.servers.mcp_sdk import Conversation
+
+READ_BYTES = 1 << 16
+WRITE_BUFFER_BYTES = 1 << 20
+"""Reading stops while a client leaves more than this unread."""
+
+HEARTBEAT_SECONDS = 10.0
+"""Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
+
+
+class Peer:
+    """One client."""
+
+    def __init__(self, server: McpServer, gate: Gate, connection: Connection) -> None:
+        self._server = server
+        self._gate = gate
+        self._connection = connection
+        self._writer = connection.writer
+        self._conversation: Conversation | None = None
+        self._waiting: list[tuple[Message, bool]] = []
+
+    async def run(self) -> None:
+        """Serve until the client is gone."""
+        self._writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if self._server.sdk:
+            self._converse(self._server.sdk)
+        loading: asyncio.Task[None] | None = None
+        lines = LineReader()
+        try:
+            while chunk := await self._connection.reader.read(READ_BYTES):
+                for line in lines.feed(chunk):
+                    self._take(line)
+                if self._conversation is None and loading is None:
+                    loading = asyncio.create_task(self._load())
+                await self._writer.drain()
+        except ConnectionError:
+            pass  # the same as its end
+        finally:
+            await self._close(loading)
+
+    def _take(self, line: bytes | Refused) -> None:
+        try:
+            if isinstance(line, Refused):
+                raise line
+            message = parse(line)
+        except Refused as refused:
+            for answer in refused.answers:
+                self._send(answer)
+            return
+        if message is None:
+            return
+        if self._conversation:
+            self._conversation.receive(message)
+            return
+        answer = self._server.first.answer(message) if "id" in message else None
+        if answer:
+            self._send(answer)
+        if answer is None or message["method"] == "initialize":
+            self._waiting.append((message, answer is not None))
+
+    async def _load(self) -> None:
+        self._server.sdk = await asyncio.to_thread(_import_sdk)
+        self._converse(self._server.sdk)
+        with contextlib.suppress(Exception):  # told to whoever calls a tool
+            await self._connection.daemon.started()
+
+    def _converse(self, sdk: ModuleType) -> None:
+        caller = sdk.Caller(self._gate, self._connection.daemon, self._connection.principal)
+        self._conversation = conversation = sdk.Conversation(caller, self._send, self._server.heartbeat_seconds)
+        for message, answered in self._waiting:
+            conversation.receive(message, answered=answered)
+        self._waiting.clear()
+
+    def _send(self, message: Message) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    async def _close(self, loading: asyncio.Task[None] | None) -> None:
+        if loading:
+            loading.cancel()
+        if self._conversation:
+            await self._conversation.settle()
+        self._writer.close()
+        if self._conversation:
+            await self._conversation.ended()
+
+
+def _import_sdk() -> ModuleType:
+    from ai_session.servers import mcp_sdk
+
+    return mcp_sdk
+
+
+class McpServer:
+    """Role ``mcp`` of the daemon's socket: every protocol version, both eras, on one pipe in any order."""
+
+    name = "mcp"
+
+    def __init__(self, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+        self.heartbeat_seconds = heartbeat_seconds
+        self.first = FirstAnswers()
+        self.sdk: ModuleType | None = None
+
+    async def serve(self, gate: Gate, connection: Connection) -> None:
+        """One client, until it closes its side; calls it still waits for are given up then, commands go on."""
+        await Peer(self, gate, connection).run()
+
+
+PLUGIN = McpServer()

@@ -1,0 +1,67 @@
+"""Records what the MCP server answers to a client's first questions in ai_session/servers/first_answers.json.
+
+Run it after a change to tools, instructions or the SDK; with --check it only says whether the file is up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from ai_session import __version__, plugins
+from ai_session.models import Principal
+from ai_session.servers import mcp_first, mcp_sdk
+
+ENVELOPE = {
+    mcp_first.ENVELOPE_VERSION: mcp_first.MODERN_VERSION,
+    mcp_first.ENVELOPE_CAPABILITIES: {},
+}
+HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "first", "version": "1"}}
+
+
+class AllTools:
+    """A gate that only lists, on a host that is always there."""
+
+    def __init__(self) -> None:
+        tools = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+        self._tools = sorted(tools, key=lambda tool: tool.name)
+
+    def list_tools(self, principal: Principal) -> list[Any]:
+        return self._tools
+
+    async def started(self) -> None:
+        return
+
+
+async def answers() -> dict[str, Any]:
+    everything: Any = AllTools()
+    sent: list[dict[str, Any]] = []
+    caller = mcp_sdk.Caller(everything, everything, Principal(kind="mcp", uid=0))
+    conversation = mcp_sdk.Conversation(caller, sent.append, heartbeat_seconds=10)
+    asked = [("initialize", HANDSHAKE), ("ping", {}), ("tools/list", {})]
+    asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", "tools/list")]
+    for number, (method, params) in enumerate(asked):
+        conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+    await conversation.ended()
+    results = {answer["id"]: answer["result"] for answer in sent}
+    initialize = {name: value for name, value in results[0].items() if name != "protocolVersion"}
+    return {
+        "initialize": initialize,
+        "handshake": {"ping": results[1], "tools/list": results[2]},
+        "modern": {"server/discover": results[3], "tools/list": results[4]},
+    }
+
+
+def main() -> None:
+    text = json.dumps(asyncio.run(answers()), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    text = text.replace(f'"version": "{__version__}"', f'"version": "{mcp_first.VERSION_MARK}"')
+    if "--check" not in sys.argv:
+        mcp_first.FILE.write_text(text)
+    elif mcp_first.FILE.read_text() != text:
+        sys.exit(f"{mcp_first.FILE} is out of date: run {sys.argv[0]}")
+
+
+if __name__ == "__main__":
+    main()
