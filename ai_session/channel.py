@@ -17,6 +17,7 @@ from typing import Any
 
 HEADER = struct.Struct(">II")
 READ_BYTES = 1 << 18
+MAX_MESSAGE_BYTES = 1 << 26
 MAX_DESCRIPTORS = 8
 CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
@@ -40,7 +41,7 @@ class Channel:
         """The messages that are complete now, each with its descriptors.
 
         A message whose descriptors found no room in this process comes with none. Raises EOFError when the peer has
-        closed, OSError when the connection broke.
+        closed, OSError when the connection broke, ValueError when the peer does not speak this protocol.
         """
         try:
             space = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
@@ -71,6 +72,8 @@ class Channel:
         start = 0
         while len(self._inbox) - start >= HEADER.size:
             size, carried = HEADER.unpack_from(self._inbox, start)
+            if size > MAX_MESSAGE_BYTES:
+                raise ValueError(f"a message of {size} bytes")
             body = start + HEADER.size
             if len(self._inbox) - body < size:
                 break

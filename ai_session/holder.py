@@ -94,6 +94,7 @@ class Holder:
     def __init__(self, directory: str, listener: socket.socket) -> None:
         self.directory = directory
         self.listener = listener
+        self.inode = os.stat(socket_path(directory)).st_ino
         self.selector = selectors.DefaultSelector()
         self.held: dict[str, Held] = {}
         self.peers: set[Channel] = set()
@@ -125,7 +126,8 @@ class Holder:
         with lock(self.directory):
             self.listener.close()
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(socket_path(self.directory))
+                if os.stat(socket_path(self.directory)).st_ino == self.inode:
+                    os.unlink(socket_path(self.directory))
 
     def watch(self, fd: Any, callback: Callable[[], None]) -> None:
         self.selector.register(fd, selectors.EVENT_READ, callback)
@@ -157,7 +159,8 @@ class Holder:
                 self.wait_for(peer, selectors.EVENT_READ)
             for request, fds in peer.receive():
                 self.answer(peer, request, fds)
-        except (OSError, EOFError, ValueError, LookupError):
+        except Exception:
+            # Closed, broken or talking nonsense: only this peer is to suffer.
             self.drop(peer)
 
     def answer(self, peer: Channel, request: Message, fds: list[int]) -> None:

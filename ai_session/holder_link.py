@@ -19,6 +19,7 @@ from ai_session.models import TerminalSpec
 PROTOCOL = 1
 START_SECONDS = 10.0
 LEASE_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 ATTEMPTS = 3
 
 Reply = tuple[Message, list[int]]
@@ -62,9 +63,19 @@ class HolderLink:
             self._lose()
         return future
 
-    def tell(self, op: str, **fields: Any) -> None:
-        """A request whose answer does not matter."""
-        self.request(op, **fields).add_done_callback(close_descriptors)
+    async def ask(self, op: str, fds: Sequence[int] = (), **fields: Any) -> Reply:
+        """A request and its answer; raises BackendUnavailable when none comes within ANSWER_SECONDS."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self.request(op, fds, **fields)
+        except TimeoutError:
+            raise unreachable(f"no answer within {ANSWER_SECONDS:.0f} s") from None
+
+    def tell(self, op: str, **fields: Any) -> asyncio.Future[Reply]:
+        """A request whose answer does not matter; it may be waited for, its result belongs to nobody."""
+        future = self.request(op, **fields)
+        future.add_done_callback(close_descriptors)
+        return future
 
     def _send(self) -> None:
         try:
@@ -85,6 +96,9 @@ class HolderLink:
                 self._on_event(message)
             elif not future.done():
                 future.set_result((message, fds))
+            else:
+                for fd in fds:
+                    os.close(fd)
 
     def _lose(self) -> None:
         if self._fd >= 0:

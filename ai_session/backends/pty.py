@@ -22,6 +22,7 @@ from pathlib import Path
 from ai_session.channel import Message
 from ai_session.errors import AiSessionError
 from ai_session.holder_link import (
+    ANSWER_SECONDS,
     HolderLink,
     HolderLost,
     Reply,
@@ -35,6 +36,7 @@ from ai_session.holder_link import (
 from ai_session.models import BackendStatus, ExitStatus, ScreenSnapshot, TerminalSpec
 
 PROBE_SECONDS = 10.0
+FREE_SECONDS = 2.0
 ATTEMPTS = 3
 WRITE_BYTES = 65536
 # A child's last words wait in the kernel: at most two buffers of some kB. More comes from what it left running.
@@ -82,15 +84,26 @@ class PtyTerminal:
             self._loop.call_soon(self._finish)
 
     def watch(self) -> None:
-        """Begins to read again after the terminal had been hung up for lack of a holder."""
+        """Reads, also again after the terminal had been hung up for lack of a holder."""
         if self._master >= 0 and self._on_output is not None and self._exit is None:
+            self._unwatch_child()
             self._loop.add_reader(self._master, self._on_output)
+
+    def watch_alone(self) -> None:
+        """No holder can be had: that the child has ended is noticed here, how it ended is not."""
+        if self._pidfd >= 0 and self._exit is None:
+            self._loop.add_reader(self._pidfd, self.ended, ExitStatus(lost=True))
+
+    def _unwatch_child(self) -> None:
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
 
     def ended(self, status: ExitStatus) -> None:
         """The child has ended: what it wrote is delivered first, then ``on_exit`` is called."""
         if self._exit is None and self._master >= 0:
             self._exit = status
             self._drop_input()
+            self._unwatch_child()
             if self._on_output is not None:
                 self._loop.remove_reader(self._master)
                 self._loop.call_soon(self._finish)
@@ -177,6 +190,7 @@ class PtyTerminal:
         if self._master < 0:
             return False
         self._loop.remove_reader(self._master)
+        self._unwatch_child()
         self._drop_input()
         for fd in self.descriptors():
             os.close(fd)
@@ -241,9 +255,12 @@ class PtyBackend:
         for _ in range(ATTEMPTS):
             link = await self._connect()
             try:
-                reply, fds = await self._spawn(link, fields)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    reply, fds = await self._spawn(link, fields)
             except HolderLost:
                 continue
+            except TimeoutError:
+                raise unreachable(f"no answer within {ANSWER_SECONDS:.0f} s") from None
             if "error" in reply:
                 raise refusal(spec, reply["error"])
             if not fds:
@@ -279,10 +296,10 @@ class PtyBackend:
             return []
         link = await self._connect()
         adopted: list[PtyTerminal] = []
-        for facts in (await link.request("list"))[0]["sessions"]:
+        for facts in (await link.ask("list"))[0]["sessions"]:
             if facts["id"] in self._terminals:
                 continue
-            reply, fds = await link.request("take", id=facts["id"])
+            reply, fds = await link.ask("take", id=facts["id"])
             if not fds:
                 link.tell("release", id=facts["id"])
                 for terminal in adopted:
@@ -304,7 +321,7 @@ class PtyBackend:
         if self._link is not None or is_alive(self._directory):
             link = await self._connect()
             with contextlib.suppress(HolderLost):
-                await link.request("stop")
+                await link.ask("stop")
         await self.aclose()
 
     def release(self, terminal: PtyTerminal) -> None:
@@ -317,8 +334,7 @@ class PtyBackend:
         if self._recovery is not None:
             await asyncio.wait([self._recovery])
         if self._link is not None:
-            with contextlib.suppress(HolderLost):
-                await self._link.request("free", id=terminal.session_id)
+            await asyncio.wait([self._link.tell("free", id=terminal.session_id)], timeout=FREE_SECONDS)
         self._early.pop(terminal.session_id, None)
 
     def _on_event(self, message: Message) -> None:
@@ -341,8 +357,8 @@ class PtyBackend:
         try:
             await self._connect()
         except (AiSessionError, OSError):
-            for terminal in list(self._terminals.values()):
-                terminal.ended(ExitStatus(lost=True))
+            for terminal in self._terminals.values():
+                terminal.watch_alone()
         finally:
             self._recovery = None
 
@@ -360,7 +376,7 @@ class PtyBackend:
                 self._link = link = await lease(self._directory, self._on_event, self._on_lost)
                 with contextlib.suppress(HolderLost):
                     for terminal in list(self._terminals.values()):
-                        await link.request("adopt", terminal.descriptors(), **terminal.facts())
+                        await link.ask("adopt", terminal.descriptors(), **terminal.facts())
                         terminal.watch()
                 if not link.closed:
                     return link
