@@ -63,18 +63,29 @@ class Session:
         self._seq = 0
         self._screen: Screen | None = None
         self._waiters: set[asyncio.Future[None]] = set()
-        self._scanner = MarkScanner(spec.nonce, log.end)
+        self._scanner = MarkScanner(spec.nonce, log.first)
 
     def start(self) -> None:
-        """Begin to read the terminal of a new session."""
+        """Begin to read the terminal; what it already printed into the log is taken in first."""
         assert self.terminal is not None
+        self._catch_up()
         self.terminal.start(self._on_output, self._on_exit)
+
+    def _catch_up(self) -> None:
+        offset, end = self._scanner.offset, self.log.end
+        while offset < end:
+            chunk = self.log.read(offset, min(end, offset + (1 << 20)))
+            if not chunk:
+                break
+            offset += len(chunk)
+            self._scan(chunk)
 
     def resume(self) -> None:
         """Take up a terminal an earlier daemon left: what happened meanwhile is read from the log."""
         begun = parse_header(self.directory)
         offset = self.log.first
-        self.at.up = True
+        self.at.up = begun is not None or offset > 0
+        self._seq = last.seq if (last := self.history.last) else 0
         if begun is not None:
             record, offset = begun
             self._seq = record.seq
@@ -83,13 +94,7 @@ class Session:
                 self.running = RunningCommand(record, future, offset)
             offset = max(offset, self.log.first)
         self._scanner = MarkScanner(self.spec.nonce, offset)
-        end = self.log.end
-        while offset < end:
-            chunk = self.log.read(offset, min(end, offset + (1 << 20)))
-            if not chunk:
-                break
-            offset += len(chunk)
-            self._scan(chunk)
+        self._catch_up()
         if self.terminal is None:
             self._on_exit(
                 ExitStatus(code=self.at.exit_code) if self.at.exit_code is not None else ExitStatus(lost=True)

@@ -1,0 +1,1 @@
+"""Measurements against floors taken in the same run: ``python -m benchmarks [name …]``."""

@@ -1,0 +1,64 @@
+"""What the machine itself costs, with blocking calls and nothing of ours: the floors everything is measured against."""
+
+from __future__ import annotations
+
+import os
+import pty
+import time
+from pathlib import Path
+
+READY = b"\x1b]7777;B\x07"
+DONE = b"\x1b]7777;D;0\x07"
+
+
+class RawReadline:
+    """bash with readline on a pseudo-terminal: a typed `` . file``, marks by PS0 and PROMPT_COMMAND, blocking reads."""
+
+    def __init__(self, directory: Path) -> None:
+        rc, command = directory / "floor.rc", directory / "floor.sh"
+        command.write_text(":\n")
+        rc.write_text(
+            "PROMPT_COMMAND='printf \"\\e]7777;D;%s\\a\" $?'\nPS1='\\$ \\[\\e]7777;B\\a\\]'\nHISTFILE=\nHISTCONTROL=ignorespace\n"
+        )
+        self._typed = f" . {command}\n".encode()
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execvpe("bash", ["bash", "--rcfile", str(rc), "-i"], {**os.environ, "TERM": "xterm-256color"})
+        self._buffer = bytearray()
+        self._until(READY)
+
+    def _until(self, mark: bytes) -> None:
+        while (at := self._buffer.find(mark)) < 0:
+            self._buffer += os.read(self.fd, 65536)
+        del self._buffer[: at + len(mark)]
+
+    def once(self) -> float:
+        """Seconds from the typed line to the end mark; waits for the next prompt outside the measurement."""
+        start = time.perf_counter()
+        os.write(self.fd, self._typed)
+        self._until(DONE)
+        end = time.perf_counter()
+        self._until(READY)
+        return end - start
+
+    def close(self) -> None:
+        """End the shell."""
+        os.close(self.fd)
+        os.waitpid(self.pid, 0)
+
+
+def read_loop_seconds(command: list[str]) -> tuple[float, int]:
+    """Seconds and bytes of a blocking read loop over a pseudo-terminal on which ``command`` prints."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execvp(command[0], command)
+    start, total = time.perf_counter(), 0
+    try:
+        while chunk := os.read(fd, 65536):
+            total += len(chunk)
+    except OSError:
+        pass
+    seconds = time.perf_counter() - start
+    os.close(fd)
+    os.waitpid(pid, 0)
+    return seconds, total

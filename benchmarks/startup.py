@@ -1,0 +1,62 @@
+"""From spawning the server to its first answers: with a warm daemon, and with none at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.report import Report, median_ms
+from benchmarks.wire import Client
+
+ROUNDS, COLD_ROUNDS = 15, 5
+
+
+async def run(report: Report, directory: Path) -> None:
+    """Interleaved with the bare interpreter."""
+    report.title("Start of `ai-session mcp-server --stdio`")
+    cold: list[float] = []
+    cold_tools: list[float] = []
+    for _ in range(COLD_ROUNDS):
+        start = time.perf_counter()
+        client = Client()
+        cold.append(time.perf_counter() - start)
+        client.request("tools/list", {})
+        cold_tools.append(time.perf_counter() - start)
+        client.stop_daemon()
+    keep = Client()
+    keep.call_tool("list_sessions", {})
+    python: list[float] = []
+    warm: list[float] = []
+    memory = 0.0
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        python.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        client = Client()
+        warm.append(time.perf_counter() - start)
+        memory = max(memory, resident_mb(client.process.pid))
+        client.close()
+    floor = median_ms(python)
+    report.row("python -c pass (floor)", floor, "ms")
+    report.row("spawn → initialize, warm daemon", median_ms(warm), "ms", floor=floor, most_ratio=3)
+    report.row("memory of the server process", memory, "MB", most=15)
+    report.row("spawn → initialize, no daemon yet", median_ms(cold), "ms", floor=floor, most=800)
+    report.row("spawn → tools/list, no daemon yet", median_ms(cold_tools), "ms", floor=floor, most=800)
+    help_times: list[float] = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "ai_session", "--help"], check=True, capture_output=True)
+        help_times.append(time.perf_counter() - start)
+    report.row("ai-session --help", median_ms(help_times), "ms", floor=floor, most=150)
+    keep.stop_daemon()
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    return 0.0

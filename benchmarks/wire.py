@@ -1,0 +1,59 @@
+"""A bare MCP client over the real server process: JSON lines on blocking pipes, so that only the server is measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
+
+
+class Client:
+    """Speaks the 2025-11-25 handshake."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(SERVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._number = 0
+        self.request(
+            "initialize",
+            {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "0"}},
+        )
+        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The result of one request."""
+        self._number += 1
+        self._send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
+        assert self.process.stdout
+        while line := self.process.stdout.readline():
+            message = json.loads(line)
+            if message.get("id") == self._number:
+                return message["result"]
+        raise EOFError("the server ended")
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The structured result of a tool; an error of the tool raises RuntimeError."""
+        result = self.request("tools/call", {"name": name, "arguments": arguments})
+        if result.get("isError"):
+            raise RuntimeError(result["content"][0]["text"])
+        return result["structuredContent"]
+
+    def close(self) -> None:
+        """End the server process; the daemon stays."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop_daemon(self) -> None:
+        """End the server process, the daemon and all its sessions."""
+        self.close()
+        subprocess.run([sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"], check=True, capture_output=True)
