@@ -19,6 +19,8 @@ from ai_session.shells.base import CommandText, Shell
 
 BOUND_SECONDS = 10.0
 READY_SECONDS = 0.3
+READING = ("wait_woken", "poll_schedule_timeout", "do_poll")
+"""Where in the kernel a process sleeps that waits for a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +251,10 @@ def text_of(output: bytes) -> bytes:
 
 
 def reads_terminal(group: int) -> bool:
-    """True when a process of ``group`` sleeps in a read of a terminal."""
+    """True when a process of ``group`` sleeps in a read of a terminal; busybox polls it first."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.getpgid(int(folder.name)) == group and (folder / "wchan").read_text() == "wait_woken":
+            if os.getpgid(int(folder.name)) == group and (folder / "wchan").read_text().startswith(READING):
                 return True
         except OSError:
             continue

@@ -16,6 +16,9 @@ SHELLS = (
     ("bash", "bash", shell_cases.BASH),
     ("zsh", "zsh", shell_cases.POSIX),
     ("fish", "fish", shell_cases.FISH),
+    ("posix", "dash", shell_cases.POSIX),
+    ("posix", "busybox", shell_cases.POSIX),
+    ("posix", "mksh", shell_cases.MKSH),
 )
 
 

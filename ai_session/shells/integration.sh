@@ -1,0 +1,97 @@
+# Reports to the terminal what this shell does. Read before the person's own start file, because an error there may end
+# the reading of ours, and again when the shell was replaced by exec. @N@ is the session's nonce: no variable holds it.
+__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v=
+
+# printf is a program to mksh, print unknown to the others.
+case ${KSH_VERSION-} in
+'') __ais_m() { command printf %s "${2-}@ESC@]7777;@N@;$1@BEL@" >/dev/tty; } ;;
+*) __ais_m() { print -nr -- "${2-}@ESC@]7777;@N@;$1@BEL@" >/dev/tty; } ;;
+esac
+__ais_s() { return "$1"; }
+__ais_i() {
+  __ais_v=1
+  __ais_m "R;$$;${KSH_VERSION-${BASH_VERSION-}}"
+}
+__ais_w() { case $PWD in *[[:cntrl:]]*) __ais_q= ;; *) __ais_q=$PWD ;; esac; }
+
+# Start of a command.
+__ais_b() {
+  set +xv
+  __ais_r=$1 __ais_v=1
+  __ais_m "C;$1;" "${2-}"
+}
+
+# End of a command. A status returned under set -e would end the shell.
+__ais_e() {
+  __ais_w
+  __ais_m "D;$__ais_r;$1;;$-;$__ais_q"
+  __ais_l=$1 __ais_r=
+  __ais_h
+  __ais_t
+  case $- in *e*) return 0 ;; esac
+  return "$1"
+}
+
+# In the prompt, so in a subshell: it cannot close an aborted command, and names it in each mark until the next one.
+__ais_p() {
+  case $__ais_v in '') __ais_i ;; esac
+  __ais_w
+  __ais_m "A;$__ais_r;$1;;$-;$__ais_q"
+}
+__ais_h() { case ${PS1-} in *__ais_p*) ;; *) PS1='$(__ais_p $? 2>/dev/null)'"${PS1:-\$ }" ;; esac; }
+
+# The person's own EXIT trap is run from ours.
+__ais_t() {
+  trap >|"$__ais_d/trap" || return 0
+  __ais_q= __ais_k=
+  while IFS= read -r __ais_o; do
+    case $__ais_o in
+    'trap -- '*) __ais_q=${__ais_o#trap -- } ;;
+    *) __ais_q="$__ais_q
+$__ais_o" ;;
+    esac
+    case $__ais_o in *' EXIT') __ais_k=${__ais_q% EXIT} && break ;; esac
+  done <"$__ais_d/trap"
+  case $__ais_k in
+  *__ais_x*) ;;
+  *)
+    eval "__ais_u=$__ais_k"
+    trap '__ais_l=$?; __ais_x || :; case $__ais_l in 0) eval "$__ais_u" ;; *) __ais_s "$__ais_l" || eval "$__ais_u" ;; esac; __ais_w; __ais_m "X;$__ais_r;$__ais_l;;$-;$__ais_q"' EXIT
+    ;;
+  esac
+} 2>/dev/null
+
+# What a next shell takes over; POSIX has no way to list functions.
+__ais_x() {
+  (
+    set +eux
+    umask 077
+    __ais_cwd=$PWD
+    export __ais_cwd
+    unset TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES
+    {
+      export -p | while IFS= read -r __ais_o; do
+        case $__ais_o in
+        'export AI_SESSION_'* | 'typeset -x AI_SESSION_'* | 'declare -x AI_SESSION_'*) ;;
+        *) __ais_m2 "$__ais_o" ;;
+        esac
+      done
+      alias | while IFS= read -r __ais_o; do
+        case $__ais_o in 'alias '*) __ais_m2 "$__ais_o" ;; *) __ais_m2 "alias $__ais_o" ;; esac
+      done
+      __ais_m2 'cd -- "$__ais_cwd"; unset __ais_cwd'
+      __ais_m2 '# end of state'
+    } >|"$__ais_d/state"
+  )
+} 2>/dev/null
+case ${KSH_VERSION-} in
+'') __ais_m2() { command printf '%s\n' "$1"; } ;;
+*) __ais_m2() { print -r -- "$1"; } ;;
+esac
+
+command -p stty -ixon </dev/tty 2>/dev/null || :
+# The trigger starts with ^U; on a terminal left in raw mode nobody takes that as an order.
+alias @KILL@= 2>/dev/null || :
+__ais_h
+__ais_t
+case ${__ais_n-} in '') __ais_i ;; esac
