@@ -192,6 +192,16 @@ def variables() -> dict[str, str]:
     return {name: PREFIX + name.replace(".", "_").upper() for name in fields()}
 
 
+def environment() -> Mapping[str, str]:
+    """This process's environment, for those who may not read it themselves."""
+    return os.environ
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Any TOML text as plain values. Raises ValueError."""
+    return tomllib.loads(text)
+
+
 def home_directory(environ: Mapping[str, str] | None = None) -> Path:
     """HOME, or the password database's word where a client passes none."""
     environ = os.environ if environ is None else environ

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import secrets
 import struct
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ from ai_session.models import ToolCall
 if TYPE_CHECKING:
     from ai_session.gate import Gate, Viewer
     from ai_session.servers.base import Connection
+
+log = logging.getLogger(__name__)
 
 HEADER = struct.Struct(">cI")
 MAX_LINE_BYTES = 64 << 20
@@ -140,6 +143,8 @@ class Conversation:
             result = await self._perform(request.method, request.params)
         except AiSessionError as error:
             self._refuse(request.id, error)
+        except Exception as error:
+            self._refuse(request.id, _unexpected(request.method, error))
         else:
             self._send({"id": request.id, "result": result})
         with contextlib.suppress(ConnectionError):
@@ -176,6 +181,9 @@ class Conversation:
             )
         except AiSessionError as error:
             self._refuse(request.id, error)
+            return False
+        except Exception as error:
+            self._refuse(request.id, _unexpected("attach", error))
             return False
         try:
             self._send({"id": request.id, "result": {}})
@@ -228,6 +236,12 @@ class Conversation:
 
     def _send(self, message: Mapping[str, Any]) -> None:
         self._connection.writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _unexpected(method: str, error: Exception) -> AiSessionError:
+    """A defect of ours: told to the client, whose request must never stay unanswered, and logged whole."""
+    log.error("%s failed", method, exc_info=error)
+    return AiSessionError(f"{method} failed: {type(error).__name__}: {error}", suggestion="daemon.log tells more")
 
 
 def _text(params: Mapping[str, Any], name: str) -> str:

@@ -75,6 +75,8 @@ class MemoryGate:
             except asyncio.CancelledError:
                 self.given_up.set()
                 raise
+        if call.name == "defect":
+            raise ZeroDivisionError("division by zero")
         if call.name == "nope":
             raise UnknownTool("unknown tool 'nope'", suggestion="did you mean 'node'?")
         return ToolResult(text="done", structured={"given": dict(call.arguments)}, call_id=call.call_id)
@@ -215,6 +217,7 @@ async def test_rename_and_stop_are_passed_on() -> None:
         (b'{"id": 4, "method": "call", "params": {}}', 4, "invalid_arguments", "name must be a text"),
         (b'{"id": 4, "method": "dance"}', 4, "invalid_arguments", "no method 'dance'"),
         (b'{"id": 4, "method": "call", "params": {"name": "nope"}}', 4, "unknown_tool", "unknown tool"),
+        (b'{"id": 4, "method": "call", "params": {"name": "defect"}}', 4, "internal_error", "ZeroDivisionError"),
         (b'{"id": 4, "method": "attach", "params": {"session": "x"}}', 4, "session_not_found", "no session 'x'"),
         (b"[" * 100_000, None, "invalid_arguments", "one JSON object"),
     ],

@@ -1,0 +1,102 @@
+"""The command line: every verb, the shells' completion, and how a failure is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
+
+from ai_session import __version__, cli_config, cli_daemon, cli_install, relay
+from ai_session.cli_attach import attach
+from ai_session.cli_commands import exec_, logs, screen, send
+from ai_session.cli_doctor import doctor
+from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report
+from ai_session.cli_sessions import info, interrupt, kill, ls, new, rename
+from ai_session.errors import AiSessionError, InvalidArguments
+
+ClickException: Any = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    help="Real, persistent terminals that people and AI agents share.",
+    epilog=EXIT_CODES,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # its tables cost 60 ms
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in (new, ls, info, exec_, send, screen, logs, attach, interrupt, kill, rename):
+    app.command(verb.__name__.rstrip("_"))(verb)
+app.add_typer(cli_daemon.app, name="daemon", no_args_is_help=True)
+app.command()(doctor)
+app.add_typer(cli_config.app, name="config", no_args_is_help=True)
+app.add_typer(cli_install.app, name="mcp", no_args_is_help=True)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Before any verb."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print a shell's completion script. Use: source <(ai-session completion bash)"""
+    if shell not in ("bash", "zsh", "fish"):
+        raise InvalidArguments(f"no completion for {shell!r}", suggestion="use bash, zsh or fish")
+    print(get_completion_script(prog_name="ai-session", complete_var="_AI_SESSION_COMPLETE", shell=shell))
+
+
+@app.command("mcp-server")
+def mcp_server(
+    stdio: Annotated[
+        bool, typer.Option("--stdio", help="Speak MCP on standard input and output (as it always does).")
+    ] = True,
+    no_daemon: Annotated[
+        bool, typer.Option("--no-daemon", help="Serve in this process; sessions end with it.")
+    ] = False,
+) -> None:
+    """Serve MCP to the client that starts it."""
+    del stdio
+    if no_daemon:
+        from ai_session import daemon
+
+        daemon.serve_stdio()
+    relay.main()
+
+
+def main() -> NoReturn:
+    """Run the verb in ``sys.argv`` and exit with its code."""
+    words = sys.argv[1:]
+    as_json = "--json" in words[: words.index("--") if "--" in words else None]
+    completion_init()
+    try:
+        code = app(prog_name="ai-session", standalone_mode=False) or 0
+    except AiSessionError as error:
+        code = report(error, as_json=as_json)
+    except ClickException as error:
+        code = EXIT_USAGE
+        if as_json:
+            report(InvalidArguments(error.format_message(), suggestion="ai-session --help"), as_json=True)
+        else:
+            error.show()
+    except (typer.Abort, KeyboardInterrupt):
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        code = EXIT_ERROR
+    except OSError as error:
+        code = report(AiSessionError(str(error), suggestion="ai-session doctor"), as_json=as_json)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone; nobody is left to tell, and the exit must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = code or EXIT_ERROR
+    sys.exit(code)

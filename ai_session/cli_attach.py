@@ -1,0 +1,187 @@
+"""The verb attach: this terminal becomes a session's, until the detach key, the shell's end or the daemon's.
+
+Output is passed through as it is, on the main screen, so that the terminal's own scrollback works; what programs in the
+session switched on is switched off again when leaving.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import termios
+import tty
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from ai_session.cli_output import EXIT_ERROR, EXIT_UNAVAILABLE, leave, remark, report, write_raw
+from ai_session.cli_sessions import SessionName
+from ai_session.control_client import ControlClient, connect
+from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
+
+READ_BYTES = 1 << 14
+INPUT, OUTPUT = 0, 1
+
+RESET = (
+    b"\x1b[0m\x1b[?25h\x1b[?1l\x1b>\x1b[?7h\x1b[?6l\x1b[4l\x1b[?2004l\x1b[?1004l\x1b[0 q"
+    b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[>4;0m\x1b[<u\x1b(B\x0f"
+)
+"""Colours, cursor, keypad, wrapping, paste, focus, mouse, key encoding, character set: as a shell expects them."""
+
+ALTERNATE = re.compile(rb"\x1b\[\?(?:1049|1047|47)([hl])")
+
+
+def attach(
+    session: SessionName,
+    read_only: Annotated[bool, typer.Option("--read-only", "-r", help="Only watch; ctrl-c leaves too.")] = False,
+    detach_key: Annotated[str, typer.Option(help="Like ctrl-] or ctrl-a; 'none' for none.")] = "ctrl-]",
+    no_resize: Annotated[bool, typer.Option("--no-resize", help="Leave the session's size as it is.")] = False,
+) -> None:
+    """Use a session in this terminal; ctrl-] leaves it.
+
+    Agents and other people may use it at the same time; it goes on when you leave. Returns the shell's exit code when
+    it ends, 0 after the detach key.
+    """
+    keys = [] if detach_key.lower() == "none" else [parse_key(detach_key)]
+    if read_only:
+        keys.append(parse_key("ctrl-c"))
+    if not (os.isatty(INPUT) and os.isatty(OUTPUT)):
+        raise InvalidArguments(
+            "attach needs a terminal on standard input and output",
+            suggestion=f"use: ai-session exec, send, screen or logs -f {session}",
+        )
+    with connect() as client:
+        window = Window(client, keys, read_only=read_only, resizes=not (read_only or no_resize))
+        rows, cols = window.size()
+        client.attach(session, rows=rows, cols=cols, read_only=read_only)
+        with window.raw():
+            outcome = window.run()
+    leave(tell(outcome, session))
+
+
+def tell(outcome: dict[str, Any] | AiSessionError | None, session: str) -> int:
+    """Say on the next line why the window closed; the exit code."""
+    if outcome is None:
+        remark(f"[detached from {session}; it goes on: ai-session attach {session}]")
+        return 0
+    if isinstance(outcome, AiSessionError):
+        report(outcome, as_json=False)
+        return EXIT_UNAVAILABLE
+    remark(f"[{session} ended: {outcome['text']}]")
+    if outcome["lost"]:
+        return EXIT_ERROR
+    return 128 + outcome["signal"] if outcome["signal"] is not None else outcome["code"] or 0
+
+
+def parse_key(text: str) -> re.Pattern[bytes]:
+    """What a terminal sends for ``ctrl-x``, ``C-x`` or ``^x``, in any encoding a program may have asked it for."""
+    match = re.fullmatch(r"(?:ctrl-|c-|\^)(.)", text, re.IGNORECASE)
+    char = match[1].lower() if match else ""
+    code = ord(char.upper()) if char else 0
+    if not 0x40 <= code <= 0x5F:
+        raise InvalidArguments(f"{text!r} is no detach key", suggestion="use ctrl- and a letter or one of @ [ \\ ] ^ _")
+    plain = re.escape(bytes([code & 0x1F]))
+    return re.compile(rb"%b|\x1b\[%d;5u|\x1b\[27;5;%d~" % (plain, ord(char), ord(char)))
+
+
+class Window:
+    """This process's terminal, showing a session."""
+
+    def __init__(self, client: ControlClient, keys: list[re.Pattern[bytes]], *, read_only: bool, resizes: bool) -> None:
+        self._client = client
+        self._keys = keys
+        self._read_only = read_only
+        self._resizes = resizes
+        self._alternate = False
+        self._tail = b""
+        self._wake, self._woken = os.pipe()
+        for fd in (self._wake, self._woken):
+            os.set_blocking(fd, False)
+
+    def size(self) -> tuple[int, int]:
+        """Rows and columns to give the session; 0 for leave it."""
+        if not self._resizes:
+            return 0, 0
+        size = os.get_terminal_size(OUTPUT)
+        return size.lines, size.columns
+
+    @contextmanager
+    def raw(self) -> Generator[None]:
+        """Every key goes to the session; the terminal is as it was afterwards, however this ends."""
+        before = termios.tcgetattr(INPUT)
+        handlers = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+        handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, _wake)
+        wakeup = signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        try:
+            tty.setraw(INPUT)
+            write_raw(b"\x1b[999;1H" + b"\n" * os.get_terminal_size(OUTPUT).lines)
+            yield
+        finally:
+            # The terminal comes first: nothing after it may keep it raw, also not when the terminal has gone.
+            with suppress(termios.error, OSError):
+                termios.tcsetattr(INPUT, termios.TCSANOW, before)
+                termios.tcflush(INPUT, termios.TCIFLUSH)
+            with suppress(OSError):
+                write_raw(RESET + (b"\x1b[?1049l" if self._alternate else b"") + b"\x1b[r\x1b[999;1H\r\n")
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            os.close(self._wake)
+            os.close(self._woken)
+
+    def run(self) -> dict[str, Any] | AiSessionError | None:
+        """Until the shell's end (how it ended), the detach key (None) or the daemon's end (an error)."""
+        try:
+            while True:
+                for kind, payload in self._client.arrived():
+                    if kind == b"e":
+                        return json.loads(payload)
+                    self._show(payload)
+                ready, _, _ = select.select((INPUT, self._client, self._wake), (), ())
+                if self._wake in ready and os.read(self._wake, READ_BYTES):
+                    self._resize()
+                if INPUT in ready and not self._type():
+                    return None
+                if self._client in ready:
+                    self._client.receive()
+        except DaemonUnavailable as error:
+            error.suggestion = "the session goes on; attach to it again"
+            return error
+        except OSError:
+            _end(signal.SIGHUP, None)
+
+    def _resize(self) -> None:
+        rows, cols = self.size()
+        if rows and cols:
+            self._client.send_frame(b"r", json.dumps({"rows": rows, "cols": cols}).encode())
+
+    def _type(self) -> bool:
+        """Pass typed keys on; False at the detach key, or when the terminal has gone."""
+        data = os.read(INPUT, READ_BYTES)
+        found = min((m.start() for key in self._keys if (m := key.search(data))), default=None)
+        if data[:found] and not self._read_only:
+            self._client.send_frame(b"i", data[:found])
+        if found is not None or not data:
+            self._client.send_frame(b"d")
+            return False
+        return True
+
+    def _show(self, payload: bytes) -> None:
+        for switch in ALTERNATE.finditer(self._tail + payload):
+            self._alternate = switch[1] == b"h"
+        self._tail = payload[-8:]
+        write_raw(payload)
+
+
+def _wake(number: int, frame: FrameType | None) -> None:
+    """Nothing: the byte in the wake-up pipe is what counts."""
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

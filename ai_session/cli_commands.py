@@ -1,0 +1,281 @@
+"""Verbs about what runs in a session: exec, logs, screen, send."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+import typer
+
+from ai_session.cli_output import (
+    EXIT_EXEC_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_RUNNING,
+    Json,
+    leave,
+    remark,
+    report,
+    show_json,
+    write_raw,
+    write_text,
+)
+from ai_session.cli_sessions import SessionName, sessions
+from ai_session.control_client import ControlClient, connect
+from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning
+
+QUICK_SECONDS = 0.1
+"""A command that ends within this is one round trip; others are read on as they print."""
+
+WAIT_SECONDS = 50.0
+PAGE_CHARS = 200_000
+MAX_STDIN_BYTES = 10_000_000
+
+
+def exec_(
+    session: SessionName,
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMMAND...", help="One word is shell text as it is; several are quoted, as for env or sudo."
+        ),
+    ],
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", "-t", min=0, help="Seconds; the command goes on after them, exit code 124."),
+    ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Open the session when there is none of that name.")] = False,
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not pass piped input on.")] = False,
+    apart: Annotated[bool, typer.Option("--stderr", help="Keep standard error apart and print it to ours.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a command in a session and return its exit code.
+
+    Output is shown as it comes. Piped input becomes the command's. Ctrl-C interrupts the command (exit code 130); a
+    second one leaves it running. Put -- before a command with options: ai-session exec build -- make -j4
+    """
+    try:
+        text = command[0] if len(command) == 1 else shlex.join(command)
+        stdin = None if no_stdin else _piped_input()
+        with ExitStack() as stack:
+            client = stack.enter_context(connect())
+            if new and session not in {row["name"] for row in sessions(client)}:
+                client.call("create_session", name=session)
+            run = Run(client, session, timeout, quiet=as_json)
+            try:
+                facts = run.begin(text, stdin, apart)
+            except KeyboardInterrupt:
+                facts = run.interrupt(stack.enter_context(connect()))
+    except AiSessionError as error:
+        leave(report(error, as_json=as_json, exit_code=EXIT_EXEC_FAILED))
+    if as_json:
+        show_json(facts)
+    elif facts.get("stderr"):
+        print(facts["stderr"], file=sys.stderr, end="")
+    leave(run.exit_code(facts))
+
+
+def _piped_input() -> str | None:
+    """All of standard input where it is a pipe, a file or a socket; a terminal or /dev/null is not passed on."""
+    try:
+        kind = os.fstat(0).st_mode
+    except OSError:
+        return None
+    if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)):
+        return None
+    data = sys.stdin.buffer.read(MAX_STDIN_BYTES + 1)
+    if len(data) > MAX_STDIN_BYTES:
+        raise InvalidArguments(
+            f"standard input is longer than {MAX_STDIN_BYTES} bytes",
+            suggestion="write it to a file and redirect that in the command",
+        )
+    return data.decode("utf-8", "surrogateescape")
+
+
+class Run:
+    """One command of ``exec`` and how much of its output was shown."""
+
+    def __init__(self, client: ControlClient, session: str, timeout: float | None, *, quiet: bool) -> None:
+        self._client = client
+        self._session = session
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._quiet = quiet
+        self._command_id = ""
+        self._offset = 0
+        self._interrupted = False
+        self._hinted = False
+
+    def begin(self, text: str, stdin: str | None, apart: bool) -> dict[str, Any]:
+        """Start it and show its output until it ends or the time is over; what is known then."""
+        facts = self._client.call(
+            "execute_command",
+            session_id=self._session,
+            command=text,
+            timeout_seconds=self._wait(QUICK_SECONDS),
+            stdin=stdin,
+            separate_stderr=apart or None,
+            max_output_chars=PAGE_CHARS,
+        ).structured
+        self._command_id = facts["command_id"]
+        if facts["status"] != "running" and not facts.get("omitted_bytes"):
+            self._show(facts["output"])
+            return facts
+        return self._follow(facts)
+
+    def _follow(self, begun: dict[str, Any]) -> dict[str, Any]:
+        shown: list[str] = []
+        for page in pages(self._client, self._session, self._command_id, self._offset, self._wait):
+            self._show(page["output"])
+            shown.append(page["output"] if self._quiet else "")
+            self._offset = page["next_offset"]
+            if page.get("input_mode") and not self._hinted and not self._quiet:
+                self._hinted = True
+                remark(f"hint: it waits for input: ai-session attach {self._session}")
+            begun |= {name: page[name] for name in ("status", "exit_code", "duration_seconds") if name in page}
+            if page["status"] == "running" and self._wait(WAIT_SECONDS) <= 0:
+                break
+        for name in ("omitted_bytes", "next_offset", "note"):
+            begun.pop(name, None)
+        return begun | ({"output": "".join(shown)} if self._quiet else {})
+
+    def interrupt(self, client: ControlClient) -> dict[str, Any]:
+        """After Ctrl-C: end the command and show the rest; a second Ctrl-C leaves it running."""
+        self._client, self._deadline, self._interrupted = client, None, True
+        facts: dict[str, Any] = {"command_id": self._command_id, "status": "running", "exit_code": None}
+        try:
+            try:
+                facts |= client.call("interrupt_command", session_id=self._session).structured
+            except NothingRunning:
+                facts["status"] = "finished"
+            if facts["status"] == "running" or not self._command_id:
+                remark(f"still running: ai-session attach {self._session}")
+                return facts
+            return self._follow(facts)
+        except KeyboardInterrupt:
+            remark(f"left running: ai-session logs -f {self._session}, ai-session interrupt {self._session}")
+            return facts
+
+    def exit_code(self, facts: dict[str, Any]) -> int:
+        """What ``exec`` returns."""
+        if self._interrupted:
+            return EXIT_INTERRUPTED
+        if facts["status"] == "running":
+            remark(f"still running: ai-session logs -f {self._session}, ai-session interrupt {self._session}")
+            return EXIT_RUNNING
+        if facts.get("exit_code") is None:
+            remark(f"error: the command's exit code is not known: {facts.get('note') or facts['status']}")
+            return EXIT_EXEC_FAILED
+        return facts["exit_code"] & 0xFF
+
+    def _show(self, text: str) -> None:
+        if text and not self._quiet:
+            write_text(text)
+
+    def _wait(self, longest: float) -> float:
+        if self._deadline is None:
+            return longest
+        return max(0.0, min(longest, self._deadline - time.monotonic()))
+
+
+def pages(
+    client: ControlClient, session: str, command_id: str, offset: int, wait: Callable[[float], float]
+) -> Iterator[dict[str, Any]]:
+    """Output from ``offset`` on as it comes, one ``read_output`` at a time; ends after the last of an ended command."""
+    while True:
+        page = client.call(
+            "read_output",
+            session_id=session,
+            command_id=command_id,
+            offset=offset,
+            wait_for="output",
+            timeout_seconds=wait(WAIT_SECONDS),
+            max_output_chars=PAGE_CHARS,
+        ).structured
+        yield page
+        offset = page["next_offset"]
+        if offset >= page["end_offset"] and (page["status"] != "running" or page.get("waited") == "finished"):
+            return
+
+
+def logs(
+    session: SessionName,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as output comes, until the session ends.")
+    ] = False,
+    tail: Annotated[
+        int, typer.Option("--tail", "-n", min=0, help="Only the last lines; 0 means all that is kept.")
+    ] = 0,
+    command_id: Annotated[
+        str, typer.Option("--command", "-c", help="Only this command's output; 'last' for the last.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show what a session printed."""
+    if follow and as_json:
+        raise InvalidArguments("--follow never ends in one document", suggestion="leave out --json or --follow")
+    wanted = {"": "all", "last": ""}.get(command_id, command_id)
+    with connect() as client:
+        if tail:
+            page = client.call(
+                "read_output", session_id=session, command_id=wanted, tail_lines=tail, max_output_chars=PAGE_CHARS
+            ).structured
+            offset = page["next_offset"]
+            shown = [page["output"]]
+        else:
+            facts = client.call("get_session_info", session_id=session).structured
+            offset = facts["retained_from_offset"] if wanted == "all" else 0
+            shown = []
+        if not as_json:
+            write_text("".join(shown))
+        if follow or not tail:
+            for page in pages(client, session, wanted, offset, lambda longest: longest if follow else 0):
+                shown.append(page["output"] if as_json else "")
+                write_text("" if as_json else page["output"])
+                if not follow and page["next_offset"] >= page["end_offset"]:
+                    break
+    if as_json:
+        show_json({"output": "".join(shown)})
+
+
+def screen(
+    session: SessionName,
+    ansi: Annotated[bool, typer.Option("--ansi", help="The bytes that draw it, with colours.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a session's screen. For vim, less, htop, a REPL."""
+    with connect() as client:
+        if ansi:
+            client.attach(session, rows=0, cols=0, read_only=True)
+            write_raw(next(payload for kind, payload in client.frames() if kind == b"o"))
+            return
+        facts = client.call("read_screen", session_id=session).structured
+    if as_json:
+        show_json(facts)
+    else:
+        write_text(facts["screen"] + "\n")
+
+
+def send(
+    session: SessionName,
+    text: Annotated[list[str] | None, typer.Argument(help="Typed as it is; words are joined with spaces.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", "-k", help="Then this key: Enter, C-c, Up, F5… May be repeated.")
+    ] = None,
+    no_enter: Annotated[bool, typer.Option("--no-enter", help="Do not press Enter after the text.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Type text and Enter, or press keys. To run a command use exec."""
+    keys = list(key or [])
+    if text and not keys and not no_enter:
+        keys.append("Enter")
+    with connect() as client:
+        facts = client.call(
+            "send_input", session_id=session, text=" ".join(text or []) or None, keys=keys or None
+        ).structured
+    if as_json:
+        show_json(facts)

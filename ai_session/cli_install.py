@@ -1,0 +1,172 @@
+"""Verbs that tell MCP clients of us: mcp install, uninstall, status."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ai_session.cli_output import Json, say, show_json, show_rows, write_text
+from ai_session.errors import ConfigInvalid, InvalidArguments
+
+if TYPE_CHECKING:
+    from ai_session.client_configs import Place
+
+CLIENTS = ("claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini")
+SERVE = ["mcp-server", "--stdio"]
+
+app = typer.Typer(help="Set MCP clients up.", rich_markup_mode=None)
+
+
+def complete_clients(incomplete: str) -> list[str]:
+    """Clients we can set up, for the shell's completion."""
+    return [name for name in CLIENTS if name.startswith(incomplete)]
+
+
+Client = Annotated[
+    str, typer.Option("--client", "-c", help=", ".join(CLIENTS), autocompletion=complete_clients, show_default=False)
+]
+Scope = Annotated[
+    str, typer.Option(help="user (everywhere), project (this directory's file), local (claude-code only).")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change and change nothing.")]
+
+
+@app.command()
+def install(
+    client: Client,
+    scope: Scope = "user",
+    dry_run: DryRun = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the entry, to be added by hand.")] = False,
+    relative: Annotated[
+        bool, typer.Option("--relative", help="Write just 'ai-session'; desktop clients may not find it in their PATH.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Add this server to a client's configuration; all else in it stays, and a backup is kept beside it."""
+    from ai_session import client_configs
+
+    command, args = ("ai-session", SERVE) if relative else launch_line()
+    place = find_place(client, scope)
+    if show:
+        write_text(client_configs.snippet(place, command, args).rstrip("\n") + "\n")
+        return
+    before = client_configs.read(place)
+    change(place, before, client_configs.with_entry(place, before, command, args), dry_run, as_json)
+
+
+@app.command()
+def uninstall(client: Client, scope: Scope = "user", dry_run: DryRun = False, as_json: Json = False) -> None:
+    """Take this server out of a client's configuration."""
+    from ai_session import client_configs
+
+    place = find_place(client, scope)
+    before = client_configs.read(place)
+    change(place, before, client_configs.without_entry(place, before), dry_run, as_json)
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """List the clients' files and whether this server is in them."""
+    rows = states()
+    if as_json:
+        show_json(rows)
+    else:
+        show_rows(rows, ("client", "scope", "state", "path", "command"))
+
+
+def states() -> list[dict[str, Any]]:
+    """Each known file, as installed, absent (no entry), no file, invalid, or broken (no such command)."""
+    from ai_session import client_configs
+
+    rows: list[dict[str, Any]] = []
+    for place in all_places():
+        row: dict[str, Any] = {"client": place.client, "scope": place.scope, "path": str(place.path), "command": ""}
+        try:
+            found = client_configs.entry(place, client_configs.read(place))
+        except ConfigInvalid as error:
+            rows.append({**row, "state": "invalid", "problem": error.message})
+            continue
+        if found is None:
+            row["state"] = "absent" if place.path.exists() else "no file"
+        else:
+            command = str(found.get("command", ""))
+            row["command"] = " ".join([command, *map(str, found.get("args", []))])
+            row["state"] = "installed" if shutil.which(command) else "broken"
+        rows.append(row)
+    return rows
+
+
+def all_places() -> list[Place]:
+    """Where this user's clients, in this directory, keep their servers."""
+    from ai_session import client_configs, config
+
+    return client_configs.places(config.home_directory(), Path.cwd(), config.environment())
+
+
+def find_place(client: str, scope: str) -> Place:
+    """The file meant. Raises InvalidArguments."""
+    if client not in CLIENTS:
+        raise InvalidArguments(f"no client {client!r}", suggestion=f"use one of: {', '.join(CLIENTS)}")
+    scopes = {place.scope: place for place in all_places() if place.client == client}
+    if scope not in scopes:
+        raise InvalidArguments(f"{client} has no scope {scope!r}", suggestion=f"use one of: {', '.join(scopes)}")
+    return scopes[scope]
+
+
+def launch_line() -> tuple[str, list[str]]:
+    """An absolute command: desktop clients start servers with hardly any PATH."""
+    found = shutil.which("ai-session")
+    if found:
+        return str(Path(found).absolute()), SERVE
+    return sys.executable, ["-m", "ai_session", *SERVE]
+
+
+def change(place: Place, before: str, after: str, dry_run: bool, as_json: bool) -> None:
+    """Write ``after``, or show how it differs."""
+    changed = after != before
+    backup = ""
+    if changed and not dry_run:
+        backup = write(place.path.resolve(), after)
+    path = str(place.path)
+    diff = "".join(
+        line if line.endswith("\n") else line + "\n"
+        for line in difflib.unified_diff(before.splitlines(True), after.splitlines(True), path, path)
+    )
+    if as_json:
+        show_json({"client": place.client, "path": path, "changed": changed, "backup": backup, "diff": diff})
+    elif dry_run:
+        write_text(diff or f"{path} stays as it is\n")
+    else:
+        print(f"{'changed' if changed else 'unchanged'}\t{path}")
+        if backup:
+            say(f"The file as it was: {backup}")
+        if changed:
+            say(f"Restart {place.client} to see it.")
+
+
+def write(path: Path, text: str) -> str:
+    """Replace the file in one step, with the mode it had; the old one is kept, its path returned."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    backup = path.with_name(path.name + ".before-ai-session") if path.exists() else None
+    if backup:
+        shutil.copy2(path, backup)
+    fd, temporary = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with open(fd, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
+        if backup:
+            shutil.copymode(path, temporary)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return str(backup or "")

@@ -1,0 +1,163 @@
+"""Verbs about sessions themselves: new, ls, info, rename, interrupt, kill."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ai_session.cli_output import Json, confirm, leave, report, say, show_facts, show_json, show_rows
+from ai_session.control_client import ControlClient, connect
+from ai_session.errors import AiSessionError, InvalidArguments
+
+
+def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
+    """Names of the open sessions and their state, for the shell's completion; nothing when no daemon runs."""
+    try:
+        with connect(start=False) as client:
+            found = sessions(client)
+    except AiSessionError:
+        return []
+    return [(row["name"], row["state"]) for row in found if row["name"].startswith(incomplete)]
+
+
+SessionName = Annotated[
+    str, typer.Argument(metavar="SESSION", help="Name or id.", autocompletion=complete_sessions, show_default=False)
+]
+
+
+def sessions(client: ControlClient) -> list[dict[str, Any]]:
+    """What ``list_sessions`` knows of each."""
+    return client.call("list_sessions").structured["sessions"]
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Unique; made from the directory's name when left out.")] = "",
+    directory: Annotated[str, typer.Option("--cwd", "-C", help="Where the shell starts.")] = "",
+    shell: Annotated[str, typer.Option(help="bash, zsh, fish, dash… or a path.")] = "",
+    backend: Annotated[str, typer.Option(help="auto, tmux or pty.")] = "",
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    rows: Annotated[int, typer.Option(help="Height.", show_default=False)] = 0,
+    cols: Annotated[int, typer.Option(help="Width.", show_default=False)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Open a session. One whose shell has exited starts again where it left off."""
+    with connect() as client:
+        facts = client.call(
+            "create_session",
+            name=name or free_name(client, Path(directory).resolve().name),
+            working_directory=str(Path(directory).expanduser().absolute()) if directory else None,
+            shell=shell or None,
+            backend=backend or None,
+            env=dict(map(_assignment, env or [])) or None,
+            rows=rows or None,
+            cols=cols or None,
+        ).structured
+    if as_json:
+        show_json(facts)
+    else:
+        show_rows([facts], ("name", "session_id", "shell", "backend", "working_directory"))
+        say(f"ai-session attach {facts['name']}")
+
+
+def free_name(client: ControlClient, wish: str) -> str:
+    """``wish`` as a session's name, numbered when it is taken."""
+    plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in wish)
+    plain = plain.lstrip("._-")[:40] or "main"
+    taken = {row["name"] for row in sessions(client)}
+    number, name = 1, plain
+    while name in taken:
+        number += 1
+        name = f"{plain}-{number}"
+    return name
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise InvalidArguments(f"--env {text!r} is not NAME=VALUE", suggestion="for example: --env DEBUG=1")
+    return name, value
+
+
+def ls(as_json: Json = False) -> None:
+    """List sessions. Columns: name, state, shell, backend, directory, running command."""
+    with connect() as client:
+        found = sessions(client)
+    if as_json:
+        show_json(found)
+        return
+    if not found:
+        say("No sessions. Open one: ai-session new")
+        return
+    rows = [{**row, "running": row.get("running", {}).get("command", "").partition("\n")[0]} for row in found]
+    show_rows(rows, ("name", "state", "shell", "backend", "working_directory", "running"))
+
+
+def info(session: SessionName, as_json: Json = False) -> None:
+    """Tell all about a session. State, process, size, running and last command."""
+    with connect() as client:
+        facts = client.call("get_session_info", session_id=session).structured
+    if as_json:
+        show_json(facts)
+        return
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["created_at"]))
+    show_facts({**facts, "created_at": created})
+
+
+def rename(
+    session: SessionName, name: Annotated[str, typer.Argument(help="The new name.")], as_json: Json = False
+) -> None:
+    """Give a session another name."""
+    with connect() as client:
+        client.request("rename", session=session, name=name)
+    if as_json:
+        show_json({"name": name})
+
+
+def interrupt(session: SessionName, as_json: Json = False) -> None:
+    """Stop the running command.
+
+    Ctrl-C twice, Ctrl-\\, TERM, KILL, each only if the one before did not end it.
+    """
+    with connect() as client:
+        facts = client.call("interrupt_command", session_id=session).structured
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts({name: facts[name] for name in ("status", "exit_code", "note") if name in facts})
+    if facts["status"] == "running":
+        leave(1)
+
+
+def kill(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SESSION]...", help="Names or ids.", autocompletion=complete_sessions),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Every session.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
+    as_json: Json = False,
+) -> None:
+    """End sessions. Their shells, every process started in them, and their output go."""
+    if bool(names) == everything:
+        raise InvalidArguments("which sessions?", suggestion="name them, or pass --all")
+    ended: list[str] = []
+    code = 0
+    with connect() as client:
+        wanted = [row["name"] for row in sessions(client)] if everything else names or []
+        if everything and wanted and not yes and not confirm(f"End {len(wanted)} sessions: {', '.join(wanted)}?"):
+            leave(1)
+        for name in wanted:
+            try:
+                ended.append(client.call("close_session", session_id=name).structured["name"])
+            except AiSessionError as error:
+                if as_json:
+                    raise
+                code = report(error, as_json=False)
+    if as_json:
+        show_json({"ended": ended})
+    else:
+        show_rows([{"ended": name} for name in ended], ("ended",))
+    leave(code)
