@@ -19,7 +19,7 @@ from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
 from ai_session.models import Effect, Principal, ToolCall, ToolResult
 from ai_session.policy import Policy
 from ai_session.session_manager import SessionManager
-from ai_session.tools.base import Arguments, Context, Limits, Progress, Tool
+from ai_session.tools.base import Arguments, Context, Limits, Tool
 from ai_session.viewer import Viewer
 
 
@@ -46,7 +46,7 @@ class Gate:
         """The tools this principal may ever use, sorted by name."""
         return [t for t in self._tools.values() if self._policy.decide(principal, t.name, t.effect).verdict != "deny"]
 
-    async def call(self, call: ToolCall, progress: Progress | None = None) -> ToolResult:
+    async def call(self, call: ToolCall) -> ToolResult:
         """Run one call. Raises UnknownTool only; every other failure is a result with ``is_error``.
 
         Cancelling the wait never ends a command.

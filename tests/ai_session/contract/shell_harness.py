@@ -86,7 +86,6 @@ class RawSession:
         self.status: int | None = None
         self.until(lambda: self.mark("R", self.position) is not None, "the shell to start")
         self.wait_ready(BOUND_SECONDS)
-        self.last, self.flags = 0, ""
 
     def pump(self, seconds: float) -> bool:
         """Take in what the terminal says within ``seconds``; EOFError when the shell is gone."""
@@ -142,6 +141,9 @@ class RawSession:
     ) -> None:
         """Have the shell start ``text``."""
         ready = self.wait_ready()
+        for seen in self.marks(self.position):
+            if seen.kind in "AD":
+                self.last, self.flags = int(seen.fields[1]), seen.fields[3]
         self.seq += 1
         command = CommandText(
             seq=self.seq,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.ai_session.contract.shell_cases import BASH, POSIX, Case, prepare
+from tests.ai_session.contract.shell_cases import BASH, FISH, MKSH, POSIX, Case, prepare
 
 from ai_session import plugins, waiting
 from ai_session.marks import strip_marks
@@ -17,7 +17,7 @@ from ai_session.session_manager import NewSession, SessionDefaults, SessionManag
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 BOUND = 15.0
-SHELLS = {"bash": BASH, "zsh": POSIX, "dash": POSIX, "busybox": POSIX, "mksh": POSIX}
+SHELLS = {"bash": BASH, "zsh": POSIX, "dash": POSIX, "busybox": POSIX, "mksh": MKSH, "fish": FISH}
 SIGNALS_AS_CODES = {-9: 137}
 """A harness that owns the shell sees a signal number; a session reports what a shell would."""
 

@@ -101,6 +101,7 @@ async def test_one_command_at_a_time_and_it_says_so(session: Session) -> None:
     with pytest.raises(SessionBusy, match="cmd_a"):
         await session.begin("echo no", command_id="cmd_b")
     assert await waiting.for_command(session, running, 0.0, until_input=False) == "timeout"
+    assert await waiting.for_command(session, running, BOUND, until_input=True) == "input"
     session.send(b"hello\n")
     assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
     assert text_of(session, running.record) == "hello\ngot:hello\n"
