@@ -54,6 +54,7 @@ class Daemon:
         self.app: App | None = None
         self._listener = listener
         self._connections: set[asyncio.Task[Any]] = set()
+        self._servers: dict[str, Any] = {}
         self._starting: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
         # Without a listener nobody else can reach the sessions, so they end with this process.
@@ -105,8 +106,17 @@ class Daemon:
         self._leaving.set()
 
     async def _start(self) -> None:
-        app, self._idle_exit_seconds = await asyncio.to_thread(self._make, self.directory)
-        await app.start()
+        try:
+            app, self._idle_exit_seconds = await asyncio.to_thread(self._make, self.directory)
+            await app.start()
+        except AiSessionError:
+            raise
+        except Exception as problem:
+            log.exception("the daemon cannot start")
+            raise DaemonUnavailable(
+                f"the daemon cannot start: {type(problem).__name__}: {problem}",
+                suggestion=f"look into {self.directory}/daemon.log, or run: ai-session doctor",
+            ) from problem
         self.app = app
 
     async def _leave(self) -> None:
@@ -133,6 +143,8 @@ class Daemon:
             writer.write(json.dumps({"error": facts}).encode() + b"\n")
         except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
             pass  # it went away, or says nothing
+        except asyncio.CancelledError:
+            pass  # only _leave cancels, and asyncio logs a connection that ends cancelled as an error
         finally:
             writer.close()
             self._watch_idleness()
@@ -163,8 +175,10 @@ class Daemon:
         assert task
         self._connections.add(task)
         try:
-            server = await asyncio.to_thread(plugins.load, "servers", connection.hello["role"])
-            await server.serve(self.gate, connection)
+            role = connection.hello["role"]
+            if role not in self._servers:
+                self._servers[role] = await asyncio.to_thread(plugins.load, "servers", role)
+            await self._servers[role].serve(self.gate, connection)
         finally:
             self._connections.discard(task)
 
@@ -258,6 +272,7 @@ def main(arguments: list[str]) -> NoReturn:
             directory, listener = listen()
         except AiSessionError as error:
             sys.exit(f"ai-session: {error.message}; {error.suggestion}")
+        relay.warn(f"serving on {directory}/sock")
     run_and_leave(Daemon(directory, listener).run())
 
 

@@ -110,7 +110,7 @@ def connect(role: str, *, start: bool = True) -> socket.socket:
         if not (start and facts.get("idle")) or replaced:
             warn(
                 f"the daemon (pid {facts.get('pid')}) is version {facts.get('version')}, this is {__version__}; it is "
-                "in use, so it stays. `ai-session daemon stop` ends it, sessions go on"
+                "in use, so it stays. `ai-session daemon restart` replaces it, sessions go on"
             )
             return link
         replaced = True

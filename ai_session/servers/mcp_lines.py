@@ -45,6 +45,11 @@ class LineReader:
         self._searched = 0
         self._too_long = False
 
+    @property
+    def held_bytes(self) -> int:
+        """What the unfinished line takes in memory."""
+        return len(self._held)
+
     def feed(self, chunk: bytes) -> Iterator[bytes | Refused]:
         """The lines this chunk completes, without their newline; a Refused for each that was too long."""
         held = self._held

@@ -1,0 +1,178 @@
+"""A client on the wire: pipes, raw lines, nothing of the SDK between test and server."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BOUND_SECONDS = 20.0
+SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
+DATA = Path(__file__).parents[2] / "data/wire"
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+Message = dict[str, Any]
+
+
+class Client:
+    """One server process and the pipes to it."""
+
+    def __init__(self, command: list[str] = SERVER, **options: Any) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(command, **(pipes | options))  # type: ignore[call-overload]
+        self.lines: list[bytes] = []
+        self._held = b""
+        self._id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(BOUND_SECONDS)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+    def write(self, data: bytes | str | Message) -> None:
+        """Bytes and text as they are, a message as one line."""
+        if isinstance(data, dict):
+            data = json.dumps(data) + "\n"
+        assert self.process.stdin
+        left = memoryview(data.encode() if isinstance(data, str) else data)
+        while left:
+            left = left[self.process.stdin.write(left) or 0 :]
+
+    def line(self, seconds: float = BOUND_SECONDS) -> bytes:
+        """The next line; b"" at the end of the stream. Raises TimeoutError."""
+        assert self.process.stdout
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._held:
+            if not select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError(f"no line within {seconds:g} s; so far {self._held[:200]!r}")
+            chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                assert not self._held, self._held
+                return b""
+            self._held += chunk
+        line, _, self._held = self._held.partition(b"\n")
+        self.lines.append(line)
+        return line
+
+    def read(self, seconds: float = BOUND_SECONDS) -> Message:
+        """The next message."""
+        line = self.line(seconds)
+        assert line, "the server closed its output"
+        return json.loads(line)
+
+    def request(self, method: str, params: Message | None = None, *, modern: bool = False) -> int:
+        """Send a request; its id."""
+        self._id += 1
+        message: Message = {"jsonrpc": "2.0", "id": self._id, "method": method}
+        if modern:
+            params = {**(params or {}), "_meta": {**ENVELOPE, **(params or {}).get("_meta", {})}}
+        if params is not None:
+            message["params"] = params
+        self.write(message)
+        return self._id
+
+    def ask(self, method: str, params: Message | None = None, *, modern: bool = False) -> Message:
+        """The answer to a request; notifications before it are dropped, any other message fails."""
+        wanted = self.request(method, params, modern=modern)
+        while "id" not in (message := self.read()):
+            pass
+        assert message["id"] == wanted, message
+        return message
+
+    def result(self, method: str, params: Message | None = None, *, modern: bool = False) -> Message:
+        answer = self.ask(method, params, modern=modern)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def call(self, name: str, *, modern: bool = False, **arguments: Any) -> Message:
+        return self.result("tools/call", {"name": name, "arguments": arguments}, modern=modern)
+
+    def initialize(self, version: str = "2025-11-25", name: str = "wire") -> Message:
+        info = {"name": name, "version": "1"}
+        result = self.result("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": info})
+        self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return result
+
+    def end(self) -> tuple[int, float]:
+        """Close standard input: exit status and the seconds it took."""
+        assert self.process.stdin
+        began = time.monotonic()
+        self.process.stdin.close()
+        return self.process.wait(BOUND_SECONDS), time.monotonic() - began
+
+    def signalled(self, number: int) -> tuple[int, float]:
+        """Exit status after a signal and the seconds it took."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        return self.process.wait(BOUND_SECONDS), time.monotonic() - began
+
+
+def living_in(home: Path) -> dict[str, str]:
+    """The environment of a client whose HOME that is."""
+    return {**os.environ, "HOME": str(home)}
+
+
+@contextmanager
+def double(*flags: str, home: Path | None = None, logs: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """A daemon whose gate is a double; listening when this returns. In the end it must have logged ``logs``."""
+    home = home or Path(os.environ["HOME"])
+    command = [sys.executable, str(DATA / "double_daemon.py"), *flags]
+    with (home / "double.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=home, env=living_in(home))
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n", (home / "double.log").read_text()
+        yield process
+        found = (home / "double.log").read_text()
+        assert (logs in found) if logs else not found, found
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(BOUND_SECONDS)
+        assert process.stdout
+        process.stdout.close()
+
+
+def runtime() -> Path:
+    """The runtime directory of this HOME."""
+    return Path(os.environ["HOME"]) / ".local/state/ai-session"
+
+
+def daemon_pids() -> list[int]:
+    """Daemons of this HOME that live."""
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if b"daemon" in words and os.fsencode(runtime()) in words:
+                found.append(int(folder.name))
+    return found
+
+
+def stop_daemons() -> None:
+    """End the daemons of this HOME and wait until they are gone."""
+    for pid in daemon_pids():
+        gone = os.pidfd_open(pid)
+        os.kill(pid, signal.SIGTERM)
+        assert select.select([gone], [], [], BOUND_SECONDS)[0], f"daemon {pid} does not end"
+        os.close(gone)

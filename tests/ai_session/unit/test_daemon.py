@@ -1,0 +1,270 @@
+"""The daemon: hello, peers, leaving, idling, leaking nothing, and the server that needs no daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session import __version__, relay
+from ai_session.daemon import parse_hello, peer_credentials
+from ai_session.errors import InvalidArguments
+from tests.ai_session.contract.wire import (
+    BOUND_SECONDS,
+    SERVER,
+    Client,
+    daemon_pids,
+    double,
+    runtime,
+)
+
+IN_PROCESS = [*SERVER, "--no-daemon"]
+AT_ONCE_SECONDS = 0.3
+HELLO = {"ai_session": 1, "role": "control", "version": __version__, "cwd": "/", "env": {"A": "b"}, "pid": 1}
+
+
+def converse(line: bytes) -> bytes:
+    """What the daemon says to a first line, until it closes."""
+    with closing(socket.socket(socket.AF_UNIX)) as link:
+        link.settimeout(BOUND_SECONDS)
+        link.connect(str(runtime() / "sock"))
+        link.sendall(line)
+        link.shutdown(socket.SHUT_WR)
+        said = b""
+        while chunk := link.recv(65536):
+            said += chunk
+        return said
+
+
+@contextmanager
+def foreground() -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "ai_session", "daemon", "run"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(BOUND_SECONDS)
+        process.stderr.close()
+
+
+def test_hello_is_answered_with_version_pid_and_idleness() -> None:
+    with double() as daemon:
+        said = json.loads(converse(json.dumps(HELLO).encode() + b"\n"))
+        with closing(relay.connect("mcp")):
+            busy = json.loads(converse(json.dumps(HELLO).encode() + b"\n"))
+    assert said == {"ai_session": 1, "version": __version__, "pid": daemon.pid, "idle": True}
+    assert busy["idle"] is False
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET / HTTP/1.1\n",
+        b"{}\n",
+        b"[]\n",
+        b"null\n",
+        b'{"ai_session":2,"role":"mcp"}\n',
+        b'{"ai_session":1,"role":5}\n',
+        b'{"ai_session":1,"role":"mcp","env":[1]}\n',
+        b'{"ai_session":1,"role":"mcp","env":{"A":1}}\n',
+        b'{"ai_session":1,"role":"mcp","cwd":null}\n',
+        b'{"ai_session":1,"role":"mcp_sdk"}\n',
+        b"[" * 5000 + b"\n",
+    ],
+)
+def test_first_line_that_is_no_hello_is_refused_in_words(line: bytes) -> None:
+    with pytest.raises(InvalidArguments, match=r"no hello|no role"):
+        parse_hello(line)
+
+
+def test_refusal_reaches_the_peer_and_the_daemon_lives() -> None:
+    with double():
+        assert json.loads(converse(b"GET / HTTP/1.1\n"))["error"]["code"] == "invalid_arguments"
+        with suppress(ConnectionError):
+            assert b"longer than" in converse(b"x" * (9 << 20))
+        assert converse(b"") == b""
+        assert json.loads(converse(json.dumps(HELLO).encode() + b"\n"))["ai_session"] == 1
+
+
+def test_environment_that_is_no_text_arrives_whole() -> None:
+    hello = parse_hello(b'{"ai_session":1,"role":"mcp","env":{"A":"\xff\\u00e9"}}\n')
+    assert os.fsencode(hello["env"]["A"]) == b"\xff\xc3\xa9"
+    assert hello["cwd"] == ""
+
+
+def test_peer_is_known_by_the_kernel() -> None:
+    one, other = socket.socketpair()
+    with closing(one), closing(other):
+        assert peer_credentials(one) == (os.getuid(), os.getpid())
+
+
+def test_another_user_is_not_served() -> None:
+    """Root may connect to any socket; the daemon must still look who it is."""
+    script = (
+        "import os, socket, sys\n"
+        "link = socket.socket(socket.AF_UNIX)\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "link.connect(sys.argv[1])\n"
+        'link.sendall(b\'{"ai_session":1,"role":"control"}\\n\')\n'
+        "sys.stdout.buffer.write(link.recv(100))\n"
+    )
+    with double():
+        path = runtime()
+        for folder in (path, *path.parents[:6]):
+            if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+                folder.chmod(0o711)
+        (path / "sock").chmod(0o666)
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(path / "sock")], capture_output=True, timeout=BOUND_SECONDS, check=False
+        )
+        path.chmod(0o700)
+    assert done.stdout == b""
+    assert b"PermissionError" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_it_and_its_relays_at_once(number: int) -> None:
+    with double() as daemon, Client() as client:
+        client.request("tools/call", {"name": "wait"})
+        client.result("ping")
+        daemon.send_signal(number)
+        assert daemon.wait(BOUND_SECONDS) == 0
+        assert client.process.wait(BOUND_SECONDS) == 1
+    assert not (runtime() / "sock").exists()
+    assert not (Path(os.environ["HOME"]) / "ended-sessions").exists()
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+def test_control_stop_leaves_or_ends_sessions(sessions: bool) -> None:
+    with double() as daemon, closing(relay.connect("control")) as link:
+        link.sendall(b'{"id":1,"method":"stop","params":{"sessions":%b}}\n' % json.dumps(sessions).encode())
+        said = b""
+        while chunk := link.recv(65536):
+            said += chunk
+        assert said.splitlines()[1] == b'{"id": 1, "result": {}}'
+        assert daemon.wait(BOUND_SECONDS) == 0
+    assert (Path(os.environ["HOME"]) / "ended-sessions").exists() is sessions
+
+
+def test_idle_daemon_leaves_when_so_configured() -> None:
+    with double("--idle=0.05") as daemon:
+        with Client() as client, Client() as other:
+            client.call("echo")
+            other.end()
+            with pytest.raises(subprocess.TimeoutExpired):
+                daemon.wait(0.2)
+        assert daemon.wait(BOUND_SECONDS) == 0
+
+
+def test_leaving_is_refused_while_somebody_is_there() -> None:
+    with double() as daemon, closing(relay.connect("mcp")):
+        assert json.loads(converse(json.dumps({**HELLO, "role": "leave"}).encode() + b"\n"))["idle"] is False
+        assert daemon.poll() is None
+
+
+def test_connections_leave_nothing_behind() -> None:
+    """No descriptor, task or thread more after 200 clients, half of them killed in the middle of a call."""
+    with double() as daemon:
+
+        def footprint() -> tuple[int, int]:
+            folder = Path(f"/proc/{daemon.pid}")
+            return len(list((folder / "fd").iterdir())), len(list((folder / "task").iterdir()))
+
+        def visit(count: int) -> None:
+            for number in range(count):
+                link = relay.connect("mcp")
+                link.sendall(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait"}}\n')
+                link.sendall(b'{"jsonrpc":"2.0","id":2,"method":"ping"}\n')
+                if number % 2:
+                    link.shutdown(socket.SHUT_WR)
+                    while link.recv(65536):
+                        pass
+                link.close()
+
+        with Client() as client:
+            client.call("echo")
+            visit(40)
+            client.call("echo")
+            before = footprint()
+            visit(200)
+            # Each end is seen before what this client writes after it.
+            cancelled = client.call("seen")["structuredContent"]["cancelled"]
+            after = footprint()
+    assert after == before
+    assert len(cancelled) > 100
+
+
+def test_foreground_daemon_serves_and_refuses_a_second_one() -> None:
+    with foreground() as first:
+        assert first.stderr
+        assert first.stderr.readline().decode() == f"ai-session: serving on {runtime()}/sock\n"
+        with Client() as client:
+            assert client.result("ping") == {}
+        assert daemon_pids() == []
+        with foreground() as second:
+            assert second.wait(BOUND_SECONDS) == 1
+            assert second.stderr
+            assert b"a daemon runs already" in second.stderr.read()
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(BOUND_SECONDS) == 0
+
+
+def test_without_daemon_one_process_serves_and_leaves_nothing() -> None:
+    with Client(IN_PROCESS) as client:
+        assert client.initialize("2025-06-18")["protocolVersion"] == "2025-06-18"
+        assert client.result("server/discover", modern=True)["supportedVersions"] == ["2026-07-28"]
+        assert client.ask("foo/bar")["error"]["code"] == -32601
+        status, seconds = client.end()
+        assert client.line() == b""
+    assert status == 0
+    assert seconds < AT_ONCE_SECONDS
+    assert daemon_pids() == []
+    assert not runtime().exists()
+    assert not list(Path("/tmp").glob(f"ai-session-{os.getuid()}-*/"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_without_daemon_a_signal_ends_it_at_once(number: int) -> None:
+    with Client(IN_PROCESS) as client:
+        client.initialize()
+        client.ask("foo/bar")
+        status, seconds = client.signalled(number)
+    assert status == 0
+    assert seconds < AT_ONCE_SECONDS
+
+
+def test_without_daemon_files_do_as_streams(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
+        done = subprocess.run(IN_PROCESS, stdin=source, stdout=target, timeout=BOUND_SECONDS, check=False)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "out").read_bytes()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_status_of_the_daemon() -> None:
+    with double() as daemon, closing(relay.connect("control")) as link:
+        link.sendall(b'{"id":1,"method":"status"}\n')
+        said = b""
+        while said.count(b"\n") < 2:
+            said += link.recv(65536)
+    facts: dict[str, Any] = json.loads(said.splitlines()[1])["result"]
+    assert facts.pop("uptime_seconds") >= 0
+    assert facts == {
+        "version": __version__,
+        "pid": daemon.pid,
+        "directory": str(runtime()),
+        "connections": 1,
+        "idle": False,
+    }

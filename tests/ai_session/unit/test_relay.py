@@ -1,0 +1,273 @@
+"""The relay as a process: how it finds and starts the daemon, what it copies, and how it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from ai_session import config, relay
+from tests.ai_session.contract.wire import (
+    BOUND_SECONDS,
+    SERVER,
+    Client,
+    daemon_pids,
+    double,
+    living_in,
+    runtime,
+    stop_daemons,
+)
+
+AT_ONCE_SECONDS = 0.1
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+PONG = b'{"jsonrpc":"2.0","id":1,"result":{}}'
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_it_at_once(number: int) -> None:
+    with double(), Client() as client:
+        client.request("tools/call", {"name": "wait"})
+        client.result("ping")
+        status, seconds = client.signalled(number)
+    assert status == 0
+    assert seconds < AT_ONCE_SECONDS
+
+
+def test_end_of_input_ends_it_at_once_though_a_call_waits() -> None:
+    with double(), Client() as client:
+        client.request("tools/call", {"name": "wait"})
+        client.result("ping")
+        status, seconds = client.end()
+        assert client.line() == b""
+    assert status == 0
+    assert seconds < AT_ONCE_SECONDS
+
+
+def test_answers_to_what_was_asked_before_the_end_of_input_arrive() -> None:
+    with double():
+        with Client() as warm:
+            warm.call("echo")
+        asked = PING + b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
+        done = subprocess.run(SERVER, input=asked, capture_output=True, timeout=BOUND_SECONDS, check=True)
+    assert [b'"id":1,' in line or b'"id":2,' in line for line in done.stdout.splitlines()] == [True, True]
+
+
+def test_killed_daemon_ends_it_at_once_with_a_word() -> None:
+    with double() as daemon, Client() as client:
+        client.result("ping")
+        daemon.kill()
+        assert client.line() == b""
+        assert client.process.wait(BOUND_SECONDS) == 1
+        assert client.process.stderr
+        assert b"the daemon has ended" in client.process.stderr.read()
+
+
+def test_client_that_closes_the_output_ends_it() -> None:
+    with double(), Client() as client:
+        client.result("ping")
+        assert client.process.stdout
+        client.process.stdout.close()
+        assert client.process.wait(BOUND_SECONDS) == 0
+
+
+def test_closed_or_full_standard_error_stops_nothing() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
+    with (
+        double() as daemon,
+        Client(stderr=writer) as full,
+        Client(["sh", "-c", 'exec "$@" 2>&-', "sh", *SERVER]) as shut,
+    ):
+        for client in (full, shut):
+            client.result("ping")
+        daemon.kill()
+        assert [client.process.wait(BOUND_SECONDS) for client in (full, shut)] == [1, 1]
+    os.close(reader)
+    os.close(writer)
+
+
+def test_standard_input_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(PING * 3)
+    with double(), (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
+        assert subprocess.run(SERVER, stdin=source, stdout=target, timeout=BOUND_SECONDS, check=False).returncode == 0
+    assert (tmp_path / "out").read_bytes().splitlines() == [PONG] * 3
+
+
+def test_standard_streams_may_be_missing() -> None:
+    with double():
+        shut = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *SERVER], timeout=BOUND_SECONDS, check=False)
+    assert shut.returncode == 0
+
+
+def test_standard_streams_may_be_non_blocking_socketpairs() -> None:
+    """What Node gives its children; both directions carry more than any buffer holds."""
+    ours_in, theirs_in = socket.socketpair()
+    ours_out, theirs_out = socket.socketpair()
+    theirs_in.setblocking(False)
+    theirs_out.setblocking(False)
+    with double(), ours_in, ours_out:
+        process = subprocess.Popen(SERVER, stdin=theirs_in, stdout=theirs_out)
+        theirs_in.close()
+        theirs_out.close()
+        lines = ours_out.makefile("rb")
+        sent = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"%b"}}}\n'
+        writer = threading.Thread(target=ours_in.sendall, args=(sent % (b"a" * 4_000_000) + PING,))
+        writer.start()
+        assert {len(lines.readline()) > 4_000_000 for _ in range(2)} == {True, False}
+        writer.join()
+        ours_in.shutdown(socket.SHUT_WR)
+        assert process.wait(BOUND_SECONDS) == 0
+
+
+def test_daemon_is_started_in_a_session_of_its_own_with_nothing_inherited() -> None:
+    reader, writer = os.pipe()
+    with Client(pass_fds=(writer,), start_new_session=True) as client:
+        client.initialize()
+        (pid,) = daemon_pids()
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        parent, group, session = (int(word) for word in facts[1:4])
+        assert client.process.pid not in (parent, group, session)
+        assert session == group != os.getsid(0)
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+        held = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+        assert not {name for name in held if name.startswith("pipe:")}
+        assert {"/dev/null", str(runtime() / "daemon.log"), str(runtime() / "lock")} <= held
+        os.killpg(client.process.pid, signal.SIGKILL)
+    assert daemon_pids() == [pid]
+    os.close(reader)
+    os.close(writer)
+    stop_daemons()
+
+
+def test_daemon_takes_no_secrets_from_the_client_that_starts_it() -> None:
+    with Client(env={**os.environ, "ANTHROPIC_API_KEY": "secret", "LC_ALL": "C.UTF-8"}) as client:
+        client.initialize()
+        (pid,) = daemon_pids()
+        names = {word.partition(b"=")[0] for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
+    assert b"ANTHROPIC_API_KEY" not in names
+    assert {b"HOME", b"PATH", b"LC_ALL"} <= names
+    stop_daemons()
+
+
+def test_folder_of_the_client_decides_no_import(tmp_path: Path) -> None:
+    (tmp_path / "asyncio.py").write_text("raise SystemExit('imported from the client')\n")
+    script = "import sys; sys.path.pop(0); from ai_session.__main__ import main; main()"
+    with Client([sys.executable, "-c", script, "mcp-server", "--stdio"], cwd=tmp_path) as client:
+        assert client.initialize()["serverInfo"]["name"] == "ai-session"
+    stop_daemons()
+
+
+@pytest.mark.parametrize("round_number", range(10))
+def test_two_starting_at_once_end_with_one_daemon(round_number: int) -> None:
+    with Client() as one, Client() as two, Client() as three:
+        for client in (one, two, three):
+            client.request("ping")
+        assert [client.read()["result"] for client in (one, two, three)] == [{}, {}, {}]
+        assert len(daemon_pids()) == 1
+    stop_daemons()
+    assert not (runtime() / "sock").exists()
+
+
+def test_killed_daemon_is_replaced_by_the_next_client() -> None:
+    with Client() as client:
+        client.result("ping")
+        (first,) = daemon_pids()
+        os.kill(first, signal.SIGKILL)
+        assert client.process.wait(BOUND_SECONDS) == 1
+    assert (runtime() / "sock").exists()
+    with Client() as client:
+        assert client.result("ping") == {}
+        assert daemon_pids() != [first]
+    stop_daemons()
+
+
+def test_directories_agree_with_the_settings(home: Path) -> None:
+    for name in ("short", "long" * 20):
+        os.environ["HOME"] = str(home / name)
+        wanted = [str(path) for path in config.runtime_directories(home / name, os.getuid())]
+        assert list(relay.directories()) == wanted
+    digest = sha256(os.fsencode(home / ("long" * 20))).hexdigest()[:8]
+    assert wanted == [f"/tmp/ai-session-{os.getuid()}-{digest}"]
+
+
+@pytest.mark.parametrize("place", ["/proc/none/home", "/dev/null"])
+def test_home_that_cannot_be_written_uses_a_private_folder_in_tmp(place: str) -> None:
+    folder = Path(f"/tmp/ai-session-{os.getuid()}-{sha256(place.encode()).hexdigest()[:8]}")
+    with Client(env=living_in(Path(place))) as client:
+        assert client.initialize()["serverInfo"]["name"] == "ai-session"
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert (folder / "sock").stat().st_mode & 0o777 == 0o600
+    os.environ["HOME"] = place
+    with relay.connect("leave") as link:
+        while link.recv(4096):
+            pass
+    subprocess.run(["rm", "-r", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("spoil", ["open", "file", "link"])
+def test_runtime_directory_that_is_not_private_is_refused(home: Path, spoil: str) -> None:
+    runtime().parent.mkdir(parents=True)
+    if spoil == "open":
+        runtime().mkdir(mode=0o755)
+    elif spoil == "file":
+        runtime().touch()
+    else:
+        (home / "elsewhere").mkdir(mode=0o700)
+        runtime().symlink_to(home / "elsewhere")
+    done = subprocess.run(SERVER, input=b"", capture_output=True, timeout=BOUND_SECONDS, check=False)
+    assert done.returncode == 1
+    assert b"is not a private directory" in done.stderr
+    assert daemon_pids() == []
+
+
+def test_other_version_that_is_idle_is_replaced() -> None:
+    with double("--old") as old, Client() as client:
+        assert client.initialize()["serverInfo"]["name"] == "ai-session"
+        assert old.wait(BOUND_SECONDS) == 0
+        assert len(daemon_pids()) == 1
+    stop_daemons()
+
+
+def test_other_version_in_use_stays_and_is_reported() -> None:
+    with double("--old") as old:
+        user = relay.connect("mcp", start=False)
+        with Client() as client:
+            assert client.call("echo", text="x")["structuredContent"] == {"text": "x"}
+            client.end()
+            assert client.process.stderr
+            said = client.process.stderr.read()
+        assert b"is version 0.0.1, this is" in said
+        assert old.poll() is None
+        user.close()
+
+
+def test_nothing_is_started_when_not_wanted() -> None:
+    with pytest.raises(relay.Unreachable) as caught:
+        relay.connect("control", start=False)
+    assert caught.value.code == "daemon_unavailable"
+    assert daemon_pids() == []
+
+
+def test_daemon_that_dies_while_starting_is_reported_with_its_last_words() -> None:
+    broken = Path(os.environ["HOME"]) / "broken"
+    broken.mkdir()
+    (broken / "asyncio.py").write_text("raise SystemExit('no asyncio here')\n")
+    done = subprocess.run(
+        SERVER,
+        input=PING,
+        capture_output=True,
+        timeout=BOUND_SECONDS,
+        check=False,
+        env=living_in(broken.parent) | {"PYTHONPATH": "broken"},
+        cwd=broken.parent,
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"no asyncio here" in done.stderr
