@@ -56,7 +56,7 @@ class Demo:
         result = await self.client.call_tool(tool, arguments)
         milliseconds = (time.perf_counter() - started) * 1000
         text = "\n".join(getattr(block, "text", "") for block in result.content)
-        print(textwrap.indent(text, "    ") + f"\n    ({milliseconds:.1f} ms)")
+        print(textwrap.indent(text.rstrip(), "    ") + f"\n    ({milliseconds:.1f} ms)")
         facts: dict[str, Any] = dict(result.structured_content or {})
         return facts | {"is_error": bool(result.is_error), "text": text}
 
