@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 WINDOW = 65536
@@ -12,13 +13,14 @@ BACKLOG_BYTES = 256 << 20
 class LogTail:
     """Appends to a session's log as its owner would have: bytes first, then the committed end."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, limit: int = BACKLOG_BYTES) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self.log = os.open(os.path.join(directory, "log"), flags, 0o600)
         self.mark = os.open(os.path.join(directory, "log.end"), flags, 0o600)
         committed = int.from_bytes(os.pread(self.mark, 8, 0), "little")
-        self.start = self.end = committed + len(os.pread(self.log, WINDOW, committed).rstrip(b"\0"))
+        self.end = committed + len(os.pread(self.log, WINDOW, committed).rstrip(b"\0"))
         self.reserved = self.end
+        self.limit = self.end + limit
         self.commit()
 
     def commit(self) -> None:
@@ -26,15 +28,15 @@ class LogTail:
 
     def room(self) -> bool:
         """True when one more chunk surely fits: it is asked before the chunk is read, so none is ever held back."""
-        if self.end - self.start + WINDOW > BACKLOG_BYTES:
+        if self.end + WINDOW > self.limit:
             return False
-        if self.end + WINDOW > self.reserved:
-            try:
-                reserve(self.log, self.end, RESERVE_BYTES)
-            except OSError:
-                return False
-            self.reserved = self.end + RESERVE_BYTES
-        return True
+        for size in (RESERVE_BYTES, WINDOW):
+            if self.end + WINDOW <= self.reserved:
+                break
+            with contextlib.suppress(OSError):
+                reserve(self.log, self.end, size)
+                self.reserved = self.end + size
+        return self.end + WINDOW <= self.reserved
 
     def append(self, data: bytes) -> None:
         done = 0

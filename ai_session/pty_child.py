@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import gc
@@ -36,7 +35,13 @@ class _Child(PtyProcess):
     @classmethod
     def launch(cls, argv: list[str], env: dict[str, str], prepare: Callable[[], None], size: tuple[int, int]) -> _Child:
         spawn: Callable[..., _Child] = cls.spawn  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        return spawn(argv, env=env, preexec_fn=prepare, dimensions=size)
+        parent = os.getpid()
+        try:
+            return spawn(argv, env=env, preexec_fn=prepare, dimensions=size)
+        finally:
+            # Of what can go wrong in the child ptyprocess catches only OSError; it must never run on as its parent.
+            if os.getpid() != parent:
+                os._exit(127)
 
     def close(self, force: bool = True) -> None:
         self.fileobj.close()
@@ -56,8 +61,11 @@ class PtyChild:
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, cols: int) -> PtyChild:
     """Starts ``argv`` in ``cwd`` with exactly ``env`` and default signals; raises StartFailed, leaking nothing."""
 
+    # exec resets what has a handler; what is ignored would stay so.
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+
     def prepare() -> None:
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        for number in ignored:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         try:
@@ -66,13 +74,10 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, cols
             # ptyprocess carries only the class name and the text to the parent.
             raise NotADirectoryError(error.strerror) from None
 
-    before = _open_fds()
+    if not all(map(_can_be_passed, (cwd, *argv, *env, *env.values()))) or any("=" in name or not name for name in env):
+        raise StartFailed("exec", "an argument or environment variable holds what cannot be passed to a program")
     started = _spawn(list(argv), dict(env), prepare, (rows, cols))
     if isinstance(started, StartFailed):
-        # The failed object sits in a cycle with its traceback and would close its master's number at some later time.
-        gc.collect()
-        for fd in _open_fds() - before:
-            os.close(fd)
         raise started
     return started
 
@@ -80,29 +85,53 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, cols
 def _spawn(
     argv: list[str], env: dict[str, str], prepare: Callable[[], None], size: tuple[int, int]
 ) -> PtyChild | StartFailed:
+    before: set[int] | None = None
     try:
-        for fd in [os.open(os.devnull, os.O_RDONLY) for _ in range(DESCRIPTORS_NEEDED)]:
-            os.close(fd)
+        _check_room()
+        before = _open_fds()
         child = _Child.launch(argv, env, prepare, size)
     except NotADirectoryError as error:
-        return StartFailed("directory", str(error))
+        failure = StartFailed("directory", str(error))
     except OSError as error:
         exhausted = error.errno in OUT_OF or "out of pty devices" in str(error)
-        return StartFailed("exhausted" if exhausted else "exec", str(error))
-    master = os.dup(child.fd)
-    os.set_blocking(master, False)
-    child.close()
-    return PtyChild(child.pid, master, os.pidfd_open(child.pid) if PIDFD else -1)
+        failure = StartFailed("exhausted" if exhausted else "exec", str(error))
+    else:
+        master = os.dup(child.fd)
+        os.set_blocking(master, False)
+        child.close()
+        return PtyChild(child.pid, master, os.pidfd_open(child.pid) if PIDFD else -1)
+    # ptyprocess leaves an object behind that sits in a cycle with its traceback and would close its descriptor later.
+    gc.collect()
+    for fd in _open_fds() - before if before is not None else ():
+        os.close(fd)
+    return failure
+
+
+def _can_be_passed(word: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
+
+
+def _check_room() -> None:
+    """Raises OSError when not all descriptors that a start takes can be had."""
+    taken: list[int] = []
+    try:
+        while len(taken) < DESCRIPTORS_NEEDED:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    finally:
+        for fd in taken:
+            os.close(fd)
 
 
 def _open_fds() -> set[int]:
     """ptyprocess and pty.fork leave pipes and masters open when they fail; with one thread they are easily told."""
-    found: set[int] = set()
-    for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):
-            os.fstat(int(name))
-            found.add(int(name))
-    return found
+    found = {int(name) for name in os.listdir("/dev/fd")}
+    # The listing itself had the lowest free number, which is free again.
+    free = os.dup(0)
+    os.close(free)
+    return found - {free}
 
 
 def tty_name(master: int) -> str:
