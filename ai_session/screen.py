@@ -18,7 +18,7 @@ from ai_session.models import ScreenSnapshot
 
 QUERY_TAIL_BYTES = 64
 UNREAD_BYTES = 1 << 20
-"""More than this is not fed in full (35 ms at the slowest): drawing starts at a clear of the screen or near the end."""
+"""More than this is not fed in full (20 ms at the slowest): drawing starts at a clear of the screen or near the end."""
 _REDRAW_BYTES = 256 << 10
 _MODES_BYTES = 8 << 20
 _CHUNK_BYTES = 256 << 10
@@ -254,8 +254,8 @@ def _cursor(terminal: Any) -> bytes:
         if x and _cell_fact(cell, "WIDE", "GhosttyCellWide") == _emulator().lib.GHOSTTY_CELL_WIDE_SPACER_TAIL:
             x -= 1
         last = _format(terminal, (x, y), (x, y))
-    style = _tail(terminal, style=True, charsets=True, kitty_keyboard=True)
-    return b"%s\x1b[%d;%dH%s%s" % (region, y - origin + 1, x + 1, last, style)
+    style = _tail(terminal, style=True, hyperlink=True, charsets=True, kitty_keyboard=True)
+    return b"%s\x1b[%d;%dH%s%s" % (region, max(y - origin, 0) + 1, x + 1, last, style)
 
 
 def _background(terminal: Any, y: int, cols: int) -> bytes:
@@ -321,7 +321,6 @@ def _format(terminal: Any, start: tuple[int, int], end: tuple[int, int], **extra
     ffi, lib = core.ffi, core.lib
     options = core.init_sized("GhosttyFormatterTerminalOptions")
     options.emit = lib.GHOSTTY_FORMATTER_FORMAT_VT
-    options.extra.screen.hyperlink = True
     for name, wanted in extra.items():
         setattr(options.extra if name == "scrolling_region" else options.extra.screen, name, wanted)
     selection = core.init_sized("GhosttySelection")

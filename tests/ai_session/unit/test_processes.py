@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import select
 import signal
 import subprocess
@@ -63,7 +62,7 @@ class Console:
         self.until(lambda found: b"here!" in self.output and found.leads_itself and found.input_mode is not None)
 
     def never_asks(self) -> None:
-        for _ in range(100):
+        for _ in range(40):
             found = self.look()
             assert found.input_mode is None, found
 
@@ -248,7 +247,7 @@ def test_the_password_prompt_of_a_program_that_may_not_be_looked_into_is_seen() 
 )
 def test_without_the_system_call_the_kernel_function_decides(program: str, modes: set[InputMode | None]) -> None:
     """An unknown machine type has no call numbers, as when Yama hides the call from a process that is no ancestor."""
-    assert observe([sys.executable, "-uc", program], prefix=("setarch", "i686")) == modes
+    assert observe([sys.executable, "-uc", program], prefix=("setarch", "linux32")) == modes
 
 
 def test_a_process_that_is_not_there_is_unknown() -> None:
@@ -283,94 +282,10 @@ def test_a_process_is_named_by_its_pid_and_start() -> None:
     child.communicate()
 
 
-@pytest.fixture
-def cookie() -> Iterator[str]:
-    made = secrets.token_hex(16)
-    yield made
-    processes.sweep(made)
-
-
-RUNAWAYS = """
-sleep 9101 &
-nohup sleep 9102 >/dev/null 2>&1 &
-setsid sleep 9103 &
-(sleep 9104 &)
-(setsid sh -c 'sleep 9105 & exec sleep 9106' >/dev/null 2>&1 &)
-env -i sleep 9107 &
-setsid sh -c 'env -i sleep 9108 & exec sleep 9109' &
-disown -a
-echo all
-read -r
-"""
-
-
-def test_every_process_of_a_session_is_found_and_swept(cookie: str, tmp_path: Path) -> None:
-    bystander = subprocess.Popen(["sleep", "9200"], env={**os.environ, "AI_SESSION_ID": cookie[:-1]})
-    shell = start(["bash", "-c", RUNAWAYS], cookie)
-    assert shell.stdout is not None
-    assert shell.stdout.readline() == b"all\n"
-    expected = {f"sleep {number}" for number in range(9101, 9110)}
-    until(lambda: expected <= {_command(pid) for pid in processes.members(cookie)})
-    assert shell.pid in processes.members(cookie)
-    assert os.getpid() not in processes.members(cookie)
-    assert processes.sweep(cookie) >= len(expected) + 1
-    assert processes.members(cookie) == []
-    assert not expected & {_command(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    assert shell.wait(SECONDS) == -signal.SIGKILL
-    assert bystander.poll() is None
-    bystander.kill()
-    bystander.wait()
-    shell.communicate()
-
-
-# Each process starts its successor and ends: what is alive changes all the time, but does not grow.
-FORKING = "go() { echo x; go & }; for i in 1 2 3 4; do go & done; wait"
-
-
-def test_a_session_that_forks_as_fast_as_it_can_is_swept(cookie: str) -> None:
-    shell = start(["bash", "-c", FORKING], cookie)
-    assert shell.stdout is not None
-    assert shell.stdout.readline() == b"x\n"
-    assert processes.sweep(cookie) > 0
-    assert processes.members(cookie) == []
-    shell.communicate()
-
-
-def test_a_caller_inside_the_session_is_spared(cookie: str) -> None:
-    program = (
-        "import os, subprocess, sys; from ai_session import processes; "
-        "child = subprocess.Popen(['env', '-i', 'sleep', '9300']); "
-        "other = subprocess.Popen(['sleep', '9301']); "
-        "print(processes.sweep(os.environ['AI_SESSION_ID']), other.wait(), child.poll(), flush=True); child.kill()"
-    )
-    done = start([sys.executable, "-c", program], cookie)
-    out, _ = done.communicate(timeout=SECONDS)
-    assert (done.returncode, out.split()) == (0, [b"1", b"-9", b"None"])
-
-
-def test_nothing_to_sweep() -> None:
-    assert processes.members(secrets.token_hex(16)) == []
-    assert processes.sweep(secrets.token_hex(16)) == 0
-
-
 def test_looking_is_cheap(bash: Console) -> None:
     """Measured 0.2 ms with 100 processes: 1 us for each, and 80 us for the group's own; reading every stat costs 10."""
     best = min(_seconds(lambda: processes.foreground(bash.pid, bash.tty)) for _ in range(200))
     assert best < 0.0005 + 0.000003 * len(os.listdir("/proc"))
-
-
-def start(argv: list[str], cookie: str) -> subprocess.Popen[bytes]:
-    env = {**os.environ, "AI_SESSION_ID": cookie}
-    return subprocess.Popen(
-        argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY, start_new_session=True
-    )
-
-
-def until(wanted: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not wanted():
-        assert time.monotonic() < deadline
-        os.sched_yield()
 
 
 def _seconds(ask: Callable[[], object]) -> float:

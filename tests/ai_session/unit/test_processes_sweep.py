@@ -1,0 +1,110 @@
+"""Every process of a session is found and ended, wherever it fled; nobody else is."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ai_session import processes
+
+REPOSITORY = Path(__file__).parents[3]
+SECONDS = 20.0
+
+
+@pytest.fixture
+def cookie() -> Iterator[str]:
+    made = secrets.token_hex(16)
+    yield made
+    processes.sweep(made)
+
+
+RUNAWAYS = """
+sleep 9101 &
+nohup sleep 9102 >/dev/null 2>&1 &
+setsid sleep 9103 &
+(sleep 9104 &)
+(setsid sh -c 'sleep 9105 & exec sleep 9106' >/dev/null 2>&1 &)
+env -i sleep 9107 &
+setsid sh -c 'env -i sleep 9108 & exec sleep 9109' &
+disown -a
+echo all
+read -r
+"""
+
+
+def test_every_process_of_a_session_is_found_and_swept(cookie: str, tmp_path: Path) -> None:
+    bystander = subprocess.Popen(["sleep", "9200"], env={**os.environ, "AI_SESSION_ID": cookie[:-1]})
+    shell = start(["bash", "-c", RUNAWAYS], cookie)
+    assert shell.stdout is not None
+    assert shell.stdout.readline() == b"all\n"
+    expected = {f"sleep {number}" for number in range(9101, 9110)}
+    until(lambda: expected <= {_command(pid) for pid in processes.members(cookie)})
+    assert shell.pid in processes.members(cookie)
+    assert os.getpid() not in processes.members(cookie)
+    assert processes.sweep(cookie) >= len(expected) + 1
+    assert processes.members(cookie) == []
+    assert not expected & {_command(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    assert shell.wait(SECONDS) == -signal.SIGKILL
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    shell.communicate()
+
+
+# Each process starts its successor and ends: what is alive changes all the time, but does not grow.
+FORKING = "go() { echo x; go & }; for i in 1 2 3 4; do go & done; wait"
+
+
+def test_a_session_that_forks_as_fast_as_it_can_is_swept(cookie: str) -> None:
+    shell = start(["bash", "-c", FORKING], cookie)
+    assert shell.stdout is not None
+    assert shell.stdout.readline() == b"x\n"
+    assert processes.sweep(cookie) > 0
+    assert processes.members(cookie) == []
+    shell.communicate()
+
+
+def test_a_caller_inside_the_session_is_spared(cookie: str) -> None:
+    program = (
+        "import os, subprocess, sys; from ai_session import processes; "
+        "child = subprocess.Popen(['env', '-i', 'sleep', '9300']); "
+        "other = subprocess.Popen(['sleep', '9301']); "
+        "print(processes.sweep(os.environ['AI_SESSION_ID']), other.wait(), child.poll(), flush=True); child.kill()"
+    )
+    done = start([sys.executable, "-c", program], cookie)
+    out, _ = done.communicate(timeout=SECONDS)
+    assert (done.returncode, out.split()) == (0, [b"1", b"-9", b"None"])
+
+
+def test_nothing_to_sweep() -> None:
+    assert processes.members(secrets.token_hex(16)) == []
+    assert processes.sweep(secrets.token_hex(16)) == 0
+
+
+def start(argv: list[str], cookie: str) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "AI_SESSION_ID": cookie}
+    return subprocess.Popen(
+        argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY, start_new_session=True
+    )
+
+
+def until(wanted: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not wanted():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().strip("\0").replace("\0", " ")
+    except OSError:
+        return ""
