@@ -82,11 +82,7 @@ def main() -> NoReturn:
     except AiSessionError as error:
         code = report(error, as_json=as_json)
     except ClickException as error:
-        code = EXIT_USAGE
-        if as_json:
-            report(InvalidArguments(error.format_message(), suggestion="ai-session --help"), as_json=True)
-        else:
-            error.show()
+        code = _report_usage(error, as_json)
     except (typer.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -100,3 +96,13 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = code or EXIT_ERROR
     sys.exit(code)
+
+
+def _report_usage(error: Any, as_json: bool) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return EXIT_USAGE
+    place = error.ctx.command_path if getattr(error, "ctx", None) else "ai-session"
+    message: str = error.format_message()
+    wrong = InvalidArguments(message[0].lower() + message[1:], suggestion=f"{place} --help")
+    return report(wrong, as_json=as_json)

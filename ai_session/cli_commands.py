@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import stat
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
+from ai_session.cli_follow import PAGE_CHARS, WAIT_SECONDS, Follower
 from ai_session.cli_output import (
     EXIT_EXEC_FAILED,
     EXIT_INTERRUPTED,
@@ -22,6 +24,7 @@ from ai_session.cli_output import (
     remark,
     report,
     show_json,
+    to_person,
     write_raw,
     write_text,
 )
@@ -32,8 +35,6 @@ from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning
 QUICK_SECONDS = 0.1
 """A command that ends within this is one round trip; others are read on as they print."""
 
-WAIT_SECONDS = 50.0
-PAGE_CHARS = 200_000
 MAX_STDIN_BYTES = 10_000_000
 
 
@@ -62,15 +63,11 @@ def exec_(
     try:
         text = command[0] if len(command) == 1 else shlex.join(command)
         stdin = None if no_stdin else _piped_input()
-        with ExitStack() as stack:
-            client = stack.enter_context(connect())
+        with connect() as client:
             if new and session not in {row["name"] for row in sessions(client)}:
                 client.call("create_session", name=session)
             run = Run(client, session, timeout, quiet=as_json)
-            try:
-                facts = run.begin(text, stdin, apart)
-            except KeyboardInterrupt:
-                facts = run.interrupt(stack.enter_context(connect()))
+            facts = run.run(text, stdin, apart)
     except AiSessionError as error:
         leave(report(error, as_json=as_json, exit_code=EXIT_EXEC_FAILED))
     if as_json:
@@ -98,74 +95,86 @@ def _piped_input() -> str | None:
 
 
 class Run:
-    """One command of ``exec`` and how much of its output was shown."""
+    """One command of ``exec``: Ctrl-C interrupts it, a second Ctrl-C leaves it running."""
 
     def __init__(self, client: ControlClient, session: str, timeout: float | None, *, quiet: bool) -> None:
         self._client = client
         self._session = session
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._quiet = quiet
-        self._command_id = ""
-        self._offset = 0
-        self._interrupted = False
-        self._hinted = False
+        self._interrupts = 0
 
-    def begin(self, text: str, stdin: str | None, apart: bool) -> dict[str, Any]:
-        """Start it and show its output until it ends or the time is over; what is known then."""
-        facts = self._client.call(
-            "execute_command",
-            session_id=self._session,
-            command=text,
-            timeout_seconds=self._wait(QUICK_SECONDS),
-            stdin=stdin,
-            separate_stderr=apart or None,
-            max_output_chars=PAGE_CHARS,
-        ).structured
-        self._command_id = facts["command_id"]
-        if facts["status"] != "running" and not facts.get("omitted_bytes"):
-            self._show(facts["output"])
-            return facts
-        return self._follow(facts)
-
-    def _follow(self, begun: dict[str, Any]) -> dict[str, Any]:
-        shown: list[str] = []
-        for page in pages(self._client, self._session, self._command_id, self._offset, self._wait):
-            self._show(page["output"])
-            shown.append(page["output"] if self._quiet else "")
-            self._offset = page["next_offset"]
-            if page.get("input_mode") and not self._hinted and not self._quiet:
-                self._hinted = True
-                remark(f"hint: it waits for input: ai-session attach {self._session}")
-            begun |= {name: page[name] for name in ("status", "exit_code", "duration_seconds") if name in page}
-            if page["status"] == "running" and self._wait(WAIT_SECONDS) <= 0:
-                break
-        for name in ("omitted_bytes", "next_offset", "note"):
-            begun.pop(name, None)
-        return begun | ({"output": "".join(shown)} if self._quiet else {})
-
-    def interrupt(self, client: ControlClient) -> dict[str, Any]:
-        """After Ctrl-C: end the command and show the rest; a second Ctrl-C leaves it running."""
-        self._client, self._deadline, self._interrupted = client, None, True
-        facts: dict[str, Any] = {"command_id": self._command_id, "status": "running", "exit_code": None}
+    def run(self, text: str, stdin: str | None, apart: bool) -> dict[str, Any]:
+        """Start it and show its output until it ends, the time is over or the person leaves; what is known then."""
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        facts: dict[str, Any] = {"status": "running", "exit_code": None}
         try:
-            try:
-                facts |= client.call("interrupt_command", session_id=self._session).structured
-            except NothingRunning:
-                facts["status"] = "finished"
-            if facts["status"] == "running" or not self._command_id:
-                remark(f"still running: ai-session attach {self._session}")
-                return facts
-            return self._follow(facts)
+            facts = self._client.call(
+                "execute_command",
+                session_id=self._session,
+                command=text,
+                timeout_seconds=self._wait(QUICK_SECONDS),
+                stdin=stdin,
+                separate_stderr=apart or None,
+                max_output_chars=PAGE_CHARS,
+            ).structured
+            if facts["status"] != "running" and not facts.get("omitted_bytes"):
+                self._show(facts["output"])
+            else:
+                self._follow(facts, apart)
         except KeyboardInterrupt:
-            remark(f"left running: ai-session logs -f {self._session}, ai-session interrupt {self._session}")
-            return facts
+            pass
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return facts
+
+    def _follow(self, facts: dict[str, Any], apart: bool) -> None:
+        output = Follower(self._client, self._session, facts["command_id"], 0, live=to_person() and not self._quiet)
+        for name in ("omitted_bytes", "next_offset", "note", "input_mode"):
+            facts.pop(name, None)
+        facts["output"] = ""
+        for text in output.follow(self._wait):
+            self._show(text)
+            facts["output"] += text if self._quiet else ""
+            if output.page.get("input_mode") and "input_mode" not in facts and not self._quiet:
+                remark(f"hint: it waits for input: ai-session attach {self._session}")
+            names = ("status", "exit_code", "duration_seconds", "input_mode")
+            facts |= {name: output.page[name] for name in names if name in output.page}
+            if facts["status"] == "running" and self._wait(WAIT_SECONDS) <= 0:
+                break
+        for text in output.rest():
+            self._show(text)
+            facts["output"] += text if self._quiet else ""
+        if apart:
+            page = self._client.call("read_output", session_id=self._session, command_id=facts["command_id"]).structured
+            facts["stderr"] = page.get("stderr", "")
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupts += 1
+        if self._interrupts > 1:
+            raise KeyboardInterrupt
+        # On a connection of its own, so that output goes on being shown until the command has ended.
+        threading.Thread(target=self._stop_command, daemon=True).start()
+
+    def _stop_command(self) -> None:
+        try:
+            with connect() as client:
+                facts = client.call("interrupt_command", session_id=self._session).structured
+        except AiSessionError as error:
+            if not isinstance(error, NothingRunning):
+                report(error, as_json=False)
+        else:
+            if facts["status"] == "running":
+                remark("it does not end; Ctrl-C again leaves it running")
 
     def exit_code(self, facts: dict[str, Any]) -> int:
         """What ``exec`` returns."""
-        if self._interrupted:
+        if facts["status"] == "running":
+            word = "left" if self._interrupts else "still"
+            remark(f"{word} running: ai-session logs -f {self._session}, ai-session interrupt {self._session}")
+        if self._interrupts:
             return EXIT_INTERRUPTED
         if facts["status"] == "running":
-            remark(f"still running: ai-session logs -f {self._session}, ai-session interrupt {self._session}")
             return EXIT_RUNNING
         if facts.get("exit_code") is None:
             remark(f"error: the command's exit code is not known: {facts.get('note') or facts['status']}")
@@ -180,26 +189,6 @@ class Run:
         if self._deadline is None:
             return longest
         return max(0.0, min(longest, self._deadline - time.monotonic()))
-
-
-def pages(
-    client: ControlClient, session: str, command_id: str, offset: int, wait: Callable[[float], float]
-) -> Iterator[dict[str, Any]]:
-    """Output from ``offset`` on as it comes, one ``read_output`` at a time; ends after the last of an ended command."""
-    while True:
-        page = client.call(
-            "read_output",
-            session_id=session,
-            command_id=command_id,
-            offset=offset,
-            wait_for="output",
-            timeout_seconds=wait(WAIT_SECONDS),
-            max_output_chars=PAGE_CHARS,
-        ).structured
-        yield page
-        offset = page["next_offset"]
-        if offset >= page["end_offset"] and (page["status"] != "running" or page.get("waited") == "finished"):
-            return
 
 
 def logs(
@@ -218,26 +207,28 @@ def logs(
     """Show what a session printed."""
     if follow and as_json:
         raise InvalidArguments("--follow never ends in one document", suggestion="leave out --json or --follow")
-    wanted = {"": "all", "last": ""}.get(command_id, command_id)
+    shown: list[str] = []
+    show = shown.append if as_json else write_text
     with connect() as client:
+        wanted = command_id or "all"
+        if wanted == "last":
+            wanted = client.call("read_output", session_id=session).structured["command_id"]
         if tail:
             page = client.call(
                 "read_output", session_id=session, command_id=wanted, tail_lines=tail, max_output_chars=PAGE_CHARS
             ).structured
+            show(page["output"])
             offset = page["next_offset"]
-            shown = [page["output"]]
         else:
             facts = client.call("get_session_info", session_id=session).structured
             offset = facts["retained_from_offset"] if wanted == "all" else 0
-            shown = []
-        if not as_json:
-            write_text("".join(shown))
-        if follow or not tail:
-            for page in pages(client, session, wanted, offset, lambda longest: longest if follow else 0):
-                shown.append(page["output"] if as_json else "")
-                write_text("" if as_json else page["output"])
-                if not follow and page["next_offset"] >= page["end_offset"]:
-                    break
+        output = Follower(client, session, wanted, offset, live=to_person())
+        if not tail:
+            for text in output.rest():
+                show(text)
+        if follow:
+            for text in output.follow(lambda longest: longest):
+                show(text)
     if as_json:
         show_json({"output": "".join(shown)})
 

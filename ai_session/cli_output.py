@@ -27,6 +27,18 @@ _BY_ERROR = {
     "runtime_directory_unsafe": EXIT_UNAVAILABLE,
 }
 
+_HINTS = {
+    "session_not_found": "ai-session ls shows them, ai-session new opens one",
+    "session_busy": "ai-session logs -f shows it, ai-session interrupt ends it; or use another session",
+    "session_exited": "ai-session new with its name starts it again where it left off",
+    "session_exists": "use it, or choose another name: ai-session ls",
+    "nothing_running": "ai-session send SESSION -k C-c reaches a program a person started",
+    "command_not_found": "ai-session logs SESSION shows all it printed",
+    "limit_reached": "ai-session kill ends sessions",
+    "integration_lost": "ai-session attach shows what the shell does",
+}
+"""The next step in verbs, where the daemon's suggestion names tools."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -98,13 +110,13 @@ def write_text(text: str) -> None:
 
 def report(error: AiSessionError, *, as_json: bool, exit_code: int | None = None) -> int:
     """Tell what went wrong and what to do; the exit code for it."""
+    suggestion = _HINTS.get(error.code, error.suggestion)
     if as_json:
-        facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
-        show_json({"error": facts})
+        show_json({"error": {"code": error.code, "message": error.message, "suggestion": suggestion}})
     else:
         remark(f"error: {_printable(error.message)}")
-        if error.suggestion:
-            remark(f"hint: {_printable(error.suggestion)}")
+        if suggestion:
+            remark(f"hint: {_printable(suggestion)}")
     return _BY_ERROR.get(error.code, EXIT_ERROR) if exit_code is None else exit_code
 
 
