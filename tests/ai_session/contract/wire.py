@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -104,8 +105,8 @@ class Client:
         assert "result" in answer, answer
         return answer["result"]
 
-    def call(self, name: str, *, modern: bool = False, **arguments: Any) -> Message:
-        return self.result("tools/call", {"name": name, "arguments": arguments}, modern=modern)
+    def call(self, tool: str, /, *, modern: bool = False, **arguments: Any) -> Message:
+        return self.result("tools/call", {"name": tool, "arguments": arguments}, modern=modern)
 
     def initialize(self, version: str = "2025-11-25", name: str = "wire") -> Message:
         info = {"name": name, "version": "1"}
@@ -153,26 +154,30 @@ def double(*flags: str, home: Path | None = None, logs: str = "") -> Iterator[su
         process.stdout.close()
 
 
-def runtime() -> Path:
-    """The runtime directory of this HOME."""
-    return Path(os.environ["HOME"]) / ".local/state/ai-session"
+def runtime(home: Path | None = None) -> Path:
+    """The runtime directory of a HOME, else of this one."""
+    return (home or Path(os.environ["HOME"])) / ".local/state/ai-session"
 
 
-def daemon_pids() -> list[int]:
-    """Daemons of this HOME that live."""
+def daemon_pids(home: Path | None = None) -> list[int]:
+    """Daemons of a HOME that live."""
     found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"daemon" in words and os.fsencode(runtime()) in words:
+            if b"daemon" in words and os.fsencode(runtime(home)) in words:
                 found.append(int(folder.name))
     return found
 
 
-def stop_daemons() -> None:
-    """End the daemons of this HOME and wait until they are gone."""
-    for pid in daemon_pids():
+def stop_daemons(home: Path | None = None) -> None:
+    """End the daemons of a HOME with their sessions, and wait until they are gone."""
+    for pid in daemon_pids(home):
         gone = os.pidfd_open(pid)
-        os.kill(pid, signal.SIGTERM)
+        with suppress(ConnectionError), socket.socket(socket.AF_UNIX) as link:
+            link.connect(str(runtime(home) / "sock"))
+            link.sendall(b'{"ai_session":1,"role":"control"}\n{"id":1,"method":"stop","params":{"sessions":true}}\n')
+            while link.recv(65536):
+                pass
         assert select.select([gone], [], [], BOUND_SECONDS)[0], f"daemon {pid} does not end"
         os.close(gone)
