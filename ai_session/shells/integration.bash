@@ -84,7 +84,7 @@ __ais_t() {
       if [[ $__ais_w == *'7777;@N@;X'* ]]; then __ais_w=; fi
       __ais_w=${__ais_w#trap -- }
       builtin eval "__ais_u=${__ais_w% EXIT*}"
-      builtin trap '__ais_l=$?; __ais_x || builtin :; if [[ $__ais_l != 0 ]]; then __ais_s "$__ais_l" || builtin eval "$__ais_u"; else builtin eval "$__ais_u"; fi; __ais_y' EXIT
+      builtin trap '__ais_l=$?; __ais_x || builtin :; if [[ $__ais_l != 0 ]]; then __ais_s "$__ais_l" || builtin eval "$__ais_u"; else builtin :; builtin eval "$__ais_u"; fi; __ais_y' EXIT
     fi
   fi
   __ais_z

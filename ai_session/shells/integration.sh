@@ -14,11 +14,15 @@ __ais_i() {
 }
 __ais_w() { case $PWD in *[[:cntrl:]]*) __ais_q= ;; *) __ais_q=$PWD ;; esac; }
 
-# Start of a command.
+# Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text.
 __ais_b() {
-  set +xv
+  __ais_t=
+  case $- in *x*) set +x && __ais_t='set -x;' ;; esac
+  case $- in *v*) set +v && __ais_t="set -v;$__ais_t" ;; esac
+  # mksh goes on tracing to where tracing was switched on, so there $? is lost.
+  case $__ais_t:${KSH_VERSION-} in :* | *MIRBSD*) ;; *) __ais_t="{ $__ais_t __ais_s $2; } 2>/dev/null;" ;; esac
   __ais_r=$1 __ais_v=1
-  __ais_m "C;$1;" "${2-}"
+  __ais_m "C;$1;" "$3"
 }
 
 # End of a command. A status returned under set -e would end the shell.

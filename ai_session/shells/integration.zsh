@@ -2,9 +2,9 @@
 # by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
 if [[ -o aliases ]]; then __ais_a=1; else __ais_a=; fi
 builtin unsetopt aliases
-if [[ -o allexport ]]; then __ais_t=1; else __ais_t=; fi
+if [[ -o allexport ]]; then __ais_o=1; else __ais_o=; fi
 builtin unsetopt allexport
-__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i=
+__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i= __ais_t= __ais_g=
 builtin zmodload zsh/datetime 2>/dev/null
 
 if [[ -n ${__ais_n-} ]]; then
@@ -17,11 +17,14 @@ fi
 __ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
 __ais_s() { builtin return "$1"; }
 
-# Start of a command.
+# Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text.
 __ais_b() {
-  builtin set +xv
+  __ais_t=
+  if [[ -o xtrace ]]; then builtin set +x; __ais_t='builtin set -x;'; fi
+  if [[ -o verbose ]]; then builtin set +v; __ais_t="builtin set -v;$__ais_t"; fi
+  if [[ -n $__ais_t ]]; then __ais_t="{ $__ais_t __ais_s $2; } 2>/dev/null;"; fi
   __ais_r=$1
-  builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$2" "$1" "${EPOCHREALTIME-}" >/dev/tty
+  builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty
 }
 
 # End of a command. A status returned under ERR_EXIT would end the shell.
@@ -79,11 +82,12 @@ __ais_li() {
   if [[ $CONTEXT == start ]]; then __ais_m B; fi
 } 2>/dev/null
 
-__ais_x() {
-  builtin local s=$?
+# What a next shell takes over.
+__ais_w() {
   builtin emulate -L zsh
-  if (( ZSH_SUBSHELL )); then builtin return; fi
   (
+    builtin unsetopt err_exit err_return xtrace
+    builtin setopt unset
     builtin umask 077
     builtin unset -f -m '__ais_*'
     builtin typeset +x TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES
@@ -96,13 +100,43 @@ __ais_x() {
       builtin printf '# end of state\n'
     } >|"$__ais_d/state"
   )
-  __ais_m "X;$__ais_r;$s;${EPOCHREALTIME-};;${PWD//[[:cntrl:]]/?}"
+  builtin :
+} 2>/dev/null
+
+# The last mark; once, by whatever way the shell ends.
+__ais_x() {
+  builtin local s=$?
+  builtin emulate -L zsh
+  if (( ZSH_SUBSHELL )) || [[ -n $__ais_g ]]; then builtin return; fi
+  __ais_g=1
+  if [[ -z ${1-} ]]; then __ais_w; fi
+  __ais_m "X;$__ais_r;${1:-$s};${EPOCHREALTIME-};;${PWD//[[:cntrl:]]/?}"
+} 2>/dev/null
+
+# The end by set -e runs only the EXIT trap, the others also zshexit_functions. The person's own trap is run from ours.
+# To be evaluated outside of any function, where such a trap belongs to the shell.
+__ais_c='builtin trap >|"$__ais_d/trap"
+if __ais_u; then
+  builtin trap '\''__ais_l=$?; __ais_w; if (( __ais_l )); then __ais_s "$__ais_l" || builtin eval "$__ais_v"
+    else builtin :; builtin eval "$__ais_v"; fi; __ais_x "$__ais_l"'\'' EXIT
+fi'
+__ais_u() {
+  builtin emulate -L zsh
+  builtin local text line
+  text=$(<"$__ais_d/trap")
+  if [[ $text == *__ais_x* ]]; then builtin return 1; fi
+  __ais_v=
+  for line in ${(f)text}; do
+    if [[ $line == 'trap -- '*' EXIT' ]]; then line=${line% EXIT}; builtin eval "__ais_v=${line#trap -- }"; fi
+  done
+  builtin return 0
 } 2>/dev/null
 
 builtin unsetopt prompt_sp prompt_cr
 builtin setopt hist_ignore_space
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
 __ais_h
-if [[ -n $__ais_t ]]; then builtin setopt allexport; fi
+builtin eval "$__ais_c"
+if [[ -n $__ais_o ]]; then builtin setopt allexport; fi
 if [[ -n $__ais_a ]]; then builtin setopt aliases; fi
 __ais_m "R;$$;$ZSH_VERSION"

@@ -71,21 +71,17 @@ class Posix:
 
     def write_command(self, directory: Path, command: CommandText) -> None:
         """See ``Shell.write_command``."""
-        flags, code = command.flags, command.last_exit_code & 255
+        code = command.last_exit_code & 255
         text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
         if command.stdin_path:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
-        begin = f"__ais_b {command.seq} {quote(title)}"
-        if traced := "".join(flag for flag in "xv" if flag in flags):
-            status = f"__ais_s {code}" if code and "e" not in flags else ":"
-            begin = f"{{ {begin}; }} 2>/dev/null"
-            run = f"eval '{{ set -{traced}; {status}; }} 2>/dev/null;'{text}"
-        else:
-            # As the left side of || a failing status does not end a set -e shell.
-            run = f"__ais_s {code}||eval {text}" if code else f"eval {text}"
+        # As the left side of || a failing status does not end a set -e shell.
+        status = f"__ais_s {code}||" if code else ""
+        begin = f"{{ __ais_b {command.seq} {0 if 'e' in command.flags else code} {quote(title)}; }} 2>/dev/null"
+        run = f'{status}eval "$__ais_t"{text}'
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n__ais_e $? 2>/dev/null\n")
 
     def trigger(self, *, ready: bool) -> bytes:
@@ -103,7 +99,7 @@ class Posix:
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
         # mksh traces redirections on lines of their own.
-        ours = rb"(?:[^\n]*(?:__ais_|>/dev/tty|" + nonce.encode() + rb")[^\n]*\n)*"
+        ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|" + nonce.encode() + rb")[^\n]*\n)*"
         end = rb"(?:[^\n]* 2>/dev/null *\r?\n)?[^\n]*__ais_e (?:\d+|\$\?)[^\n]*\n"
         return re.sub(end + ours + rb"\Z", b"", output)
 

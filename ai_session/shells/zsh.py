@@ -60,22 +60,21 @@ class Zsh:
 
     def write_command(self, directory: Path, command: CommandText) -> None:
         """See ``Shell.write_command``."""
-        flags, code = command.flags, command.last_exit_code & 255
+        code = command.last_exit_code & 255
         text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
         if command.stdin_path:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
-        begin = f"__ais_b {command.seq} {quote(title)}"
-        if traced := "".join(flag for flag in "xv" if flag in flags):
-            status = f"__ais_s {code}" if code and "e" not in flags else "builtin :"
-            begin = f"{{ {begin}; }} 2>/dev/null"
-            run = f"builtin eval '{{ builtin set -{traced}; {status}; }} 2>/dev/null;'{text}"
-        else:
-            # As the left side of || a failing status neither ends a set -e shell nor fires a ZERR trap.
-            run = f"__ais_s {code}||builtin eval {text}" if code else f"builtin eval {text}"
-        replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n__ais_e $?\n")
+        # As the left side of || a failing status neither ends a set -e shell nor fires a ZERR trap.
+        status = f"__ais_s {code}||" if code else ""
+        arguments = f"{command.seq} {0 if 'e' in command.flags else code} {quote(title)}"
+        # A function cannot switch tracing off for its caller.
+        begin = f"{{ __ais_b {arguments}; builtin set +x; }} 2>/dev/null"
+        run = f'{status}builtin eval "$__ais_t"{text}'
+        trap = 'builtin eval "$__ais_c"\n' if "trap" in command.text else ""
+        replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n__ais_e $?\n{trap}")
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``."""

@@ -263,6 +263,19 @@ POSIX = (
 MKSH = tuple(replace(case, exit_code=0) if case.name == "^Z stops" else case for case in POSIX)
 """mksh itself says 0 of a job that was stopped."""
 
+KSH93 = tuple(
+    replace(
+        case,
+        command=case.command.replace("sleep", "env sleep"),
+        output=case.output and b"^C",
+        exit_code=258 if "^C" in case.name else None,
+    )
+    if case.keys is STOP or "^Z" in case.name
+    else case
+    for case in POSIX
+)
+"""ksh93 has a sleep of its own, says 258 of an interrupted job and 0 of a stopped one."""
+
 FISH = (
     TEXTS[0],
     TEXTS[1],
@@ -315,3 +328,6 @@ FISH = (
     Case("^Z stops", "sleep 20", None, None, (("foreground", b"\x1a"),)),
     Case("  ...jobs, kill", "kill (jobs -p); true", None, 0),
 )
+
+OF_SHELL = {"bash": BASH, "zsh": POSIX, "fish": FISH, "posix": POSIX, "mksh": MKSH, "ksh93": KSH93}
+"""By executable, else by plug-in."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,14 +14,13 @@ from tests.ai_session.contract import shell_cases
 from tests.ai_session.contract.shell_cases import Case
 from tests.ai_session.contract.shell_harness import Outcome, RawSession
 
-SHELLS = (
-    ("bash", "bash", shell_cases.BASH),
-    ("zsh", "zsh", shell_cases.POSIX),
-    ("fish", "fish", shell_cases.FISH),
-    ("posix", "dash", shell_cases.POSIX),
-    ("posix", "busybox", shell_cases.POSIX),
-    ("posix", "mksh", shell_cases.MKSH),
-)
+# sh is one of the others; ksh and busybox's ash may be missing.
+SHELLS = [
+    (name, executable)
+    for name in plugins.names("shells")
+    for executable in plugins.load("shells", name).names
+    if executable not in ("sh", "ksh") and shutil.which(executable)
+]
 
 
 def problem(case: Case, outcome: Outcome) -> str:
@@ -46,20 +47,14 @@ def run_case(session: RawSession, scratch: Path, case: Case) -> str:
     return problem(case, outcome)
 
 
-@pytest.mark.parametrize(("name", "wanted", "cases"), SHELLS, ids=[shell[1] for shell in SHELLS])
-def test_semantics(name: str, wanted: str, cases: tuple[Case, ...], home: Path) -> None:
-    scratch = home / "scratch"
-    scratch.mkdir()
-    shell_cases.prepare(scratch)
-    # Where it is missing, fish reads all manual pages of the system first.
-    (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+def run_all(session_of: Callable[[int], RawSession], scratch: Path, cases: Sequence[Case]) -> str:
+    """Run ``cases`` one after the other, in a new session after one that ended or went wrong; what is wrong."""
     problems: list[str] = []
     session: RawSession | None = None
     try:
         for number, case in enumerate(cases):
             if session is None:
-                (home / f"s{number}").mkdir(mode=0o700)
-                session = RawSession(plugins.load("shells", name), home / f"s{number}", os.environ, wanted=wanted)
+                session = session_of(number)
             try:
                 found = run_case(session, scratch, case)
             except TimeoutError as error:
@@ -71,4 +66,39 @@ def test_semantics(name: str, wanted: str, cases: tuple[Case, ...], home: Path) 
     finally:
         if session is not None:
             session.close()
-    assert not problems, "\n".join(problems)
+    return "\n".join(problems)
+
+
+@pytest.fixture
+def scratch(home: Path) -> Path:
+    path = home / "scratch"
+    path.mkdir()
+    shell_cases.prepare(path)
+    # Where it is missing, fish reads all manual pages of the system first.
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+    return path
+
+
+def starter(plugin: str, wanted: str, home: Path) -> Callable[[int], RawSession]:
+    """Starts sessions of one shell, each in a directory of its own."""
+
+    def start(number: int) -> RawSession:
+        (home / f"s{number}").mkdir(mode=0o700)
+        return RawSession(plugins.load("shells", plugin), home / f"s{number}", os.environ, wanted=wanted)
+
+    return start
+
+
+def test_every_plugin_is_here() -> None:
+    assert {plugin for plugin, _ in SHELLS} == set(plugins.names("shells"))
+
+
+@pytest.mark.parametrize(("plugin", "executable"), SHELLS)
+def test_semantics(plugin: str, executable: str, home: Path, scratch: Path) -> None:
+    cases = shell_cases.OF_SHELL.get(executable) or shell_cases.OF_SHELL[plugin]
+    assert run_all(starter(plugin, executable, home), scratch, cases) == ""
+
+
+def test_semantics_of_bash_as_sh(home: Path, scratch: Path) -> None:
+    (home / "sh").symlink_to(shutil.which("bash") or "")
+    assert run_all(starter("posix", str(home / "sh"), home), scratch, shell_cases.POSIX) == ""
