@@ -1,0 +1,296 @@
+"""Terminals as panes of a private tmux server that outlives the daemon; the object model is libtmux's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ai_session.errors import BackendUnavailable, DirectoryUnusable, OperatorError, StorageFull, TerminalsExhausted
+from ai_session.kernel_events import FileGrowth
+from ai_session.models import BackendStatus, TerminalSpec
+from ai_session.tmux_control import ControlClosed, TmuxRefused, join, literal
+from ai_session.tmux_server import EXIT_OPTION, INSTALL, OLDEST, TmuxServer, version_number
+from ai_session.tmux_terminal import SINK, TmuxTerminal, exit_status
+
+if TYPE_CHECKING:
+    import libtmux
+
+PROBE_SECONDS = 10.0
+# What tmux, the shell of the gate and the server's own environment add to a child's.
+ADDED = (
+    "COLORTERM", "LC_ALL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX",
+    "TMUX_PANE", "_",
+)  # fmt: skip
+# Names that tmux or some sh would change or drop on the way, where given; so would a sh with names it cannot assign.
+CHANGED = frozenset(ADDED) - {"LC_ALL", "PATH"} | {
+    "BASHOPTS", "EUID", "IFS", "LINENO", "OPTIND", "PPID", "PS1", "PS2", "PS4", "SHELLOPTS", "TERM", "UID",
+}  # fmt: skip
+ASSIGNABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+GATE = '{ read -r _ <"$1"; } 2>/dev/null; shift; exec "$@"'
+PANES = "#{@ais-id} #{pane_pid} #{pane_tty} #{session_id} #{pane_id} #{pane_pipe} #{@ais-dir}"
+SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
+EXHAUSTED = re.compile(r"fork|socketpair|too many|resource|device", re.IGNORECASE)
+OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+
+
+class TmuxBackend:
+    """All terminals of one runtime directory; see ``Backend``."""
+
+    name = "tmux"
+
+    def __init__(self, runtime_directory: str | os.PathLike[str]) -> None:
+        self.server = TmuxServer(runtime_directory, self._noticed)
+        self._terminals: set[TmuxTerminal] = set()
+        self._growth: FileGrowth | None = None
+        self._objects: libtmux.Server | None = None
+        self._signals: Sequence[str] | None = None
+
+    async def probe(self) -> BackendStatus:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                return await self._probe()
+        except OperatorError as error:
+            return BackendStatus(self.name, usable=False, reason=error.message, suggestion=error.suggestion or INSTALL)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or f"tmux did not answer within {PROBE_SECONDS:.0f} s"
+            return BackendStatus(self.name, usable=False, reason=reason, suggestion=INSTALL)
+
+    async def _probe(self) -> BackendStatus:
+        # Not under the runtime directory, whose socket path may leave no room for a longer one.
+        with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as directory:
+            server = TmuxServer(directory)
+            try:
+                await server.client(start=True)
+                version = server.version
+            finally:
+                await server.stop()
+        if version_number(version) < OLDEST:
+            return BackendStatus(self.name, usable=False, reason=f"tmux {version} is too old", suggestion=INSTALL)
+        return BackendStatus(self.name, usable=True, version=version)
+
+    async def open(self, spec: TerminalSpec) -> TmuxTerminal:
+        check(spec)
+        try:
+            terminal = self._terminal(spec.session_id, spec.directory)
+            await self.server.client(start=True)
+            terminal.make_files()
+        except OSError as error:
+            raise told(error) from error
+        try:
+            await self._create(terminal, spec)
+        except BaseException:
+            terminal.detach()
+            raise
+        self._terminals.add(terminal)
+        return terminal
+
+    async def _create(self, terminal: TmuxTerminal, spec: TerminalSpec) -> None:
+        words = creation(spec, await self._env_options())
+        creating = asyncio.ensure_future(asyncio.to_thread(lambda: self._tmux().cmd(words[0], *words[1:])))
+        try:
+            answer = await asyncio.shield(creating)
+        except (asyncio.CancelledError, ControlClosed):
+            self.server.spawn(self._undo(creating, spec.session_id))
+            raise
+        if answer.stderr:
+            reason = answer.stderr[0]
+            if not reason.startswith("duplicate session"):
+                await self._undo(creating, spec.session_id)
+            if EXHAUSTED.search(reason):
+                raise TerminalsExhausted(f"tmux: {reason}", suggestion="close sessions or raise the system's limits")
+            raise BackendUnavailable(f"tmux refused: {reason}", suggestion="run: ai-session doctor")
+        session, terminal.pane, pid, terminal.tty = answer.stdout[0].split(" ")
+        terminal.pid = int(pid)
+        terminal.hang_up = self._hang_up(session)
+        terminal.begin()
+
+    async def _env_options(self) -> Sequence[str]:
+        """tmux leaves SIGTTIN and SIGTTOU ignored in its children; GNU env can undo that, others cannot."""
+        if self._signals is None:
+            words = ["/usr/bin/env", "--default-signal", "true"]
+            process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
+            self._signals = words[1:2] if await process.wait() == 0 else []
+        return self._signals
+
+    async def _undo(self, creating: asyncio.Future[Any], session_id: str) -> None:
+        with contextlib.suppress(OperatorError):
+            await asyncio.wait((creating,))
+            await self.server.ask(join(["kill-session", "-t", f"={session_id}"]))
+
+    async def adopt(self) -> Sequence[TmuxTerminal]:
+        self.server.look_again()
+        try:
+            await self.server.client()
+        except BackendUnavailable:
+            return []
+        panes, dead = await asyncio.to_thread(self._list)
+        found = [terminal for line in panes if (terminal := self._adopt_pane(*line.split(" ", 6)))]
+        found += [terminal for name, value in dead if (terminal := self._adopt_dead(name, *value.split(",", 3)))]
+        self._terminals.update(found)
+        return found
+
+    def _list(self) -> tuple[list[str], list[tuple[str, str]]]:
+        tmux = self._tmux()
+        names = [line.split(" ")[0] for line in tmux.cmd("show-options", "-g").stdout if line.startswith(EXIT_OPTION)]
+        dead = [(name.removeprefix(EXIT_OPTION), tmux.cmd("show-options", "-gv", name).stdout[0]) for name in names]
+        return tmux.cmd("list-panes", "-a", "-F", PANES).stdout, dead
+
+    def _adopt_pane(
+        self, session_id: str, pid: str, tty: str, session: str, pane: str, piped: str, directory: str
+    ) -> TmuxTerminal | None:
+        terminal = self._adopted(session_id, directory, pid)
+        if terminal is not None:
+            terminal.tty, terminal.pane = tty, pane
+            terminal.hang_up = self._hang_up(session)
+            terminal.take_up(piped=piped == "1")
+        return terminal
+
+    def _adopt_dead(self, session_id: str, code: str, signal: str, pid: str, directory: str) -> TmuxTerminal | None:
+        terminal = self._adopted(session_id, directory, pid)
+        if terminal is not None:
+            terminal.ended = exit_status(code, signal)
+            terminal.take_up(piped=False)
+        return terminal
+
+    def _adopted(self, session_id: str, directory: str, pid: str) -> TmuxTerminal | None:
+        known = any(terminal.session_id == session_id for terminal in self._terminals)
+        if not session_id or known or not os.path.exists(os.path.join(directory, "sink")):
+            return None
+        terminal = self._terminal(session_id, directory)
+        terminal.pid = int(pid)
+        return terminal
+
+    async def aclose(self) -> None:
+        for terminal in list(self._terminals):
+            terminal.detach()
+        self._terminals.clear()
+        await self.server.close()
+        if self._growth is not None:
+            self._growth.close()
+            self._growth = None
+
+    async def stop(self) -> None:
+        for terminal in list(self._terminals):
+            terminal.detach()
+        await self.server.stop()
+        await self.aclose()
+
+    def _forget(self, terminal: TmuxTerminal) -> None:
+        self._terminals.discard(terminal)
+
+    def _terminal(self, session_id: str, directory: str) -> TmuxTerminal:
+        if self._growth is None:
+            self._growth = FileGrowth()
+        return TmuxTerminal(self.server, self._growth, session_id, directory, self._forget)
+
+    def _noticed(self) -> None:
+        for terminal in list(self._terminals):
+            terminal.touch()
+
+    def _tmux(self) -> libtmux.Server:
+        """libtmux's object model over our control client; for worker threads, since libtmux is synchronous."""
+        if self._objects is None:
+            self._objects = controlled_server()(self.server)
+        return self._objects
+
+    def _hang_up(self, session: str) -> Callable[[], object]:
+        from libtmux import Session
+
+        return Session(server=self._tmux(), session_id=session).kill
+
+
+PLUGIN = TmuxBackend
+
+
+@cache
+def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
+    """libtmux costs 70 ms to import, so it is imported by the first worker thread that needs it."""
+    import libtmux
+    from libtmux.common import tmux_cmd
+
+    class Answer(tmux_cmd):
+        def __init__(self, cmd: list[str], stdout: list[str], stderr: list[str]) -> None:
+            self.cmd, self.stdout, self.stderr, self.returncode = cmd, stdout, stderr, int(bool(stderr))
+
+    class ControlledServer(libtmux.Server):
+        """Runs every command through the control client: 0.1 ms instead of a process of 2 ms."""
+
+        def __init__(self, server: TmuxServer) -> None:
+            super().__init__(socket_path=server.socket)
+            self._control = server
+
+        def cmd(self, cmd: str, *args: Any, target: str | int | None = None) -> tmux_cmd:
+            words = [cmd, *([] if target is None else ["-t", str(target)]), *map(str, args)]
+            work = self._control.ask(join(words), 1 + words.count(";"), again="new-session" not in words)
+            asking = asyncio.run_coroutine_threadsafe(work, self._control.loop)
+            try:
+                lines = [os.fsdecode(line) for block in asking.result() for line in block]
+            except TmuxRefused as refused:
+                return Answer(words, [], [refused.message])
+            return Answer(words, lines, [])
+
+    return ControlledServer
+
+
+def check(spec: TerminalSpec) -> None:
+    """Refuses what tmux would only show as text on the new terminal."""
+    if not SESSION_ID.fullmatch(spec.session_id):
+        raise BackendUnavailable(f"{spec.session_id!r} cannot name a tmux session", suggestion="use [A-Za-z0-9_-]")
+    if not os.path.isdir(spec.working_directory) or not os.access(spec.working_directory, os.X_OK):
+        raise DirectoryUnusable(
+            f"cannot enter {spec.working_directory!r}", suggestion="name an existing directory you may enter"
+        )
+    if shutil.which(spec.argv[0], path=spec.env.get("PATH", os.defpath)) is None:
+        raise BackendUnavailable(f"cannot run {spec.argv[0]!r}", suggestion="name an installed program")
+
+
+def creation(spec: TerminalSpec, env_options: Sequence[str]) -> list[str]:
+    """One command line, run by tmux without reading from the pane in between: no byte precedes the pipe."""
+    target = f"={spec.session_id}:"
+    size = ["-x", str(spec.cols), "-y", str(spec.rows)]
+    name = re.sub(r"[^\w.+-]", "_", os.path.basename(spec.argv[0]))
+    start = ["new-session", "-d", "-E", "-s", spec.session_id, "-n", name, *size, "-c", "#{@ais-cwd}"]
+    start += ["-P", "-F", "#{session_id} #{pane_id} #{pane_pid} #{pane_tty}"]
+    # Through the session's environment and not as arguments of env, where other users could read them.
+    start += [word for key, value in spec.env.items() for word in ("-e", f"{key}={value}")]
+    child = ["/bin/sh", "-c", GATE, "sh", os.path.join(spec.directory, "gate"), "/usr/bin/env", *env_options]
+    child += [*exact_environment(spec.env), *spec.argv]
+    commands = [
+        # Paths travel as option values: as arguments tmux would expand formats and times in them.
+        ["set-option", "-g", "@ais-cwd", spec.working_directory],
+        [*start, *map(literal, child)],
+        ["set-option", "-p", "-t", target, "@ais-id", spec.session_id],
+        ["set-option", "-p", "-t", target, "@ais-dir", spec.directory],
+        ["select-pane", "-t", target, "-T", ""],
+        # Pins the size also while a person with another window is attached.
+        ["resize-window", "-t", target, *size],
+        ["pipe-pane", "-O", "-t", target, SINK],
+    ]
+    return [word for command in commands for word in (";", *command)][1:]
+
+
+def exact_environment(env: Mapping[str, str]) -> Iterator[str]:
+    """Arguments of ``env`` that take away what was added on the way, but for the TERM of the terminal."""
+    for name in ADDED:
+        if name not in env:
+            yield from ("-u", name)
+    for name, value in env.items():
+        if name in CHANGED or not ASSIGNABLE.fullmatch(name):
+            yield f"{name}={value}"
+
+
+def told(error: OSError) -> OperatorError:
+    """The error the caller should see for one the system gave."""
+    if error.errno == errno.ENOSPC:
+        return StorageFull(f"cannot write the session's files: {error.strerror}", suggestion="free space on the disk")
+    if error.errno in OUT_OF:
+        return TerminalsExhausted(f"the system is out of resources: {error.strerror}", suggestion="close sessions")
+    return BackendUnavailable(f"cannot open a terminal: {error}", suggestion="run: ai-session doctor")

@@ -1,0 +1,147 @@
+"""What the kernel tells at once and nobody has to poll for: a file grew, a process ended. Standard library only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import struct
+import sys
+from collections.abc import Callable
+
+_IN_MODIFY = 2
+_EVENT = struct.Struct("iIII")
+
+
+class FileGrowth:
+    """Calls back on the running loop when a watched file was written to, truncated or had a hole punched.
+
+    inotify on Linux, kqueue elsewhere. Raises OSError when the system has no more watches.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._keys: dict[str, int] = {}
+        if sys.platform == "linux":
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            if self._fd < 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        else:
+            self._queue = select.kqueue()
+            self._fd = self._queue.fileno()
+        self._loop.add_reader(self._fd, self._readable)
+
+    def add(self, path: str, callback: Callable[[], None]) -> None:
+        """Watches an existing file until ``remove`` or ``close``."""
+        if sys.platform == "linux":
+            key = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY)
+            if key < 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+        else:
+            key = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            flags = select.KQ_NOTE_WRITE | select.KQ_NOTE_EXTEND
+            event = select.kevent(key, select.KQ_FILTER_VNODE, select.KQ_EV_ADD | select.KQ_EV_CLEAR, flags)
+            self._queue.control([event], 0)
+        self._keys[path] = key
+        self._callbacks[key] = callback
+
+    def remove(self, path: str) -> None:
+        """Stops watching; a file that is not watched is no error."""
+        key = self._keys.pop(path, None)
+        if key is None:
+            return
+        del self._callbacks[key]
+        if sys.platform == "linux":
+            self._libc.inotify_rm_watch(self._fd, key)
+        else:
+            os.close(key)
+
+    def close(self) -> None:
+        for path in list(self._keys):
+            self.remove(path)
+        self._loop.remove_reader(self._fd)
+        if sys.platform == "linux":
+            os.close(self._fd)
+        else:
+            self._queue.close()
+
+    def _readable(self) -> None:
+        for key in self._grown():
+            callback = self._callbacks.get(key)
+            if callback is not None:
+                callback()
+
+    def _grown(self) -> dict[int, None]:
+        if sys.platform != "linux":
+            return {event.ident: None for event in self._queue.control(None, 64, 0)}
+        grown: dict[int, None] = {}
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._fd, 65536)
+            position = 0
+            while position < len(data):
+                key, _, _, name_bytes = _EVENT.unpack_from(data, position)
+                position += _EVENT.size + name_bytes
+                grown[key] = None
+        return grown
+
+
+class Process:
+    """Another process, child or not. Raises ProcessLookupError when there is none with that id."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        if sys.platform == "linux":
+            self._fd = os.pidfd_open(pid)
+        else:
+            self._queue = select.kqueue()
+            self._fd = self._queue.fileno()
+            event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+            self._queue.control([event], 0)
+        self._loop.add_reader(self._fd, self._readable)
+
+    def _readable(self) -> None:
+        self._loop.remove_reader(self._fd)
+        self._ended.set()
+
+    async def ended(self) -> None:
+        """Returns when it has ended, whether its parent asked for its status or not."""
+        await self._ended.wait()
+
+    def reaped(self) -> bool:
+        """True once its parent has taken its status."""
+        try:
+            if sys.platform == "linux":
+                signal.pidfd_send_signal(self._fd, 0)
+            else:
+                os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._fd)
+        if sys.platform == "linux":
+            os.close(self._fd)
+        else:
+            self._queue.close()
+
+
+async def process_ended(pid: int) -> None:
+    """Returns when that process (any, not only a child) has ended; at once when there is none."""
+    try:
+        process = Process(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await process.ended()
+    finally:
+        process.close()

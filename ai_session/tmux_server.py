@@ -1,0 +1,278 @@
+"""One private tmux server, reached through one control client that is replaced when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ai_session.errors import BackendUnavailable, OperatorError, TerminalsExhausted
+from ai_session.kernel_events import process_ended
+from ai_session.tmux_control import Blocks, ControlClient, ControlClosed, TmuxRefused
+
+KEEPER = "ais-keeper"
+EXIT_OPTION = "@ais-exit-"
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+OLDEST = (3, 2)
+END_SECONDS = 5.0
+INSTALL = "install tmux 3.2 or newer (apt-get install tmux, dnf install tmux, brew install tmux), or use backend pty"
+
+# When a pane of ours dies, tmux has handed its last byte to the pipe. Closing the pane is the only thing that closes
+# the pipe of a dead pane (pipe-pane refuses it), and the pipe's end is how everyone learns that the log is complete.
+# The dead keeper pane keeps the server alive without a process.
+CONFIG = f"""\
+set-option -g remain-on-exit on
+set-option -gq remain-on-exit-format ""
+set-option -g automatic-rename off
+set-option -s escape-time 10
+set-option -g default-terminal "%(term)s"
+set-hook -g pane-died "if-shell -F '#{{@ais-id}}' \\"\
+set-option -gF '{EXIT_OPTION}#{{@ais-id}}' '#{{pane_dead_status}},#{{pane_dead_signal}},#{{pane_pid}},#{{@ais-dir}}' ; \
+kill-pane\\""
+"""
+
+
+class ServerGone(BackendUnavailable):
+    """There is no tmux server (any more), and none was asked for."""
+
+
+@dataclass(slots=True)
+class _Input:
+    number: int
+    line: bytes
+    blocks: int
+    done: Callable[[], None]
+
+
+class TmuxServer:
+    """The server behind ``directory/tmux.sock``. Everything else on this machine's tmux is left alone.
+
+    ``on_notice`` is called when terminals came or went and when the control client was replaced.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], on_notice: Callable[[], None] = lambda: None) -> None:
+        self.directory = Path(directory)
+        self.socket = str(self.directory / "tmux.sock")
+        self.version = ""
+        self._on_notice = on_notice
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: ControlClient | None = None
+        self._pid = 0
+        self._typed = 0
+        self._journal: deque[_Input] = deque()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closing = False
+        self._gone = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop the control client belongs to; for worker threads."""
+        assert self._loop is not None
+        return self._loop
+
+    def look_again(self) -> None:
+        """Forget that the server was found gone: somebody may have started one."""
+        self._gone = False
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs ``work`` beside the caller until ``close``."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """The running server's version as two numbers; an unnumbered build counts as the newest."""
+        return version_number(self.version)
+
+    @property
+    def client_pid(self) -> int:
+        """Process id of the control client, 0 while there is none."""
+        return self._client.pid if self._client and not self._client.closed else 0
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server last reached, 0 when none was."""
+        return self._pid
+
+    async def client(self, *, start: bool = False) -> ControlClient:
+        """The attached control client, replaced when it has died.
+
+        Raises ServerGone when there is no server and ``start`` is false, BackendUnavailable when none could be
+        started, TerminalsExhausted when this process is out of descriptors.
+        """
+        if self._client is not None and not self._client.closed:
+            return self._client
+        async with self._lock:
+            if self._client is not None and not self._client.closed:
+                return self._client
+            if self._gone and not start:
+                raise ServerGone("the tmux server has ended", suggestion="create a new session")
+            self._loop = asyncio.get_running_loop()
+            try:
+                self._client = await self._attach(start=start)
+            except ServerGone:
+                self._gone = True
+                self._forget_input()
+                raise
+            self._gone = False
+            self._on_notice()
+            return self._client
+
+    async def _attach(self, *, start: bool) -> ControlClient:
+        tmux = shutil.which("tmux")
+        if tmux is None:
+            raise BackendUnavailable("tmux is not on PATH", suggestion=INSTALL)
+        config = self.directory / "tmux.conf"
+        if start:
+            config.write_text(CONFIG % {"term": terminal_type()})
+        argv = [tmux, "-u", "-S", self.socket, "-f", str(config), *([] if start else ["-N"]), "-C", "new-session"]
+        argv += ["-A", "-s", KEEPER, "-x", "80", "-y", "24", "-f", "no-output,ignore-size", "exit 0"]
+        env = {"PATH": PATH, "LC_ALL": "C.UTF-8"}
+        client: ControlClient | None = None
+        try:
+            client = await ControlClient.start(argv, env, self._noticed, self._closed)
+            [[facts]] = await client.send(b'display-message -p "#{pid} #{version} #{AIS_INPUT}"')
+        except ControlClosed as closed:
+            if not start:
+                raise ServerGone(f"no tmux server: {closed.message}", suggestion="create a new session") from closed
+            if self._pid:
+                # A server that shuts down still accepts: its successor can only start once it has ended.
+                await self._ended()
+                self._pid = 0
+                return await self._attach(start=True)
+            raise BackendUnavailable(f"tmux does not start: {closed.message}", suggestion=INSTALL) from closed
+        except OSError as error:
+            raise TerminalsExhausted(
+                f"cannot run tmux: {error.strerror}", suggestion="close sessions or raise the limit of open files"
+            ) from error
+        pid, self.version, *typed = facts.decode().split(" ")
+        self._replay(client, int(pid), int(typed[0] or 0) if typed else 0)
+        return client
+
+    async def _ended(self) -> None:
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await process_ended(self._pid)
+        except TimeoutError:
+            raise BackendUnavailable(
+                f"the tmux server (pid {self._pid}) neither answers nor ends", suggestion=f"kill {self._pid}"
+            ) from None
+
+    def _replay(self, client: ControlClient, pid: int, typed: int) -> None:
+        """Sends again what the last client took with it, and only that: the server counts what was typed."""
+        if pid != self._pid:
+            self._forget_input()
+        self._pid = pid
+        self._typed = max(self._typed, typed)
+        waiting, self._journal = self._journal, deque()
+        for item in waiting:
+            if item.number <= typed:
+                item.done()
+            else:
+                self._send(client, item)
+
+    def _forget_input(self) -> None:
+        waiting, self._journal = self._journal, deque()
+        for item in waiting:
+            item.done()
+
+    async def ask(self, line: bytes, blocks: int = 1, *, counted: bool = False, again: bool = True) -> Blocks:
+        """Runs one command line and gives its answers; see ``ControlClient.send`` for the arguments.
+
+        ``again``: the line may be run twice, so a control client that died meanwhile goes unnoticed. Raises
+        TmuxRefused, ServerGone, ControlClosed (only without ``again``).
+        """
+        while True:
+            client = await self.client()
+            try:
+                return await client.send(line, blocks, counted=counted)
+            except ControlClosed:
+                if not again:
+                    raise
+
+    def type_in(self, line: bytes, blocks: int, done: Callable[[], None]) -> None:
+        """Runs an input line exactly once, in order, also across the death of the control client.
+
+        ``done`` is called when it was run, was refused or never will be.
+        """
+        self._typed += 1
+        line = b"%s ; set-environment -gh AIS_INPUT %d" % (line, self._typed)
+        item = _Input(self._typed, line, blocks + 1, done)
+        if self._client is not None and not self._client.closed:
+            self._send(self._client, item)
+        else:
+            self._journal.append(item)
+
+    def _send(self, client: ControlClient, item: _Input) -> None:
+        self._journal.append(item)
+        client.send(item.line, item.blocks).add_done_callback(lambda future: self._sent(future, item))
+
+    def _sent(self, future: asyncio.Future[Blocks], item: _Input) -> None:
+        if isinstance(future.exception(), ControlClosed):
+            return
+        with contextlib.suppress(ValueError):
+            self._journal.remove(item)
+            item.done()
+
+    def _noticed(self, line: bytes) -> None:
+        if line.startswith(b"%sessions-changed"):
+            self._on_notice()
+
+    def _closed(self) -> None:
+        if not self._closing:
+            self.spawn(self._recover())
+
+    async def _recover(self) -> None:
+        try:
+            await self.client()
+        except OperatorError:
+            self._on_notice()
+
+    async def close(self) -> None:
+        """Detaches; the server and its terminals stay."""
+        self._closing = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+        self._client = None
+        self._closing = False
+
+    async def stop(self) -> None:
+        """Ends the server and every terminal in it; returns when its process is gone. Starts none to do so."""
+        try:
+            client = await self.client()
+        except ServerGone:
+            await self.close()
+            return
+        self._closing = True
+        with contextlib.suppress(ControlClosed, TmuxRefused):
+            await client.send(b"kill-server")
+        await self.close()
+        await self._ended()
+        self._pid = 0
+
+
+def version_number(version: str) -> tuple[int, int]:
+    """``3.3a`` and ``next-3.4`` as (3, 3) and (3, 4); ``master`` as newer than any."""
+    found = re.search(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (999, 0)
+
+
+def terminal_type() -> str:
+    """What TERM is inside: tmux's own entry where terminfo has it, else the older one it also speaks."""
+    roots = ["/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo", "/usr/local/share/terminfo"]
+    roots += ["/opt/homebrew/share/terminfo", "/usr/lib/terminfo"]
+    # Terminfo files lie under the first letter, or under its code in hex on case-insensitive systems.
+    found = any(Path(root, folder, "tmux-256color").exists() for root in roots for folder in ("t", "74"))
+    return "tmux-256color" if found else "screen-256color"

@@ -1,0 +1,370 @@
+"""One terminal on a private tmux server: input, screen, and what becomes of it.
+
+Output goes from tmux through a pipe into ``directory/log`` whether a daemon is there or not. The pipe's command, the
+sink, holds the FIFO ``directory/sink``: when that reaches its end, the log holds all there will be, and only then is
+tmux asked how the child ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from ai_session.errors import OperatorError, TerminalsExhausted
+from ai_session.kernel_events import FileGrowth, Process
+from ai_session.models import ExitStatus, ScreenSnapshot
+from ai_session.pty_master import borrow_master
+from ai_session.tmux_control import Blocks, TmuxRefused, join, quote
+from ai_session.tmux_server import EXIT_OPTION, ServerGone, TmuxServer
+
+CHUNK_BYTES = 16384
+CHUNKS_IN_FLIGHT = 4
+# More than a pseudo-terminal of Linux can hold unread.
+TAIL_BYTES = 1 << 17
+SINK = "cd #{q:@ais-dir} && exec 3<>sink && exec cat >>log"
+SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{alternate_on} #{pane_title}"
+
+
+class TmuxTerminal:
+    """See ``Terminal``. ``forget`` is called when it is no longer watched; ``hang_up`` runs in a worker thread."""
+
+    writes_log = True
+
+    def __init__(
+        self,
+        server: TmuxServer,
+        growth: FileGrowth,
+        session_id: str,
+        directory: str,
+        forget: Callable[[TmuxTerminal], None],
+    ) -> None:
+        self.session_id = session_id
+        self.directory = Path(directory)
+        self.pid = 0
+        self.tty = ""
+        self.pane = ""
+        self.hang_up: Callable[[], object] | None = None
+        self.ended: ExitStatus | None = None
+        self._server = server
+        self._growth = growth
+        self._forget = forget
+        self._on_output: Callable[[], None] | None = None
+        self._on_exit: Callable[[ExitStatus], None] | None = None
+        self._queue = bytearray()
+        self._in_flight = 0
+        self._sink = -1
+        self._stalled = False
+        self._settling = False
+        self._piped_at = -1
+        self._gate = -1
+        self._master = -1
+        self._slave = -1
+
+    @property
+    def log(self) -> str:
+        """Path of the log the sink appends to."""
+        return str(self.directory / "log")
+
+    def make_files(self) -> None:
+        """A log that exists, a FIFO nobody of an earlier life holds, and a closed gate; before the pane is made."""
+        for name in ("sink", "gate"):
+            (self.directory / name).unlink(missing_ok=True)
+            os.mkfifo(self.directory / name, 0o600)
+        os.close(os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        self._open_sink()
+        self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def begin(self) -> None:
+        """Takes hold of the tty, then lets the child go on."""
+        self._hold()
+        self.open_gate()
+
+    def open_gate(self) -> None:
+        """Without the gate's name the child does not wait; one that waits already sees the end of the FIFO."""
+        if self._gate < 0:
+            with contextlib.suppress(OSError):
+                self._gate = os.open(self.directory / "gate", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        (self.directory / "gate").unlink(missing_ok=True)
+        self._gate = closed(self._gate)
+
+    def _hold(self) -> None:
+        """tmux drops a pane with the output it has not read when the child ends, or closes its tty for a while.
+
+        So the output is read to its end here, and the tty is held open. Without the former the latter would do harm:
+        the end of the tty is the best sign tmux has to read on.
+        """
+        self._master = borrow_master(self._server.pid, self.tty)
+        if self._master >= 0:
+            with contextlib.suppress(OSError):
+                self._slave = os.open(self.tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _save_tail(self) -> None:
+        """Appends what tmux left unread, once the sink has ended and tmux has let go."""
+        with contextlib.suppress(OSError), open(self.log, "ab", buffering=0) as log:
+            left = TAIL_BYTES
+            while self._master >= 0 and left > 0 and (data := os.read(self._master, left)):
+                left -= len(data)
+                log.write(data)
+
+    def take_up(self, *, piped: bool) -> None:
+        """Finds the sink of a terminal an earlier daemon left."""
+        held = self._open_sink()
+        if self.ended is not None or not piped:
+            if not held:
+                self.close_sink()
+            self._stalled = self.ended is None
+        else:
+            # tmux has a sink and nobody holds the FIFO: it is not up yet, or has just gone. The next touch tells.
+            self._stalled = not held
+        if self.ended is None:
+            self.begin()
+
+    def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
+        self._on_output, self._on_exit = on_output, on_exit
+        self._growth.add(self.log, self._grown)
+        self._watch_sink()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._grown)
+        if self.ended is None:
+            self._server.spawn(self._reap())
+        elif self._sink < 0:
+            loop.call_soon(self._finish, self.ended)
+
+    def read_into(self, buffer: memoryview) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        if self.ended is None:
+            self._queue += data
+            self._pump()
+            self.touch()
+
+    async def resize(self, rows: int, cols: int) -> None:
+        await self._ask(join(["resize-window", "-t", self.pane, "-x", str(cols), "-y", str(rows)]))
+
+    async def capture(self) -> ScreenSnapshot | None:
+        screen = await self._screen("-p")
+        if screen is None:
+            return None
+        facts, lines = screen
+        rows, cols, row, col, visible, alternate, *title = facts.decode("utf-8", "replace").split(" ", 6)
+        return ScreenSnapshot(
+            rows=int(rows),
+            cols=int(cols),
+            lines=tuple(line.decode("utf-8", "replace").rstrip(" ") for line in lines[: int(rows)]),
+            cursor_row=int(row),
+            cursor_col=min(int(col), int(cols) - 1),
+            cursor_visible=visible == "1",
+            title=title[0] if title else "",
+            alternate_screen=alternate == "1",
+        )
+
+    async def capture_ansi(self) -> bytes | None:
+        screen = await self._screen("-pe")
+        if screen is None:
+            return None
+        facts, lines = screen
+        _, _, row, col, visible, alternate, *title = facts.split(b" ", 6)
+        out = [b"\x1b[?1049h" if alternate == b"1" else b"", b"\x1b[0m\x1b[H\x1b[2J"]
+        out += [b"\x1b[%dH%s" % (number, line) for number, line in enumerate(lines, 1) if line]
+        out.append(b"\x1b[0m\x1b[%d;%dH" % (int(row) + 1, int(col) + 1))
+        out.append(b"\x1b[?25h" if visible == b"1" else b"\x1b[?25l")
+        out.append(b"\x1b]2;%s\x07" % title[0] if title and title[0] else b"")
+        return b"".join(out)
+
+    def detach(self) -> None:
+        self._on_output = self._on_exit = None
+        self._growth.remove(self.log)
+        self.close_sink()
+        self._gate, self._master, self._slave = closed(self._gate), closed(self._master), closed(self._slave)
+        self._forget(self)
+
+    async def close(self) -> None:
+        self.detach()
+        self._queue.clear()
+        hang_up, self.hang_up = self.hang_up, None
+        told, self.ended = self.ended, self.ended or ExitStatus(signal=1)
+        with contextlib.suppress(OperatorError):
+            if told is not None:
+                await self._server.ask(join(["set-option", "-gqu", EXIT_OPTION + self.session_id]))
+            elif hang_up is not None:
+                await asyncio.to_thread(hang_up)
+
+    def touch(self) -> None:
+        """Something happened by which a sink that could not be had before may be had now."""
+        if self._stalled:
+            self._settle_soon()
+
+    def _grown(self) -> None:
+        if self._on_output is not None:
+            self._on_output()
+        # A hole punched into the log shows as growth too, and means room on the disk.
+        self.touch()
+
+    def _pump(self) -> None:
+        while self._queue and self._in_flight < CHUNKS_IN_FLIGHT:
+            # tmux buffers are C strings, so NUL bytes go as keys, which need the pane out of copy mode.
+            nuls = len(self._queue) - len(self._queue.lstrip(b"\0"))
+            end = self._queue.find(0, 0, CHUNK_BYTES)
+            size = min(nuls or (end if end > 0 else len(self._queue)), CHUNK_BYTES)
+            data = bytes(self._queue[:size])
+            del self._queue[:size]
+            self._in_flight += 1
+            if nuls:
+                pane = self.pane.encode()
+                line = b"copy-mode -q -t %s ; send-keys -t %s -H" % (pane, pane) + b" 00" * size
+                self._server.type_in(line, 2, self._sent)
+            else:
+                self._server.type_in(self._paste(data), 3, self._sent)
+
+    def _paste(self, data: bytes) -> bytes:
+        # paste-buffer into a pane whose tty has gone kills tmux 3.3a; from 3.7 on it needs -S to leave bytes alone.
+        pane, raw = self.pane.encode(), b" -S" if self._server.number >= (3, 7) else b""
+        line = b'set-buffer -b ais -- %s ; if-shell -F -t %s "#{?pane_dead,0,#{==:#{pane_id},%s}}"'
+        line += b" { paste-buffer -r -d%s -b ais -t %s } { delete-buffer -b ais }"
+        return line % (quote(data), pane, pane, raw, pane)
+
+    def _sent(self) -> None:
+        self._in_flight -= 1
+        self._pump()
+
+    async def _screen(self, flags: str) -> tuple[bytes, list[bytes]] | None:
+        facts = join(["display-message", "-p", "-t", self.pane, SCREEN])
+        capture = join(["capture-pane", flags, "-t", self.pane])
+        answer = await self._ask(facts + b" ; " + capture, 2, counted=True)
+        return None if answer is None else (answer[0][0], answer[1])
+
+    async def _ask(self, line: bytes, blocks: int = 1, *, counted: bool = False) -> Blocks | None:
+        self.touch()
+        if self.ended is None:
+            # Refused or gone: the pane has just ended, which its sink is about to tell.
+            with contextlib.suppress(TmuxRefused, ServerGone):
+                return await self._server.ask(line, blocks, counted=counted)
+        return None
+
+    def _open_sink(self) -> bool:
+        """Opens the FIFO anew; False when no sink holds it now.
+
+        A reader that never saw a writer is not told of an end, so this must precede the sink it is to watch.
+        """
+        self.close_sink()
+        self._sink = os.open(self.directory / "sink", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return not self._sink_at_end()
+
+    def _sink_at_end(self) -> bool:
+        try:
+            return not os.read(self._sink, 1)
+        except BlockingIOError:
+            return False
+
+    def _watch_sink(self) -> None:
+        if self._sink >= 0 and self._on_exit is not None:
+            asyncio.get_running_loop().add_reader(self._sink, self._sink_readable)
+
+    def close_sink(self) -> None:
+        """Stops watching the sink; it goes on."""
+        if self._sink >= 0:
+            asyncio.get_running_loop().remove_reader(self._sink)
+            self._sink = closed(self._sink)
+
+    def _sink_readable(self) -> None:
+        if self._sink_at_end():
+            self.close_sink()
+            self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        if not self._settling:
+            self._settling = True
+            self._server.spawn(self._settle())
+
+    async def _settle(self) -> None:
+        """The sink has ended, or there was none: tell how the child ended, or begin a new sink."""
+        touched, self._stalled = self._stalled, False
+        try:
+            if not await self._concluded() and self._sink < 0:
+                # A sink that saved nothing is begun again at a touch only: the disk may be full.
+                before, self._piped_at = self._piped_at, os.stat(self.log).st_size
+                self._stalled = True
+                if touched or before != self._piped_at:
+                    await self._pipe_again()
+        except TmuxRefused:
+            # It is just dying; tmux gives notice when it is dead.
+            self._stalled = not await self._concluded()
+        except (OSError, TerminalsExhausted):
+            self._stalled = True
+        finally:
+            self._settling = False
+
+    async def _pipe_again(self) -> None:
+        self._open_sink()
+        try:
+            await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, SINK]))
+        except BaseException:
+            self.close_sink()
+            raise
+        self._stalled = False
+        self._watch_sink()
+
+    async def _concluded(self) -> bool:
+        """True when the child is known to have ended; the owner is told as soon as no sink is at work."""
+        what = f"#{{pane_id}} #{{{EXIT_OPTION}{self.session_id}}}"
+        try:
+            [[line]] = await self._server.ask(join(["display-message", "-p", "-t", self.pane, what]))
+        except ServerGone:
+            status = ExitStatus(lost=True)
+        else:
+            pane, _, told = line.decode("utf-8", "replace").partition(" ")
+            if not told and pane == self.pane:
+                return False
+            status = exit_status(*told.split(",")[:2]) if told else ExitStatus(lost=True)
+        if self._sink < 0:
+            self._finish(status)
+        return True
+
+    async def _reap(self) -> None:
+        """Tells tmux of the child's end until it listens: SIGCHLD is lost while tmux waits for its utempter."""
+        try:
+            process = Process(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            await process.ended()
+            while not process.reaped() and self._on_exit is not None:
+                os.kill(self._server.pid, signal.SIGCHLD)
+                # A round trip: tmux has looked at its signals since.
+                await self._server.ask(b"display-message -p x")
+        except (OperatorError, ProcessLookupError):
+            pass
+        finally:
+            process.close()
+
+    def _finish(self, status: ExitStatus) -> None:
+        self.ended = status
+        self._queue.clear()
+        on_output, on_exit = self._on_output, self._on_exit
+        if on_output is not None and on_exit is not None:
+            self._save_tail()
+            self.detach()
+            on_output()
+            on_exit(status)
+
+
+def closed(fd: int) -> int:
+    """Closes a descriptor unless it is -1; gives what to remember instead."""
+    if fd >= 0:
+        os.close(fd)
+    return -1
+
+
+def exit_status(code: str, signal_name: str) -> ExitStatus:
+    """From tmux's words; newer versions name the signal."""
+    if code:
+        return ExitStatus(code=int(code))
+    if signal_name.isdecimal():
+        return ExitStatus(signal=int(signal_name))
+    known = signal.Signals.__members__.get("SIG" + signal_name.upper().removeprefix("SIG"))
+    return ExitStatus(lost=True) if known is None else ExitStatus(signal=int(known))
