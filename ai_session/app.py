@@ -10,6 +10,7 @@ from ai_session import plugins
 from ai_session.audit import AuditLog
 from ai_session.call_keys import CallKeys
 from ai_session.config import Settings
+from ai_session.display import preload
 from ai_session.gate import Gate
 from ai_session.policy import Policy
 from ai_session.session_manager import SessionDefaults, SessionManager
@@ -48,11 +49,13 @@ class App:
         )
         self.gate = Gate(tools, self.sessions, Policy(os.getuid()), self._audit, self._call_keys, limits)
         self._expiry: asyncio.TimerHandle | None = None
+        self._preload: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Adopt sessions left by an earlier daemon."""
         await self.sessions.adopt()
         self._expire()
+        self._preload = asyncio.ensure_future(asyncio.to_thread(preload))
 
     def _expire(self) -> None:
         self._call_keys.expire()
@@ -67,6 +70,8 @@ class App:
         """Leave: sessions stay alive for the next daemon, or with ``sessions`` everything ends."""
         if self._expiry:
             self._expiry.cancel()
+        if self._preload:
+            await asyncio.wait((self._preload,))
         if sessions:
             await self.sessions.stop()
         await self.sessions.aclose()

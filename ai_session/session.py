@@ -14,6 +14,7 @@ from pathlib import Path
 from ai_session import processes
 from ai_session.backends.base import Terminal
 from ai_session.commands import CommandHistory, RunningCommand, command_text, parse_header
+from ai_session.display import Display
 from ai_session.errors import IntegrationLost, SessionBusy, SessionExited
 from ai_session.marks import Mark, MarkKind, MarkScanner
 from ai_session.models import (
@@ -26,7 +27,6 @@ from ai_session.models import (
     SessionState,
 )
 from ai_session.output_log import OutputLog
-from ai_session.screen import Screen, has_query
 from ai_session.shell_state import ShellState
 from ai_session.shells.base import Shell
 
@@ -61,7 +61,7 @@ class Session:
         self.own_size: tuple[int, int] | None = None
         self._claimed = False
         self._seq = 0
-        self._screen: Screen | None = None
+        self._display = Display(log, spec.rows, spec.cols)
         self._waiters: set[asyncio.Future[None]] = set()
         self._scanner = MarkScanner(spec.nonce, log.first)
 
@@ -108,7 +108,7 @@ class Session:
         self.terminal = terminal
         self.exit = None
         self.at.reset()
-        self._screen = None
+        self._display = Display(self.log, self.spec.rows, self.spec.cols)
         self.start()
 
     async def wait_started(self) -> None:
@@ -150,8 +150,8 @@ class Session:
                 more = False
                 break
             self._scan(chunk)
-            if not terminal.writes_log and has_query(chunk):
-                self._answer_queries()
+            if not terminal.writes_log and (reply := self._display.answer(chunk)):
+                terminal.write(reply)
             if len(chunk) < 2048 and not terminal.writes_log:
                 more = False
                 break
@@ -197,11 +197,6 @@ class Session:
             code = status.code if status.signal is None else 128 + status.signal
             self._end(running, "lost" if status.lost else "finished", self.log.end, None if status.lost else code)
         self.wake()
-
-    def _answer_queries(self) -> None:
-        screen = self._screen_now()
-        if (reply := screen.replies()) and self.terminal:
-            self.terminal.write(reply)
 
     def wake(self) -> None:
         """Let everyone waiting for a change look again."""
@@ -370,29 +365,22 @@ class Session:
             return SessionState.READY
         return SessionState.WAITING_INPUT if holder and holder.input_mode else SessionState.RUNNING
 
-    def _screen_now(self) -> Screen:
-        if self._screen is None:
-            self._screen = Screen(self.spec.rows, self.spec.cols)
-        self._screen.catch_up(self.log.read, self.log.first, self.log.end)
-        return self._screen
-
     async def screen(self) -> ScreenSnapshot:
         """The rendered screen: the backend's own where it keeps one, else from the log."""
         snapshot = await self.terminal.capture() if self.terminal and self.exit is None else None
-        return snapshot or self._screen_now().snapshot()
+        return snapshot or self._display.snapshot()
 
     async def redraw(self) -> bytes:
         """Bytes that draw the present screen on a terminal of the same size."""
         data = await self.terminal.capture_ansi() if self.terminal and self.exit is None else None
-        return data if data is not None else self._screen_now().ansi()
+        return data if data is not None else self._display.ansi()
 
     async def resize(self, rows: int, cols: int) -> None:
         """Change the terminal's size; the foreground program is told."""
         self._check_alive()
         assert self.terminal is not None
         await self.terminal.resize(rows, cols)
-        if self._screen is not None:
-            self._screen_now().resize(rows, cols)
+        self._display.resize(rows, cols)
         self.spec = replace(self.spec, rows=rows, cols=cols)
 
     def send(self, data: bytes) -> None:

@@ -323,13 +323,15 @@ async def test_the_screen_of_a_full_screen_program(session: Session) -> None:
     assert not (await session.screen()).alternate_screen
 
 
-async def test_bad_requests_name_the_problem_and_cost_nothing(manager: SessionManager, session: Session) -> None:
+async def test_bad_requests_name_the_problem_and_cost_nothing(
+    manager: SessionManager, session: Session, home: Path
+) -> None:
     with pytest.raises(SessionExists):
         await manager.create(request())
     with pytest.raises(ShellUnavailable, match="tcsh"):
         await manager.create(request("other", shell="tcsh"))
     with pytest.raises(DirectoryUnusable):
-        await manager.create(request("other", working_directory="/nonexistent"))
+        await manager.create(request("other", working_directory=str(home / "missing")))
     for number in range(7):
         await manager.create(request(f"s{number}"))
     with pytest.raises(LimitReached):
