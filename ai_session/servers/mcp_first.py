@@ -41,6 +41,7 @@ class FirstAnswers:
         meta: Any = params.get("_meta")
         if not isinstance(meta, dict) or ENVELOPE_VERSION not in meta:
             return self._recorded["handshake"].get(method)
-        envelope: Message = meta
-        usable = envelope[ENVELOPE_VERSION] == MODERN_VERSION and isinstance(envelope.get(ENVELOPE_CAPABILITIES), dict)
-        return self._recorded["modern"].get(method) if usable else None
+        envelope: Any = params["_meta"]
+        if envelope[ENVELOPE_VERSION] != MODERN_VERSION or not isinstance(envelope.get(ENVELOPE_CAPABILITIES), dict):
+            return None
+        return self._recorded["modern"].get(method)
