@@ -1,0 +1,69 @@
+"""Fifty kills of owner and keeper at random moments of an output, on every backend."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ai_session import plugins
+from ai_session.models import ExitStatus
+from tests.ai_session.contract.terminal_harness import World, gone, start_owner, world
+from tests.ai_session.contract.test_backend_survival import (
+    COUNT,
+    COUNTED,
+    KEEPS_GOING_WITHOUT_ITS_KEEPER,
+    goes_on,
+    keepers,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(300)]
+
+ROUNDS = 50
+PHASES = ("before", "read", "stored")
+
+
+@pytest.fixture(params=plugins.names("backends"))
+async def here(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[World]:
+    async with world(request.param, home) as made:
+        yield made
+
+
+async def test_owners(here: World) -> None:
+    for number in range(ROUNDS):
+        await here.backend.aclose()
+        waits, kill_at, phase = random.random() < 0.5, random.randrange(len(COUNTED)), random.choice(PHASES)
+        spec = here.spec(["/bin/sh", "-c", f"{COUNT}; {'read x;' if waits else ''} exit 7"])
+        owner, pid = await start_owner(here, spec, kill_at, phase)
+        await gone(owner.pid)
+        assert owner.wait() == -signal.SIGKILL
+        if not waits and random.random() < 0.5:
+            await gone(pid)
+        again = (await here.adopt())[spec.session_id]
+        await again.holds(len(COUNTED))
+        again.terminal.write(b"\n")
+        assert await again.ended() == ExitStatus(code=7)
+        assert again.output == COUNTED, f"round {number}, killed at {kill_at}, {phase}"
+        await again.close()
+
+
+async def test_keepers(here: World) -> None:
+    if here.name not in KEEPS_GOING_WITHOUT_ITS_KEEPER:
+        return
+    for number in range(ROUNDS):
+        owned = await here.sh(f"{COUNT}; echo done; read x; echo $x; exit 3")
+        waiting = await here.sh("stty -echo; echo ready; read x; echo got $x; exit 4")
+        await waiting.shows(b"ready")
+        await owned.holds(random.randrange(len(COUNTED)))
+        for pid in keepers(here):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await goes_on(owned, waiting)
+        assert not any(status.lost for status in owned.exits + waiting.exits), f"round {number}"
+        for one in (owned, waiting):
+            await one.close()
