@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 from collections import OrderedDict
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ KEPT = 256
 """Records kept in memory; an agent asks for recent commands, and 10,000 must not grow the daemon."""
 
 STORED_COMMAND_CHARS = 4000
+_FIELDS = tuple(f.name for f in fields(CommandRecord))
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(slots=True)
@@ -85,9 +87,10 @@ class CommandHistory:
         self.count += 1
         if len(self._records) > KEPT:
             self._records.popitem(last=False)
-        stored = replace(record, command=record.command[:STORED_COMMAND_CHARS])
+        stored = {name: getattr(record, name) for name in _FIELDS}
+        stored["command"] = record.command[:STORED_COMMAND_CHARS]
         try:
-            os.write(self._fd, json.dumps(asdict(stored), separators=(",", ":")).encode() + b"\n")
+            os.write(self._fd, _encode(stored).encode() + b"\n")
         except OSError:
             return
 
@@ -113,7 +116,7 @@ class CommandHistory:
 
 def header_of(record: CommandRecord, trigger_offset: int) -> str:
     """One line for the command file from which ``parse_header`` restores what was begun."""
-    return "ai-session " + json.dumps(
+    return "ai-session " + _encode(
         {
             "id": record.command_id,
             "seq": record.seq,
@@ -122,8 +125,7 @@ def header_of(record: CommandRecord, trigger_offset: int) -> str:
             "key": record.call_key,
             "stderr": record.stderr_path,
             "command": record.command[:400],
-        },
-        separators=(",", ":"),
+        }
     )
 
 

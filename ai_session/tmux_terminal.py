@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import termios
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +146,13 @@ class TmuxTerminal:
 
     async def resize(self, rows: int, cols: int) -> None:
         await self._ask(join(["resize-window", "-t", self.pane, "-x", str(cols), "-y", str(rows)]))
+        # tmux tells the tty up to 250 ms later when it was resized shortly before.
+        with contextlib.suppress(OSError, termios.error):
+            tty = os.open(self.tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                termios.tcsetwinsize(tty, (rows, cols))
+            finally:
+                os.close(tty)
 
     async def capture(self) -> ScreenSnapshot | None:
         screen = await self._screen("-p")
@@ -222,11 +230,11 @@ class TmuxTerminal:
                 self._server.type_in(self._paste(data), 3, self._sent)
 
     def _paste(self, data: bytes) -> bytes:
-        # paste-buffer into a pane whose tty has gone kills tmux 3.3a; from 3.7 on it needs -S to leave bytes alone.
-        pane, raw = self.pane.encode(), b" -S" if self._server.number >= (3, 7) else b""
+        # paste-buffer into a pane whose tty has gone kills tmux 3.3a.
+        pane, flags = self.pane.encode(), self._server.paste_flags
         line = b'set-buffer -b ais -- %s ; if-shell -F -t %s "#{?pane_dead,0,#{==:#{pane_id},%s}}"'
-        line += b" { paste-buffer -r -d%s -b ais -t %s } { delete-buffer -b ais }"
-        return line % (quote(data), pane, pane, raw, pane)
+        line += b" { paste-buffer %s -b ais -t %s } { delete-buffer -b ais }"
+        return line % (quote(data), pane, pane, flags, pane)
 
     def _sent(self) -> None:
         self._in_flight -= 1
