@@ -6,15 +6,17 @@ import asyncio
 import hashlib
 import os
 import random
+import resource
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from ai_session import plugins
-from ai_session.errors import BackendUnavailable, DirectoryUnusable, ShellUnavailable
+from ai_session.errors import BackendUnavailable, DirectoryUnusable, ShellUnavailable, TerminalsExhausted
 from ai_session.models import ExitStatus, ScreenSnapshot
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, World, gone, world
 
@@ -299,6 +301,40 @@ async def test_fifty_at_once(here: World) -> None:
         await owned.ended()
         assert owned.output == b"word\r\n%d word\r\n" % number
         await owned.close()
+
+
+@contextmanager
+def descriptors_left(spare: int) -> Generator[None]:
+    """This process can open ``spare`` more."""
+    taken, limit = {int(name) for name in os.listdir("/proc/self/fd")}, 0
+    while limit in taken or spare:
+        spare -= limit not in taken
+        limit += 1
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_running_out_of_descriptors_hurts_only_what_is_opened(here: World) -> None:
+    other = await here.sh("stty -echo; echo ready; while read x; do echo got $x; done")
+    await other.shows(b"ready")
+    before = open_descriptors()
+    for spare in range(4):
+        spec = here.spec(["/bin/true"])
+        with descriptors_left(spare):
+            expected = (
+                suppress(TerminalsExhausted) if spare else pytest.raises(TerminalsExhausted, match=r"descriptor|files")
+            )
+            with expected:
+                await (await here.backend.open(spec)).close()
+            other.terminal.write(b"word%d\n" % spare)
+            await other.shows(b"got word%d" % spare)
+        assert open_descriptors() == before
+        await works(here)
+    await other.close()
 
 
 async def test_descriptors_return_to_where_they_were(here: World) -> None:
