@@ -1,0 +1,150 @@
+"""Finds lines that match a regular expression in clean text and lists them with the lines around. No I/O.
+
+Expressions are RE2's: matching takes time linear in the text, whatever the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Protocol, cast
+
+import re2  # pyright: ignore[reportMissingTypeStubs]
+
+from ai_session.errors import InvalidArguments
+
+LINE_CHARS = 500
+"""Longer lines are listed in part, around the match."""
+
+_ENTRY_CHARS = len(":") + len("\n") + len("--\n")
+
+
+class Expression(Protocol):
+    """A compiled expression; ``search`` gives the first match at ``start`` or after it."""
+
+    def search(self, text: bytes, start: int = 0) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line that matches; ``offset`` is where it begins, or somewhat before if the cursor was moved between lines."""
+
+    offset: int
+    line: str
+
+
+class Window:
+    """Some whole lines of the log, raw and clean."""
+
+    def __init__(self, begin: int, raw: bytes, text: str) -> None:
+        self.begin = begin
+        self.raw = raw
+        self.end = begin + len(raw)
+        self._text = text.encode()
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        lines = self._text.split(b"\n")
+        return lines if lines[-1] else lines[:-1]
+
+    @cached_property
+    def starts(self) -> list[int] | None:
+        """The offset of each line; None when lines of text are not lines of output."""
+        raw = self.raw.split(b"\n")
+        if len(raw) - (not raw[-1]) != len(self.lines):
+            return None
+        return list(accumulate((len(line) + 1 for line in raw), initial=self.begin))[: len(self.lines)]
+
+    def hits(self, expression: Expression) -> Iterator[tuple[int, int]]:
+        """Number of each line that matches, and where in it. A match never reaches over lines."""
+        index = at = 0
+        while (match := expression.search(self._text, at)) is not None:
+            index += self._text.count(b"\n", at, match.start())
+            if index >= len(self.lines):
+                return
+            if (found := expression.search(self.lines[index])) is not None:
+                yield index, found.start()
+            at = self._text.find(b"\n", match.start()) + 1
+            index += 1
+            if not at:
+                return
+
+
+class Listing:
+    """Matches and the lines around them, window by window, within a number of matches and characters."""
+
+    def __init__(self, max_matches: int, context_lines: int, max_chars: int) -> None:
+        self.matches: list[Match] = []
+        self.entries: list[str] = []
+        self.stopped_at: int | None = None
+        self._max_matches = max_matches
+        self._context_lines = context_lines
+        self._room = max_chars
+        self._previous = Window(0, b"", "")
+        self._listed = -context_lines - 1
+        self._until = -1
+
+    def add(self, expression: Expression, window: Window) -> None:
+        for index, at in window.hits(expression):
+            offset = window.starts[index] if window.starts else window.begin
+            around = _ENTRY_CHARS + len(str(offset))
+            line = _shortened(window.lines[index], at, LINE_CHARS if self.matches else self._room - around)
+            if len(self.matches) == self._max_matches or len(line) + around > self._room:
+                self.stopped_at = offset if window.starts else window.end
+                return
+            self._list(window, self._listed + 1, min(self._until + 1, index))
+            self._room -= len(line) + around
+            self._list(window, max(self._listed + 1, index - self._context_lines), index)
+            self._separate(index)
+            self.entries.append(f"{offset}:{line}")
+            self.matches.append(Match(offset, line))
+            self._listed, self._until = index, index + self._context_lines
+        self._list(window, self._listed + 1, min(self._until + 1, len(window.lines)))
+        self._listed -= len(window.lines)
+        self._until -= len(window.lines)
+        self._previous = window
+
+    def _list(self, window: Window, first: int, end: int) -> None:
+        """Lines around a match; negative numbers count back into the window before."""
+        for index in range(max(first, -len(self._previous.lines)), end):
+            source = window if index >= 0 else self._previous
+            offset = source.starts[index] if source.starts else source.begin
+            entry = f"{offset}-{_shortened(source.lines[index], 0, LINE_CHARS)}"
+            if len(entry) + _ENTRY_CHARS <= self._room:
+                self._room -= len(entry) + _ENTRY_CHARS
+                self._separate(index)
+                self.entries.append(entry)
+                self._listed = index
+
+    def _separate(self, index: int) -> None:
+        if self.entries and index > self._listed + 1:
+            self.entries.append("--")
+
+
+def compile_expression(pattern: str) -> Expression:
+    """Raises InvalidArguments for what RE2 does not take. ``^`` and ``$`` match at the borders of lines."""
+    library = cast("Any", re2)
+    options = library.Options()
+    options.log_errors = False
+    try:
+        return library.compile(b"(?m)" + pattern.encode(), options)
+    except UnicodeEncodeError:
+        reason = "it is not valid text"
+    except library.error as error:
+        reason = error.args[0].decode("utf-8", "replace")
+    raise InvalidArguments(
+        f"pattern {pattern[:80]!a} is not an expression that RE2 takes: {reason}",
+        suggestion="RE2 has no look-around and no back-references; put \\ before ( ) [ ] { } . * + ? | meant literally",
+    )
+
+
+def _shortened(line: bytes, at: int, room: int) -> str:
+    """``line`` as text; of a long one what is around ``at``."""
+    text = line.decode()
+    limit = max(0, min(LINE_CHARS, room))
+    if len(text) <= limit:
+        return text
+    begin = max(0, min(len(line[:at].decode()) - limit // 3, len(text) - limit + 2))
+    return ("…" + text[begin : begin + max(0, limit - 2)] + "…")[:limit]
