@@ -18,7 +18,8 @@ class RawReadline:
         rc, command = directory / "floor.rc", directory / "floor.sh"
         command.write_text(":\n")
         rc.write_text(
-            "PROMPT_COMMAND='printf \"\\e]7777;D;%s\\a\" $?'\nPS1='\\$ \\[\\e]7777;B\\a\\]'\nHISTFILE=\nHISTCONTROL=ignorespace\n"
+            "PROMPT_COMMAND='printf \"\\e]7777;D;%s\\a\" $?'\nPS1='\\$ \\[\\e]7777;B\\a\\]'\n"
+            "HISTFILE=\nHISTCONTROL=ignorespace\n"
         )
         self._typed = f" . {command}\n".encode()
         self.pid, self.fd = pty.fork()

@@ -13,8 +13,13 @@ from benchmarks.wire import Client
 ROUNDS, COLD_ROUNDS = 15, 5
 
 
-async def run(report: Report, directory: Path) -> None:
+async def run(report: Report, _directory: Path) -> None:
     """Interleaved with the bare interpreter."""
+    measure(report)
+
+
+def measure(report: Report) -> None:
+    """Blocking: only processes are timed."""
     report.title("Start of `ai-session mcp-server --stdio`")
     cold: list[float] = []
     cold_tools: list[float] = []

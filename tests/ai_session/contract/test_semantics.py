@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.ai_session.contract.shell_cases import BASH, FISH, MKSH, POSIX, Case, prepare
 
 from ai_session import plugins, waiting
 from ai_session.marks import strip_marks
 from ai_session.session import Session
 from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from tests.ai_session.contract.shell_cases import BASH, FISH, MKSH, POSIX, Case, prepare
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 BOUND = 15.0
@@ -62,7 +62,7 @@ async def play(session: Session, case: Case, data: Path) -> list[str]:
     if await waiting.for_command(session, running, 2.0, until_input=False) != "finished":
         session.probe_end()
         if await waiting.for_command(session, running, BOUND, until_input=False) != "finished":
-            return [f"{case.name}: no end, state {session.state()}, {session.log.read(max(0, session.log.end - 300), session.log.end)!r}"]
+            return [f"{case.name}: no end, state {session.state()}, {output(session)[-300:]!r}"]
     record = running.record
     raw = output(session)
     wrong: list[str] = []

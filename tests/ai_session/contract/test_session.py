@@ -229,8 +229,8 @@ async def test_a_persons_command_makes_the_session_busy_until_its_prompt(session
 async def test_close_leaves_no_orphan(manager: SessionManager, session: Session) -> None:
     await run(
         session,
-        "sleep 1000 & nohup sleep 1001 >/dev/null 2>&1 & setsid sleep 1002 & (setsid sh -c 'sleep 1003 & exec sleep 1004'"
-        " >/dev/null 2>&1 &); disown -a",
+        "sleep 1000 & nohup sleep 1001 >/dev/null 2>&1 & setsid sleep 1002 & "
+        "(setsid sh -c 'sleep 1003 & exec sleep 1004' >/dev/null 2>&1 &); disown -a",
     )
     cookie, directory = session.spec.cookie, session.directory
     assert len(processes.members(cookie)) >= 5
@@ -245,7 +245,7 @@ async def test_a_new_manager_takes_over_a_running_command(
     manager: SessionManager, session: Session, backend: str
 ) -> None:
     await run(session, "kept=1")
-    running = await session.begin("echo one; read x; echo two $x; (exit 4)", command_id="cmd_over", call_key="key")
+    await session.begin("echo one; read x; echo two $x; (exit 4)", command_id="cmd_over", call_key="key")
     await until(session, printed(session, b"one"))
     await manager.aclose()
     later = SessionManager(manager.runtime_directory, manager.defaults)
@@ -362,7 +362,8 @@ async def test_sessions_are_independent(manager: SessionManager) -> None:
 async def test_megabytes_arrive_whole(session: Session) -> None:
     result = await run(session, "seq 1 200000 | tee /dev/tty | sha256sum")
     record = session.history.last
-    assert record is not None and record.end_offset is not None
+    assert record is not None
+    assert record.end_offset is not None
     raw = session.log.read(record.start_offset, record.end_offset).replace(b"\r\n", b"\n")
     import hashlib
 

@@ -15,29 +15,37 @@ import pytest
 from ai_session.control_client import connect
 from tests.ai_session.torture.kills import Round, daemon, keepers, kill, spin
 
+HOLDER = r"ai_session[./]holder"
 FEW, MANY = 2, 50
 ROUNDS = [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.torture)]
 
 
-def each_round(backend: str, rounds: int, judge: Callable[[Round, int], None]) -> None:
+def each_round(backend: str, rounds: int, judge: Callable[[Round, list[int]], None], victims: str = "") -> None:
+    """``judge`` gets the round and the pids of processes whose command line matches ``victims`` (else the daemon)."""
     with daemon():
+        with connect() as client:
+            client.call("create_session", name="other", backend="pty")
+            client.call("execute_command", session_id="other", command="other=kept")
         for seed in range(rounds):
             with connect() as client:
                 one = Round(client, backend, seed + 1)
-                pid = client.hello["pid"]
+                pids = keepers(victims) if victims else [client.hello["pid"]]
+            one.begin()
             one.wait_random_byte()
-            judge(one, pid)
+            judge(one, pids)
             with connect() as client:
                 client.call("close_session", session_id=one.name)
+                answer = client.call("execute_command", session_id="other", command="echo $other").structured
+                assert answer["output"] == "kept\n", answer
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_the_daemon_is_killed(backend: str, rounds: int) -> None:
-    def judge(one: Round, pid: int) -> None:
-        kill(pid)
+    def judge(one: Round, pids: list[int]) -> None:
+        kill(pids[0])
         with connect() as client:
-            assert client.hello["pid"] != pid
+            assert client.hello["pid"] not in pids
             one.check_survived(client)
 
     each_round(backend, rounds, judge)
@@ -45,8 +53,8 @@ def test_the_daemon_is_killed(backend: str, rounds: int) -> None:
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_the_holder_is_killed(rounds: int) -> None:
-    def judge(one: Round, _pid: int) -> None:
-        (holder,) = keepers(r"ai_session[./]holder")
+    def judge(one: Round, pids: list[int]) -> None:
+        (holder,) = pids
         kill(holder)
         with connect() as client:
             one.check_survived(client)
@@ -54,35 +62,32 @@ def test_the_holder_is_killed(rounds: int) -> None:
             assert client.call("execute_command", session_id="next", command="echo ok").structured["output"] == "ok\n"
             client.call("close_session", session_id="next")
 
-    each_round("pty", rounds, judge)
+    each_round("pty", rounds, judge, HOLDER)
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_holder_then_daemon_are_killed(rounds: int) -> None:
-    def judge(one: Round, pid: int) -> None:
-        (holder,) = keepers(r"ai_session[./]holder")
-        kill(holder)
-        spin(lambda: [p for p in keepers(r"ai_session[./]holder") if p != holder], "no new holder")
+    def judge(one: Round, pids: list[int]) -> None:
         with connect() as client:
-            client.call("execute_command", session_id=make_other(one), command="true")
-        kill(pid)
+            daemon_pid = client.hello["pid"]
+        (holder,) = pids
+        kill(holder)
+        spin(lambda: [p for p in keepers(HOLDER) if p != holder], "no new holder")
+        with connect() as client:
+            # Its creation is answered by the new holder, which therefore has taken over all terminals.
+            client.call("create_session", name="next", backend="pty")
+        kill(daemon_pid)
         with connect() as client:
             one.check_survived(client)
-            client.call("close_session", session_id="other")
+            client.call("close_session", session_id="next")
 
-    def make_other(one: Round) -> str:
-        """Its creation is answered by the new holder, which therefore has taken over all terminals."""
-        with connect() as client:
-            client.call("create_session", name="other", backend=one.backend)
-        return "other"
-
-    each_round("pty", rounds, judge)
+    each_round("pty", rounds, judge, HOLDER)
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_the_shell_is_killed(backend: str, rounds: int) -> None:
-    def judge(one: Round, _pid: int) -> None:
+    def judge(one: Round, _pids: list[int]) -> None:
         kill(one.pid)
         with connect() as client:
             one.check_ended(client, "exited")
@@ -97,21 +102,17 @@ def test_the_shell_is_killed(backend: str, rounds: int) -> None:
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_the_tmux_server_is_killed(rounds: int) -> None:
-    def judge(one: Round, _pid: int) -> None:
-        with connect() as client:
-            client.call("create_session", name="other", backend="pty")
-        for server in keepers(r"^tmux.* -D|^tmux"):
+    def judge(one: Round, pids: list[int]) -> None:
+        for server in pids:
             if os.path.exists(f"/proc/{server}"):
                 kill(server)
         with connect() as client:
             one.check_ended(client, "lost")
-            assert client.call("execute_command", session_id="other", command="echo ok").structured["output"] == "ok\n"
-            client.call("close_session", session_id="other")
             client.call("create_session", name="again", backend="tmux")
             assert client.call("execute_command", session_id="again", command="echo ok").structured["output"] == "ok\n"
             client.call("close_session", session_id="again")
 
-    each_round("tmux", rounds, judge)
+    each_round("tmux", rounds, judge, r"^tmux")
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
@@ -119,7 +120,7 @@ def test_the_relay_is_killed(rounds: int) -> None:
     command = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
 
-    def judge(one: Round, _pid: int) -> None:
+    def judge(one: Round, _pids: list[int]) -> None:
         relay = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert relay.stdin
         assert relay.stdout
@@ -143,7 +144,7 @@ def test_the_relay_is_killed(rounds: int) -> None:
 
 
 def test_stop_leaves_no_orphan() -> None:
-    fled = "sleep 1000 & nohup sleep 1001 >/dev/null 2>&1 & (setsid sh -c 'sleep 1002 & exec sleep 1003' >/dev/null 2>&1 &)"
+    fled = "sleep 1000 & nohup sleep 1001 >&0 & (setsid sh -c 'sleep 1002 & exec sleep 1003' >/dev/null 2>&1 &)"
     with daemon(), connect() as client:
         for backend in ("pty", "tmux"):
             client.call("create_session", name=backend, backend=backend)

@@ -7,11 +7,25 @@ from ai_session.errors import InvalidArguments
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("Enter", b"\r"), ("C-c", b"\x03"), ("ctrl+D", b"\x04"), ("^\\", b"\x1c"), ("C-?", b"\x7f"), ("M-b", b"\x1bb"),
-        ("Up", b"\x1b[A"), ("F1", b"\x1bOP"), ("F4", b"\x1bOS"), ("F5", b"\x1b[15~"), ("F12", b"\x1b[24~"),
-        ("q", b"q"), ("é", "é".encode()), ("Escape", b"\x1b"), ("C-@", b"\x00"), ("C-Space", b"\x00"), ("PageDown", b"\x1b[6~"),
+        ("Enter", b"\r"),
+        ("C-c", b"\x03"),
+        ("ctrl+D", b"\x04"),
+        ("^\\", b"\x1c"),
+        ("C-?", b"\x7f"),
+        ("M-b", b"\x1bb"),
+        ("Up", b"\x1b[A"),
+        ("F1", b"\x1bOP"),
+        ("F4", b"\x1bOS"),
+        ("F5", b"\x1b[15~"),
+        ("F12", b"\x1b[24~"),
+        ("q", b"q"),
+        ("é", "é".encode()),
+        ("Escape", b"\x1b"),
+        ("C-@", b"\x00"),
+        ("C-Space", b"\x00"),
+        ("PageDown", b"\x1b[6~"),
     ],
-)  # fmt: skip
+)
 def test_named_keys_are_the_bytes_a_terminal_sends(name: str, data: bytes) -> None:
     assert keys.encode(name) == data
 
