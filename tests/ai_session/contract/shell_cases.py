@@ -331,3 +331,25 @@ FISH = (
 
 OF_SHELL = {"bash": BASH, "zsh": POSIX, "fish": FISH, "posix": POSIX, "mksh": MKSH, "ksh93": KSH93}
 """By executable, else by plug-in."""
+
+STYLES = (
+    ("bash", "skel .bashrc", ". /etc/skel/.bashrc"),
+    ("bash", "PROMPT_COMMAND array", "PROMPT_COMMAND=('echo A' 'echo B')"),
+    ("bash", "vi mode and venv", "set -o vi; . @DIR@/venv/bin/activate"),
+    ("bash", "2-line PS1 and title", "PS1='\\[\\e]0;\\u\\a\\]\\n\\w\\n\\$ '"),
+    ("bash", "DEBUG trap", "trap 'echo -n dbg >/dev/null' DEBUG; shopt -s extdebug"),
+    ("bash", "own history settings", "HISTCONTROL=ignoredups; HISTFILE=@DIR@/history"),
+    ("bash", "noglob, noclobber, xpg_echo", "set -f; set -C; shopt -s xpg_echo"),
+    ("bash", "prompt built anew each time", 'p() { PS1="[$?] "; }; PROMPT_COMMAND=p'),
+    ("bash", "exported prompt", "export PS1='> ' PROMPT_COMMAND=':'"),
+    ("zsh", "vi mode", "bindkey -v"),
+    ("zsh", "2-line prompt and RPROMPT", "PROMPT=$'%~\\n%# '; RPROMPT='%T'; setopt PROMPT_SUBST"),
+    ("zsh", "prompt theme", "autoload -U promptinit; promptinit; prompt adam1"),
+    ("zsh", "strict options", "setopt ERR_RETURN NO_UNSET SH_WORD_SPLIT KSH_ARRAYS NO_CLOBBER"),
+    ("zsh", "own precmd and preexec", "precmd() { echo -n pre; }; preexec() { echo -n pe; }"),
+    ("zsh", "own zle-line-init", "zle-line-init() { zle -M x; }; zle -N zle-line-init"),
+    ("fish", "vi mode", "fish_vi_key_bindings"),
+    ("fish", "own prompt", "function fish_prompt; echo two; echo lines; end; function fish_right_prompt; echo r; end"),
+    ("posix", "2-line PS1", "PS1='a\nb$ '; set -C"),
+)
+"""Start files of people, by plug-in: name and text."""

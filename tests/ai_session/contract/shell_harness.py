@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ai_session import plugins
 from ai_session.shells.base import CommandText, Shell
 
 BOUND_SECONDS = 10.0
@@ -84,8 +85,12 @@ class RawSession:
                 os._exit(127)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
         self.status: int | None = None
-        self.until(lambda: self.mark("R", self.position) is not None, "the shell to start")
-        self.wait_ready(BOUND_SECONDS)
+        try:
+            self.until(lambda: self.mark("R", self.position) is not None, "the shell to start")
+            self.wait_ready(BOUND_SECONDS)
+        except (EOFError, TimeoutError):
+            self.close()
+            raise
 
     def pump(self, seconds: float) -> bool:
         """Take in what the terminal says within ``seconds``; EOFError when the shell is gone."""
@@ -245,6 +250,23 @@ class RawSession:
                 kill_group(job)
             kill_group(self.pid)
             self.reap()
+
+
+START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish", "posix": ".shrc"}
+
+
+def start(plugin: str, home: Path, text: str = "", *, user_rc: bool = True, **env: str | None) -> RawSession:
+    """A session of someone who lives in ``home`` and whose start file says ``text``; None takes a variable away."""
+    folder = home / "it's a session"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # Where this is missing, fish reads all manual pages of the system first.
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
+    (home / START_FILE[plugin]).parent.mkdir(parents=True, exist_ok=True)
+    (home / START_FILE[plugin]).write_text(text)
+    own = {"ENV": str(home / ".shrc")} if plugin == "posix" else {}
+    merged = {**os.environ, **own, **env}
+    kept = {name: value for name, value in merged.items() if value is not None}
+    return RawSession(plugins.load("shells", plugin), folder, kept, user_rc=user_rc)
 
 
 def text_of(output: bytes) -> bytes:
