@@ -181,6 +181,9 @@ class Holder:
         except Exception as error:
             # The holder outlives its own faults: when it ends, so does every terminal nobody owns.
             reply = Refused("internal", repr(error)).answer
+        if "error" in reply:
+            for fd in fds:
+                os.close(fd)
         self.send(peer, {"n": number, **reply}, passed)
 
     def send(self, peer: Channel, message: Message, fds: Sequence[int] = ()) -> None:

@@ -71,6 +71,25 @@ class HolderLink:
         except TimeoutError:
             raise unreachable(f"no answer within {ANSWER_SECONDS:.0f} s") from None
 
+    async def spawn(self, fields: Message) -> Reply:
+        """As ``ask``; what was started for a caller that does not wait for it any more is freed."""
+
+        def undo(done: asyncio.Future[Reply]) -> None:
+            close_descriptors(done)
+            if done.exception() is None and "error" not in done.result()[0]:
+                self.tell("free", id=fields["id"])
+
+        future = self.request("spawn", **fields)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(undo)
+            raise
+        except TimeoutError:
+            future.add_done_callback(undo)
+            raise unreachable(f"no answer within {ANSWER_SECONDS:.0f} s") from None
+
     def tell(self, op: str, **fields: Any) -> asyncio.Future[Reply]:
         """A request whose answer does not matter; it may be waited for, its result belongs to nobody."""
         future = self.request(op, **fields)
@@ -99,6 +118,8 @@ class HolderLink:
             else:
                 for fd in fds:
                     os.close(fd)
+                if fds:
+                    self.tell("release", id=message["id"])
 
     def _lose(self) -> None:
         if self._fd >= 0:

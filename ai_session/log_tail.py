@@ -16,7 +16,11 @@ class LogTail:
     def __init__(self, directory: str, limit: int = BACKLOG_BYTES) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self.log = os.open(os.path.join(directory, "log"), flags, 0o600)
-        self.mark = os.open(os.path.join(directory, "log.end"), flags, 0o600)
+        try:
+            self.mark = os.open(os.path.join(directory, "log.end"), flags, 0o600)
+        except OSError:
+            os.close(self.log)
+            raise
         committed = int.from_bytes(os.pread(self.mark, 8, 0), "little")
         self.end = committed + len(os.pread(self.log, WINDOW, committed).rstrip(b"\0"))
         self.reserved = self.end

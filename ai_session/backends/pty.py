@@ -22,11 +22,8 @@ from pathlib import Path
 from ai_session.channel import Message
 from ai_session.errors import AiSessionError
 from ai_session.holder_link import (
-    ANSWER_SECONDS,
     HolderLink,
     HolderLost,
-    Reply,
-    close_descriptors,
     exhausted,
     is_alive,
     lease,
@@ -131,9 +128,11 @@ class PtyTerminal:
         except OSError:
             pass
         if count == 0:
-            # Hung up: nobody has the terminal open, the holder neither. Its end is reported by the holder.
+            # Hung up: nobody has the terminal open, the holder neither. The holder tells its end by the pidfd.
             self._drained = True
             self._loop.remove_reader(self._master)
+            if self._pidfd < 0:
+                self._loop.call_soon(self.ended, ExitStatus())
         elif self._exit is not None:
             self._after_exit -= count
         return count
@@ -255,12 +254,9 @@ class PtyBackend:
         for _ in range(ATTEMPTS):
             link = await self._connect()
             try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    reply, fds = await self._spawn(link, fields)
+                reply, fds = await link.spawn(fields)
             except HolderLost:
                 continue
-            except TimeoutError:
-                raise unreachable(f"no answer within {ANSWER_SECONDS:.0f} s") from None
             if "error" in reply:
                 raise refusal(spec, reply["error"])
             if not fds:
@@ -268,19 +264,6 @@ class PtyBackend:
                 raise exhausted("this process has no descriptor left for the terminal")
             return self._add(reply, fds)
         raise unreachable("it was lost again and again")
-
-    async def _spawn(self, link: HolderLink, fields: Message) -> Reply:
-        def undo(done: asyncio.Future[Reply]) -> None:
-            close_descriptors(done)
-            if done.exception() is None and "error" not in done.result()[0]:
-                link.tell("free", id=fields["id"])
-
-        future = link.request("spawn", **fields)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(undo)
-            raise
 
     def _add(self, facts: Message, fds: list[int]) -> PtyTerminal:
         terminal = self._terminals[facts["id"]] = PtyTerminal(self, facts, fds)
@@ -296,33 +279,37 @@ class PtyBackend:
             return []
         link = await self._connect()
         adopted: list[PtyTerminal] = []
-        for facts in (await link.ask("list"))[0]["sessions"]:
-            if facts["id"] in self._terminals:
-                continue
-            reply, fds = await link.ask("take", id=facts["id"])
-            if not fds:
-                link.tell("release", id=facts["id"])
-                for terminal in adopted:
-                    terminal.detach()
-                raise exhausted("this process has no descriptor left for the terminals to adopt")
-            adopted.append(self._add(reply, fds))
+        try:
+            for facts in (await link.ask("list"))[0]["sessions"]:
+                if facts["id"] not in self._terminals:
+                    reply, fds = await link.ask("take", id=facts["id"])
+                    if not fds:
+                        link.tell("release", id=facts["id"])
+                        raise exhausted("this process has no descriptor left for the terminals to adopt")
+                    adopted.append(self._add(reply, fds))
+        except BaseException:
+            for terminal in adopted:
+                terminal.detach()
+            raise
         return adopted
 
     async def aclose(self) -> None:
-        for terminal in list(self._terminals.values()):
+        await self._settle()
+        for terminal in self._terminals.values():
             terminal.let_go()
         self._terminals.clear()
-        await self._end_recovery()
         if self._link is not None:
             self._link.close()
             self._link = None
 
     async def stop(self) -> None:
-        if self._link is not None or is_alive(self._directory):
-            link = await self._connect()
-            with contextlib.suppress(HolderLost):
-                await link.ask("stop")
-        await self.aclose()
+        try:
+            await self._settle()
+            if self._link is not None or is_alive(self._directory):
+                with contextlib.suppress(HolderLost):
+                    await (await self._connect()).ask("stop")
+        finally:
+            await self.aclose()
 
     def release(self, terminal: PtyTerminal) -> None:
         self._terminals.pop(terminal.session_id, None)
@@ -331,8 +318,7 @@ class PtyBackend:
 
     async def free(self, terminal: PtyTerminal) -> None:
         self._terminals.pop(terminal.session_id, None)
-        if self._recovery is not None:
-            await asyncio.wait([self._recovery])
+        await self._settle()
         if self._link is not None:
             await asyncio.wait([self._link.tell("free", id=terminal.session_id)], timeout=FREE_SECONDS)
         self._early.pop(terminal.session_id, None)
@@ -362,9 +348,9 @@ class PtyBackend:
         finally:
             self._recovery = None
 
-    async def _end_recovery(self) -> None:
+    async def _settle(self) -> None:
+        """Waits until a holder that is being replaced is replaced: who lets go before that hangs the terminals up."""
         if self._recovery is not None:
-            self._recovery.cancel()
             await asyncio.wait([self._recovery])
 
     async def _connect(self) -> HolderLink:
