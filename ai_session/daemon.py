@@ -124,8 +124,9 @@ class Daemon:
             connection.cancel()
         if self._connections:
             await asyncio.wait(self._connections, timeout=LEAVE_SECONDS)
-        if self._end_sessions or self._starting:
-            with contextlib.suppress(Exception):  # logged where somebody asked for it
+        if self._end_sessions and self._listener:
+            # An earlier daemon may have left sessions; only an app that adopted them can end them.
+            with contextlib.suppress(AiSessionError, TimeoutError):
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self.started()
         if self.app:

@@ -28,7 +28,7 @@ from tests.ai_session.contract.wire import (
 )
 
 IN_PROCESS = [*SERVER, "--no-daemon"]
-AT_ONCE_SECONDS = 0.3
+AT_ONCE_SECONDS = 0.2
 HELLO = {"ai_session": 1, "role": "control", "version": __version__, "cwd": "/", "env": {"A": "b"}, "pid": 1}
 
 
