@@ -20,6 +20,9 @@ MAX_WAIT_SECONDS = 50.0
 
 MAX_OUTPUT_CHARS = 200_000
 
+HIDDEN = frozenset({"title", "default", "minLength", "maxLength", "minimum", "maximum", "maxItems"})
+"""Schema keywords that cost tokens on every turn and that a refusal explains as well."""
+
 SessionId = Annotated[str, Field(min_length=1, max_length=200, description="Session id or name.")]
 
 
@@ -33,7 +36,7 @@ class EffectfulArguments(Arguments):
     """Arguments of a tool that changes something."""
 
     call_key: Annotated[
-        str, Field(max_length=200, description="Unique key per call; a repeat joins or returns the first result.")
+        str, Field(max_length=200, description="Idempotency key.")
     ] = ""
 
 
@@ -87,11 +90,11 @@ class Tool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """Flat JSON schema of the arguments: no titles, defaults, references or unions."""
+        """Flat JSON schema of the arguments: no titles, defaults, bounds, references or unions."""
         schema = self.arguments.model_json_schema()
         flat: dict[str, Any] = {"type": "object", "properties": {}}
         for name, value in schema.get("properties", {}).items():
-            plain = {k: v for k, v in value.items() if k not in ("title", "default")}
+            plain = {k: v for k, v in value.items() if k not in HIDDEN}
             for choice in plain.pop("anyOf", ()):
                 if choice.get("type") != "null":
                     plain = {**choice, **plain}

@@ -26,9 +26,7 @@ class CreateSession(EffectfulArguments):
             description="Unique name, e.g. 'build'.",
         ),
     ]
-    working_directory: Annotated[str, Field(description="Where the shell starts; default: the client's directory.")] = (
-        ""
-    )
+    working_directory: Annotated[str, Field(description="Default: the client's directory.")] = ""
     shell: Annotated[str, Field(description="bash, zsh, fish, sh, dash… or a path.")] = ""
     backend: Annotated[str, Field(description="auto, tmux or pty.")] = ""
     env: dict[str, str] = Field(default_factory=dict[str, str], description="Extra environment variables.")

@@ -46,7 +46,7 @@ def test_unknown_arguments_are_ignored_but_named_and_null_means_absent() -> None
 def test_schemas_are_flat() -> None:
     assert TOOL.input_schema == {
         "type": "object",
-        "properties": {"name": {"type": "string", "minLength": 1}, "count": {"type": "integer", "minimum": 1}},
+        "properties": {"name": {"type": "string"}, "count": {"type": "integer"}},
         "required": ["name"],
         "additionalProperties": False,
     }
