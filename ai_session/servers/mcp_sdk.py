@@ -126,20 +126,20 @@ class Conversation:
     async def _serve(self, message: Message, answered: bool) -> None:
         request_id, method, params = message["id"], message["method"], message.get("params")
         exchange = Exchange(self._send, request_id, progress_token_from_params(params))
-        answer: Message
+        task = asyncio.current_task()
         try:
             with Heartbeat(exchange, self._heartbeat_seconds):
                 result = await self._result(exchange, method, params)
-            answer = {"jsonrpc": "2.0", "id": request_id, "result": result}
+            if not answered and task and not task.cancelling():
+                self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
         except Exception as problem:
             found = handler_exception_to_error_data(problem)
             if found is None:
                 log.exception("%s failed", method)
                 found = ErrorData(code=INTERNAL_ERROR, message="Internal server error")
-            answer = {"jsonrpc": "2.0", "id": request_id, "error": found.model_dump(exclude_none=True)}
-        task = asyncio.current_task()
-        if not answered and task and not task.cancelling():
-            self._send(answer)
+            if not answered and task and not task.cancelling():
+                facts = found.model_dump(exclude_none=True)
+                self._send({"jsonrpc": "2.0", "id": request_id, "error": facts})
 
     async def _result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
         if method == "initialize":
