@@ -90,13 +90,19 @@ class Channel:
         return self.flush()
 
     def flush(self) -> bool:
-        """Sends on, as far as the socket takes it; True when nothing is left. Raises OSError when it broke."""
+        """Sends on, as far as the socket takes it; True when nothing is left.
+
+        A peer that has closed is no error here: what it sent before can still be received, then comes the end.
+        """
         while self._outbox:
             data, fds = self._outbox[0]
             try:
                 sent = socket.send_fds(self._sock, [data], list(fds)) if fds else self._sock.send(data)
             except BlockingIOError:
                 return False
+            except (BrokenPipeError, ConnectionResetError):
+                self._outbox.clear()
+                return True
             self._outbox.popleft()
             if sent < len(data):
                 self._outbox.appendleft((data[sent:], ()))

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ai_session.channel import Message
-from ai_session.errors import AiSessionError
+from ai_session.errors import AiSessionError, BackendUnavailable
 from ai_session.holder_link import (
     HolderLink,
     HolderLost,
@@ -294,22 +294,33 @@ class PtyBackend:
         return adopted
 
     async def aclose(self) -> None:
+        with contextlib.suppress(HolderLost, BackendUnavailable):
+            if self._terminals and self._link is not None:
+                # A holder that died just now is replaced first.
+                await self._link.ask("version")
         await self._settle()
-        for terminal in self._terminals.values():
-            terminal.let_go()
-        self._terminals.clear()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        self._let_go()
+        self._disconnect()
 
     async def stop(self) -> None:
+        await self._settle()
+        self._let_go()
         try:
-            await self._settle()
             if self._link is not None or is_alive(self._directory):
                 with contextlib.suppress(HolderLost):
                     await (await self._connect()).ask("stop")
         finally:
-            await self.aclose()
+            self._disconnect()
+
+    def _let_go(self) -> None:
+        for terminal in self._terminals.values():
+            terminal.let_go()
+        self._terminals.clear()
+
+    def _disconnect(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
     def release(self, terminal: PtyTerminal) -> None:
         self._terminals.pop(terminal.session_id, None)

@@ -189,7 +189,7 @@ class _Doomed(Owned):
             self._die()
         count = self.terminal.read_into(buffer)
         if self.phase == "read" and count:
-            self._die()
+            self._die(count)
         return count
 
     def _on_output(self) -> None:
@@ -197,8 +197,8 @@ class _Doomed(Owned):
         if self.phase == "stored" or self.terminal.writes_log:
             self._die()
 
-    def _die(self) -> None:
-        if self.log.end >= self.kill_at:
+    def _die(self, stored: int = 0) -> None:
+        if self.log.end + stored >= self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -258,3 +258,18 @@ async def test_keeper_holds_nothing_of_its_starter(here: World) -> None:
         assert os.getpgid(pid) != os.getpgid(0)
         for number in (0, 1, 2):
             assert not os.readlink(f"/proc/{pid}/fd/{number}").startswith(("pipe", "/dev/pts"))
+
+
+async def test_an_open_nobody_waits_for_leaves_nothing(here: World) -> None:
+    await (await here.sh("true")).close()
+    for turns in range(12):
+        opening = asyncio.ensure_future(here.backend.open(here.spec(["/bin/sh", "-c", "read x"])))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        with suppress(asyncio.CancelledError):
+            await (await opening).close()
+    last = await here.sh("read x")
+    adopted = await here.succeed()
+    assert list(adopted) == [last.terminal.session_id]
+    last.log.close()
