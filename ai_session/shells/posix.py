@@ -59,8 +59,8 @@ class Posix:
                 'if [ -f "$__ais_q" ]; then . "$__ais_q" || :; fi',
             ]
         lines += [
-            # The shells with a history have no way to leave the trigger out of it.
-            f"unset HISTFILE; HISTFILE={quoted}/history",
+            # The shells with a history cannot leave the trigger out of it; busybox would take 20 ms to write each line.
+            "unset HISTFILE; HISTFILE=",
             f"if [ -f {quoted}/state ]; then . {quoted}/state 2>/dev/null || :; fi",
             "unset __ais_n; __ais_h; __ais_t; __ais_i",
             "",

@@ -22,6 +22,8 @@ BOUND_SECONDS = 10.0
 READY_SECONDS = 0.3
 READING = ("wait_woken", "poll_schedule_timeout", "do_poll")
 """Where in the kernel a process sleeps that waits for a terminal."""
+WHERE_IS_THE_CURSOR = b"\x1b[6n"
+"""busybox asks at each prompt, and sleeps 20 ms after a line when it got no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class RawSession:
         if not chunk:
             raise EOFError
         self.log += chunk
+        for _ in range(chunk.count(WHERE_IS_THE_CURSOR)):
+            self.send(b"\x1b[1;1R")
         return True
 
     def until(self, condition: Callable[[], bool], what: str, bound: float = BOUND_SECONDS) -> None:
@@ -162,6 +166,8 @@ class RawSession:
             title=title,
         )
         self.plugin.write_command(self.directory, command)
+        while self.pump(0):
+            ready = ready or self.wait_ready(0)
         self.position = len(self.log)
         self.send(self.plugin.trigger(ready=ready and self.plugin.line_editor))
 
