@@ -15,7 +15,7 @@ from collections.abc import Callable
 _UNSEEN = bytes([*range(8), *range(11, 13), *range(14, 27), *range(28, 32), 127])
 """Invisible bytes: all of C0 but BS, TAB, LF, CR and ESC, and DEL."""
 
-_STRINGS = (b"\x1b]", b"\x1bP", b"\x1bX", b"\x1b^", b"\x1b_")
+_STRING = re.compile(rb"\x1b[\]PX^_]")
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 _ALTERNATE = re.compile(
     rb"\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*h.*?(?:\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*l|\Z)",
@@ -30,7 +30,7 @@ _INVISIBLE = re.compile(
     rb"|\[[0-?]*[NOQRU-WY\[-_cg-qtv-~]"  # CSI that neither moves nor erases
     rb"|\[[0-?]*[ -/]*(?![ -~])"  # CSI cut off
     rb"|[ -/]+[0-~]|[0-69-CF-LNOQ-WYZ\\`abd-~]"
-    rb")"
+    rb"|\Z)"
 )
 _C1 = re.compile(rb"\xc2[\x80-\x9f]")
 _CR_RUN = re.compile(rb"\r+\n")
@@ -43,6 +43,8 @@ _WIDE = re.compile(
     "\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U0001f300-\U0001f64f\U0001f680-\U0001f6ff"
     "\U0001f900-\U0001f9ff\U00020000-\U0003fffd])"
 )
+_ERASE = re.compile(r"\x1b\[[02]?K")
+_SPECIAL = re.compile(r"[\x1b\r\x08]")
 _STRUCK_OVER = re.compile(r"[ -~]\x08(?=[ -~])")
 _OVERWRITTEN = re.compile(r"^[^\n]*(?:(?:\r|\x1b\[1?G)\x1b\[[02]?K|\x1b\[2K(?:\r|\x1b\[1?G))", re.MULTILINE)
 """All of a line up to the last point where it was erased and begun anew."""
@@ -72,13 +74,13 @@ def clean(data: bytes) -> str:
         return text
     if escapes and _OTHER_LINES.search(text):
         return _edit(text)
-    if escapes:
+    if escapes and _ERASE.search(text):
         text = _OVERWRITTEN.sub("", text)
-    return "\n".join([_line(line) for line in text.split("\n")])
+    return _lines(text)
 
 
 def _without_invisible(data: bytes) -> bytes:
-    if not any(string in data for string in _STRINGS):
+    if _STRING.search(data) is None:
         data = _COLOUR.sub(b"", data)
         if b"\x1b" not in data:
             return data
@@ -87,12 +89,22 @@ def _without_invisible(data: bytes) -> bytes:
     return _INVISIBLE.sub(b"", data)
 
 
+def _lines(text: str) -> str:
+    """Each line by itself; most often only few need a look."""
+    pieces: list[str] = []
+    done = 0
+    while (special := _SPECIAL.search(text, done)) is not None:
+        begin = text.rfind("\n", done, special.start()) + 1 or done
+        end = text.find("\n", special.start())
+        end = end if end >= 0 else len(text)
+        pieces += (text[done:begin], _line(text[begin:end]))
+        done = end
+    pieces.append(text[done:])
+    return "".join(pieces)
+
+
 def _line(line: str) -> str:
-    if "\x1b" in line or "\x08" in line:
-        return _edit(line)
-    if "\r" not in line:
-        return line
-    if not line.isascii():
+    if "\x1b" in line or "\x08" in line or not line.isascii():
         return _edit(line)
     seen = ""
     for part in reversed(line.split("\r")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import unicodedata
+from pathlib import Path
 
 import pyghostty
 import pytest
@@ -129,11 +130,28 @@ def motions(letters: str, *more: bytes) -> st.SearchStrategy[bytes]:
 @given(st.one_of(motions("ABCDEFG@PXLM"), motions("ABCDEFGXLM", "世".encode(), "界 ok".encode())))
 @settings(max_examples=400, deadline=None)
 def test_the_same_as_a_terminal_shows(data: bytes) -> None:
-    terminal = pyghostty.Terminal(cols=500, rows=100)
+    assert lines_of(clean(data)) == lines_of(shown_by_a_terminal(data))
+
+
+LOGS = sorted((Path(__file__).parents[2] / "data" / "logs").glob("*.raw"))
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_recorded_logs_read_as_a_terminal_shows_them(path: Path) -> None:
+    data = path.read_bytes()
+    assert lines_of(clean(data)) == lines_of(shown_by_a_terminal(data))
+
+
+def test_there_are_recorded_logs() -> None:
+    assert {path.stem for path in LOGS} >= {"cargo", "ls", "npm", "pip", "pytest", "uv"}
+
+
+def shown_by_a_terminal(data: bytes) -> str:
+    terminal = pyghostty.Terminal(cols=500, rows=800)
     terminal.feed(data)
-    shown = terminal.text()
+    text = terminal.text()
     terminal.close()
-    assert lines_of(clean(data)) == lines_of(shown)
+    return text
 
 
 def lines_of(text: str) -> list[str]:
@@ -168,7 +186,7 @@ HARD = {
 
 @pytest.mark.parametrize("piece", HARD.values(), ids=HARD.keys())
 def test_work_grows_no_faster_than_the_input(piece: bytes) -> None:
-    small, large = piece * (40_000 // len(piece)), piece * (640_000 // len(piece))
+    small, large = piece * (20_000 // len(piece)), piece * (320_000 // len(piece))
     assert len(clean(large)) <= 5 * len(large) + 4200
     assert cpu(large) < 16 * 4 * max(cpu(small), 0.0005)
 
