@@ -36,14 +36,20 @@ app.add_typer(cli_config.app, name="config", no_args_is_help=True)
 app.add_typer(cli_install.app, name="mcp", no_args_is_help=True)
 
 
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    """Before any verb."""
-    if version:
+def print_version(wanted: bool) -> None:
+    """What --version does."""
+    if wanted:
         print(__version__)
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=print_version)
+    ] = False,
+) -> None:
+    """Options before any verb."""
 
 
 @app.command()

@@ -109,7 +109,7 @@ class Run:
         before = signal.signal(signal.SIGINT, self._interrupt)
         facts: dict[str, Any] = {"status": "running", "exit_code": None}
         try:
-            facts = self._client.call(
+            facts |= self._client.call(
                 "execute_command",
                 session_id=self._session,
                 command=text,

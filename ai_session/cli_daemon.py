@@ -13,7 +13,7 @@ from ai_session import __version__
 from ai_session.cli_output import EXIT_ERROR, Json, confirm, leave, say, show_facts, show_json
 from ai_session.cli_sessions import sessions
 from ai_session.control_client import ControlClient, connect
-from ai_session.errors import DaemonUnavailable
+from ai_session.errors import AiSessionError, DaemonUnavailable
 
 GONE_SECONDS = 10.0
 """How long a daemon that closed its connections may take to end."""
@@ -59,7 +59,10 @@ def stop(
         tell_stopped([], as_json)
         return
     with client:
-        names = [] if keep else [row["name"] for row in sessions(client)]
+        names: list[str] = []
+        if not keep:
+            with suppress(AiSessionError):  # a daemon that cannot start for its configuration can be ended all the same
+                names = [row["name"] for row in sessions(client)]
         if names and not yes and not confirm(f"End {len(names)} sessions: {', '.join(names)}?"):
             leave(EXIT_ERROR)
         end(client, sessions_too=not keep)

@@ -6,11 +6,12 @@ import json
 import os
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -131,13 +132,27 @@ def daemon() -> Iterator[Finding]:
     try:
         with connect(start=False) as client:
             version, pid = client.hello["version"], client.hello["pid"]
-    except DaemonUnavailable:
-        yield Finding("daemon", "ok", "none runs; the first client starts one")
+    except DaemonUnavailable as error:
+        if listens():
+            yield Finding("daemon", "fail", error.message, "end its process; sessions go on under the next one")
+        else:
+            yield Finding("daemon", "ok", "none runs; the first client starts one")
         return
     if version == __version__:
         yield Finding("daemon", "ok", f"{version}, pid {pid}")
     else:
         yield Finding("daemon", "warn", f"{version}, pid {pid}; this is {__version__}", "ai-session daemon restart")
+
+
+def listens() -> bool:
+    """Whether some process accepts connections where the daemon does."""
+    from ai_session import config
+
+    for place in config.runtime_directories(config.home_directory(), os.getuid()):
+        with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+            probe.connect(str(place / "sock"))
+            return True
+    return False
 
 
 def handshake() -> Iterator[Finding]:

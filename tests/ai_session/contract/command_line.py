@@ -1,0 +1,81 @@
+"""The real command line as processes, on pipes and on terminals, in a world of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pexpect
+
+ROOT = Path(__file__).parents[3]
+LINE = [sys.executable, "-m", "ai_session"]
+BOUND_SECONDS = 20.0
+
+
+class CommandLine:
+    """``ai-session`` for one HOME; leaving it ends the daemon and every session."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run("daemon", "stop")
+
+    def run(self, *words: str, code: int = 0, **options: Any) -> subprocess.CompletedProcess[Any]:
+        """One verb on pipes; its exit code must be ``code``."""
+        given: dict[str, Any] = {"cwd": self.home, "env": self.env, "text": True, "timeout": BOUND_SECONDS, **options}
+        if "input" not in given:
+            given.setdefault("stdin", subprocess.DEVNULL)
+        result: subprocess.CompletedProcess[Any] = subprocess.run(
+            [*LINE, *words], capture_output=True, check=False, **given
+        )
+        assert result.returncode == code, (words, result.returncode, result.stdout, result.stderr)
+        return result
+
+    def out(self, *words: str, **options: Any) -> str:
+        """Standard output of a verb that succeeds."""
+        return self.run(*words, **options).stdout
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        """The document of a verb with ``--json``."""
+        return json.loads(self.run(words[0], "--json", *words[1:], code=code).stdout)
+
+    @contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A verb that goes on, its output on an unbuffered pipe; killed when the test leaves it."""
+        with subprocess.Popen(
+            [*LINE, *words], cwd=self.home, env=self.env, bufsize=0,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def spawn(self, *words: str, size: tuple[int, int] = (24, 80)) -> pexpect.spawn[bytes]:
+        """A verb on a terminal of its own."""
+        line = [*LINE[1:], *words]
+        return pexpect.spawn(LINE[0], line, cwd=str(self.home), env=self.env, dimensions=size, timeout=BOUND_SECONDS)  # pyright: ignore[reportArgumentType]
+
+    def daemon_pid(self) -> int:
+        """The daemon that runs."""
+        return json.loads(self.out("daemon", "status", "--json"))["pid"]
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[str, str]:
+    """The rest of what it prints, once it has ended."""
+    out, err = process.communicate(timeout=BOUND_SECONDS)
+    return out.decode(), err.decode()

@@ -1,0 +1,262 @@
+"""Verbs as processes against a real daemon and real shells."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from tests.ai_session.contract.command_line import LINE, CommandLine, finish
+
+
+@pytest.fixture
+def cli(home: Path) -> Iterator[CommandLine]:
+    with CommandLine(home) as cli:
+        yield cli
+
+
+@pytest.fixture
+def main(cli: CommandLine) -> CommandLine:
+    """A command line with a session called main."""
+    cli.run("new", "main")
+    return cli
+
+
+def test_a_sessions_life(cli: CommandLine) -> None:
+    name, session_id, shell, _, directory = cli.out("new", "build", "-C", ".", "-e", "A=1").rstrip("\n").split("\t")
+    assert (name, shell, directory) == ("build", "bash", str(cli.home))
+    assert cli.out("ls").split("\t")[:3] == ["build", "ready", "bash"]
+    assert [row["session_id"] for row in cli.json("ls")] == [session_id]
+    facts = dict(line.split("\t", 1) for line in cli.out("info", session_id).splitlines())
+    assert (facts["name"], facts["state"], facts["rows"], facts["cols"]) == ("build", "ready", "50", "200")
+    assert cli.json("info", "build")["session_id"] == session_id
+    assert cli.out("exec", "build", "echo $A") == "1\n"
+    assert cli.out("rename", "build", "other") == ""
+    assert cli.json("ls")[0]["name"] == "other"
+    assert cli.out("kill", "other") == "other\n"
+    assert cli.out("ls") == ""
+
+
+def test_a_name_is_made_from_the_directory(cli: CommandLine) -> None:
+    folder = cli.home / "My project"
+    folder.mkdir()
+    names = [cli.out("new", cwd=folder).split("\t")[0] for _ in range(2)]
+    assert names == ["My-project", "My-project-2"]
+    assert sorted(json.loads(cli.out("kill", "--all", "--json"))["ended"]) == names
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("true", 0), ("exit_with() { return 7; }; exit_with", 7), ("sh -c 'kill -9 $$'", 137), ("nonesuch", 127)],
+)
+def test_exec_returns_the_commands_exit_code(main: CommandLine, command: str, code: int) -> None:
+    main.run("exec", "main", command, code=code)
+
+
+def test_exec_takes_text_or_words(main: CommandLine) -> None:
+    assert main.out("exec", "main", "x='a  b'; echo \"$x\"") == "a  b\n"
+    assert main.out("exec", "main", "--", "printf", "%s\\n", "a  b", "$x", "it's", "") == "a  b\n$x\nit's\n\n"
+    assert main.out("exec", "main", "--", "echo", "--json") == "--json\n"
+
+
+def test_exec_passes_piped_input_on(main: CommandLine) -> None:
+    data = bytes(range(256)) * 40
+    result = main.run("exec", "main", "sha256sum", input=data, text=False)
+    assert result.stdout.decode().split()[0] == hashlib.sha256(data).hexdigest()
+    assert main.out("exec", "main", "-n", "echo unread", input="x") == "unread\n"
+
+
+def test_exec_gives_all_of_a_long_output(main: CommandLine) -> None:
+    assert main.out("exec", "main", "seq 200000") == "".join(f"{n}\n" for n in range(1, 200_001))
+    assert main.json("exec", "main", "seq 60000")["output"] == "".join(f"{n}\n" for n in range(1, 60_001))
+
+
+def test_exec_shows_output_as_it_comes(main: CommandLine) -> None:
+    os.mkfifo(main.home / "go")
+    with main.start("exec", "main", "echo one; echo -n two; cat go; printf '\\r%s' 'ten\nend'; (exit 5)") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"one\n"
+        (main.home / "go").write_bytes(b"")
+        assert finish(process) == ("ten\nend", "")
+        assert process.returncode == 5
+
+
+def test_exec_keeps_standard_error_apart_when_asked(main: CommandLine) -> None:
+    for pause in ("", "sleep 0.3;"):
+        result = main.run("exec", "main", "--stderr", f"echo out; {pause} echo err >&2")
+        assert (result.stdout, result.stderr) == ("out\n", "err\n")
+
+
+def test_exec_leaves_a_slow_command_running_after_the_timeout(main: CommandLine) -> None:
+    os.mkfifo(main.home / "go")
+    result = main.run("exec", "main", "-t", "0.3", "echo begun; cat go", code=124)
+    assert result.stdout == "begun\n"
+    assert "still running: ai-session logs -f main" in result.stderr
+    busy = main.run("exec", "main", "true", code=125)
+    assert busy.stderr.startswith("error: session 'main' still runs")
+    facts = dict(line.split("\t", 1) for line in main.out("interrupt", "main").splitlines())
+    assert (facts["status"], facts["exit_code"]) == ("interrupted", "130")
+    main.run("interrupt", "main", code=1)
+
+
+def test_exec_as_json_is_one_document(main: CommandLine) -> None:
+    facts = main.json("exec", "main", "echo hi; cd /; (exit 3)", code=3)
+    assert (facts["output"], facts["exit_code"], facts["status"], facts["cwd"]) == ("hi\n", 3, "finished", "/")
+    slow = main.json("exec", "main", "echo one; sleep 0.3; echo two")
+    assert slow["output"] == "one\ntwo\n"
+    late = main.json("exec", "-t", "0.2", "main", "echo hi; sleep 60", code=124)
+    assert (late["output"], late["status"], late["exit_code"]) == ("hi\n", "running", None)
+
+
+def test_exec_opens_a_session_only_when_asked(cli: CommandLine) -> None:
+    assert "no session 'fresh'" in cli.run("exec", "fresh", "pwd", code=125).stderr
+    assert cli.out("exec", "--new", "fresh", "pwd") == f"{cli.home}\n"
+    assert cli.out("exec", "--new", "fresh", "echo again") == "again\n"
+
+
+def test_exec_tells_of_a_shell_that_ends(main: CommandLine) -> None:
+    main.run("exec", "main", "exit 4", code=4)
+    error = main.json("exec", "main", "true", code=125)["error"]
+    assert error["code"] == "session_exited"
+    assert "ai-session new" in error["suggestion"]
+    main.run("new", "main")
+    main.run("exec", "main", "true")
+
+
+def test_control_c_interrupts_the_command_and_shows_its_last_words(main: CommandLine) -> None:
+    with main.start(
+        "exec", "main", "trap 'echo bye; trap - INT; kill -INT $$' INT; bash -c 'echo go; sleep 60'"
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"go\n"
+        process.send_signal(signal.SIGINT)
+        out, _ = finish(process)
+    assert process.returncode == 130
+    assert main.json("info", "main")["state"] == "ready"
+    assert "^C" in out
+
+
+def test_a_second_control_c_leaves_the_command_running(main: CommandLine) -> None:
+    with main.start("exec", "main", "sh -c 'trap \"echo no\" INT; echo go; while :; do sleep 0.05; done'") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"go\n"
+        process.send_signal(signal.SIGINT)
+        assert b"no" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = finish(process)
+    assert process.returncode == 130
+    assert "left running: ai-session logs -f main" in err
+    assert main.json("info", "main")["state"] == "running"
+
+
+def test_exec_on_a_terminal_shows_a_line_that_changes(main: CommandLine) -> None:
+    os.mkfifo(main.home / "go")
+    person = main.spawn("exec", "main", "printf '10%%'; cat go; printf '\\r20%%'; cat go; printf '\\r30%%\\n'")
+    person.expect_exact("10%")
+    for percent in ("20%", "30%"):
+        (main.home / "go").write_bytes(b"")
+        person.expect_exact(f"\r\x1b[J{percent}")
+    person.expect_exact("\r\n")
+    person.expect(pexpect.EOF)
+    assert person.wait() == 0
+
+
+def test_exec_says_so_when_the_daemon_dies(main: CommandLine) -> None:
+    os.mkfifo(main.home / "go")
+    pid = main.daemon_pid()
+    with main.start("exec", "main", "X=kept; echo begun; cat go; echo end") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"begun\n"
+        os.kill(pid, signal.SIGKILL)
+        out, err = finish(process)
+    assert (process.returncode, out) == (125, "")
+    assert err.startswith("error: the daemon went away")
+    (main.home / "go").write_bytes(b"")
+    with main.start("logs", "main", "-c", "last", "-f") as process:
+        assert finish(process)[0] == "begun\nend\n"
+    assert main.out("exec", "main", "echo $X") == "kept\n"
+
+
+def test_send_and_screen(main: CommandLine) -> None:
+    main.run("send", "main", "cat")
+    main.run("send", "main", "hello", "there")
+    main.run("send", "main", "no enter", "--no-enter")
+    main.run("send", "main", "-k", "C-u", "-k", "Enter")
+    main.run("send", "main", "last")
+    with main.start("logs", "main", "-f") as process:
+        assert process.stdout
+        lines = iter(process.stdout.readline, b"")
+        assert any(line == b"last\n" for line in lines)
+        assert any(line == b"last\n" for line in lines)
+        main.run("send", "main", "-k", "C-d")
+        main.run("exec", "main", "exit")
+        finish(process)
+        assert process.returncode == 0
+    screen = main.json("screen", "main")
+    assert "hello there\nhello there\n" in screen["screen"]
+    assert main.out("screen", "main").rstrip("\n") == screen["screen"]
+    assert main.out("screen", "main", "--ansi").startswith("\x1b")
+
+
+def test_logs(main: CommandLine) -> None:
+    main.run("exec", "main", "seq 5")
+    assert main.out("logs", "main", "-c", "last") == "1\n2\n3\n4\n5\n"
+    assert main.out("logs", "main", "-c", "last", "-n", "2") == "4\n5\n"
+    command_id = main.json("info", "main")["last"]["command_id"]
+    assert main.json("logs", "main", "-c", command_id) == {"output": "1\n2\n3\n4\n5\n"}
+    assert "1\n2\n3\n4\n5\n" in main.out("logs", "main")
+    main.run("logs", "main", "-c", "cmd_none", code=3)
+    main.run("logs", "main", "-f", "--json", code=2)
+
+
+def test_errors_go_to_standard_error_or_into_the_document(cli: CommandLine) -> None:
+    for words in (("info", "nope"), ("kill", "nope"), ("screen", "nope"), ("rename", "nope", "x"), ("logs", "nope")):
+        result = cli.run(*words, code=3)
+        assert result.stdout == ""
+        assert result.stderr.splitlines() == [
+            "error: no session 'nope'; open sessions: none",
+            "hint: ai-session ls shows them, ai-session new opens one",
+        ]
+        assert cli.json(*words, code=3)["error"]["code"] == "session_not_found"
+    assert cli.run("lss", code=2).stderr.startswith("error: no such command 'lss'. Did you mean 'ls'?")
+    assert cli.json("ls", "--nope", code=2)["error"]["suggestion"] == "ai-session ls --help"
+    assert "--env 'x' is not NAME=VALUE" in cli.run("new", "a", "-e", "x", code=2).stderr
+    assert cli.run("kill", code=2).stderr.startswith("error: which sessions?")
+    cli.run("new", "main")
+    assert "already exists" in cli.run("new", "main", code=1).stderr
+
+
+def test_a_reader_that_goes_away_is_no_failure_to_tell(main: CommandLine) -> None:
+    main.run("exec", "main", "seq 100000")
+    line = " ".join(LINE)
+    shell = f"{line} logs main -c last | head -1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", shell], env=main.env, capture_output=True, text=True, timeout=20, check=True)
+    assert result.stdout.splitlines() == ["1", "1"]
+    assert result.stderr == ""
+
+
+def test_session_names_complete_in_bash(main: CommandLine, tmp_path: Path) -> None:
+    main.run("new", "other")
+    program = tmp_path / "ai-session"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(LINE)} "$@"\n')
+    program.chmod(0o755)
+    script = main.out("completion", "bash")
+    words = 'COMP_WORDS=(ai-session info ""); COMP_CWORD=2; _ai_session_completion ai-session; echo "${COMPREPLY[@]}"'
+    env = {**main.env, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    result = subprocess.run(["bash"], input=f"{script}\n{words}\n", env=env, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["main", "other"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_valid(cli: CommandLine, shell: str) -> None:
+    script = cli.out("completion", shell)
+    assert "_AI_SESSION_COMPLETE" in script
+    subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=20)
+    assert cli.run("completion", "tcsh", code=2).stderr.startswith("error: no completion for 'tcsh'")

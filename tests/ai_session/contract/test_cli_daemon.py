@@ -1,0 +1,201 @@
+"""Verbs about the daemon, the configuration and the machine; what --help costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from tests.ai_session.contract.command_line import LINE, CommandLine
+
+VERBS = [
+    "new",
+    "ls",
+    "info",
+    "exec",
+    "send",
+    "screen",
+    "logs",
+    "attach",
+    "interrupt",
+    "kill",
+    "rename",
+    "daemon",
+    "doctor",
+    "config",
+    "completion",
+    "mcp",
+    "mcp-server",
+]
+
+
+@pytest.fixture
+def cli(home: Path) -> Iterator[CommandLine]:
+    with CommandLine(home) as cli:
+        yield cli
+
+
+def alive(pid: str) -> bool:
+    """Whether a process runs; one that has ended but is not yet reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def hang_up_on_everybody(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            listener.accept()[0].close()
+
+
+def test_the_daemon_starts_with_the_first_verb_and_is_told_of(cli: CommandLine) -> None:
+    missing = cli.run("daemon", "status", code=4)
+    assert missing.stderr == "error: no daemon is running\nhint: start one: ai-session daemon start\n"
+    assert json.loads(cli.run("daemon", "status", "--json", code=4).stdout)["error"]["code"] == "daemon_unavailable"
+    cli.run("ls")
+    facts = dict(line.split("\t", 1) for line in cli.out("daemon", "status").splitlines())
+    assert facts["directory"] == str(cli.home / ".local/state/ai-session")
+    assert facts["sessions"] == "0"
+    assert json.loads(cli.out("daemon", "start", "--json"))["pid"] == int(facts["pid"])
+    cli.run("daemon", "stop")
+    assert not alive(facts["pid"])
+    cli.run("daemon", "status", code=4)
+    cli.run("daemon", "stop")
+
+
+def test_stop_ends_sessions_unless_they_are_kept(cli: CommandLine) -> None:
+    cli.run("new", "main")
+    cli.run("exec", "main", "X=kept; sleep 300 & echo $! > pid")
+    sleeper = (cli.home / "pid").read_text().strip()
+    first = cli.daemon_pid()
+    cli.run("daemon", "restart")
+    assert cli.daemon_pid() != first
+    assert cli.out("exec", "main", "echo $X") == "kept\n"
+    cli.run("daemon", "stop", "--keep-sessions")
+    assert alive(sleeper)
+    assert json.loads(cli.out("daemon", "stop", "--json")) == {"running": False, "ended": ["main"]}
+    assert not alive(sleeper)
+    assert cli.out("ls") == ""
+
+
+def test_stop_asks_on_a_terminal(cli: CommandLine) -> None:
+    cli.run("new", "main")
+    for answer, code in ((b"n", 1), (b"y", 0)):
+        person = cli.spawn("daemon", "stop")
+        person.expect_exact("End 1 sessions: main? [y/N]: ")
+        person.sendline(answer)
+        person.expect(pexpect.EOF)
+        assert person.wait() == code
+    assert cli.out("ls") == ""
+
+
+def test_tables_for_people_have_headings_and_no_control_characters_of_others(cli: CommandLine) -> None:
+    cli.run("new", "main")
+    cli.run("exec", "-t", "0.2", "main", "sleep 60 # \x1b]0;evil\x07", code=124)
+    person = cli.spawn("ls", size=(24, 120))
+    person.expect(pexpect.EOF)
+    shown = person.before
+    assert isinstance(shown, bytes)
+    assert b"NAME" in shown
+    assert b"main" in shown
+    assert b"]0;evil" in shown
+    assert b"\x1b]0;evil" not in shown
+    assert b"\x07" not in shown
+    assert "\x1b" not in cli.out("ls")
+
+
+def test_configuration_verbs(cli: CommandLine) -> None:
+    path = cli.home / ".config/ai-session/config.toml"
+    assert cli.out("config", "path") == f"{path}\n"
+    assert cli.out("config", "init") == f"{path}\n"
+    assert cli.run("config", "init", code=1).stderr.startswith(f"error: {path} exists already")
+    path.write_text("[session]\nrows = 31\n")
+    assert tomllib.loads(cli.out("config", "show"))["session"]["rows"] == 31
+    shown = json.loads(cli.out("config", "show", "--json"))
+    assert shown["origins"] == {"session.rows": str(path)}
+    assert json.loads(cli.out("config", "check", "--json"))["valid"] is True
+    cli.run("new", "main")
+    assert cli.json("info", "main")["rows"] == 31
+    path.write_text("[session]\nrwos = 31\n")
+    wrong = cli.run("config", "check", code=1)
+    assert "session.rwos: is not a setting" in wrong.stderr
+    assert "did you mean session.rows?" in wrong.stderr
+
+
+def test_doctor_finds_a_healthy_machine_and_says_what_is_not(cli: CommandLine) -> None:
+    report = json.loads(cli.out("doctor", "--json"))
+    states = {check["check"]: check["state"] for check in report["checks"]}
+    assert report["healthy"] is True
+    for check in ("python", "runtime directory", "configuration", "shells", "backend pty", "backend tmux", "mcp"):
+        assert states[check] == "ok", report
+    assert states["clients"] == "warn"
+    cli.run("mcp", "install", "--client", "cursor")
+    (cli.home / ".config/ai-session").mkdir(parents=True)
+    (cli.home / ".config/ai-session/config.toml").write_text("nonsense")
+    lines = cli.run("doctor", code=1).stdout.splitlines()
+    found = {line.split("\t")[1]: line.split("\t") for line in lines}
+    assert found["configuration"][0] == "fail"
+    assert found["configuration"][3] == "mend the file, or move it away"
+    assert found["clients"][:3] == ["ok", "clients", "cursor"]
+
+
+def test_doctor_says_when_the_runtime_directory_is_open_to_others(cli: CommandLine) -> None:
+    directory = cli.home / ".local/state/ai-session"
+    directory.mkdir(parents=True)
+    directory.chmod(0o755)
+    report = json.loads(cli.run("doctor", "--json", code=1).stdout)
+    failed = {check["check"]: check["advice"] for check in report["checks"] if check["state"] == "fail"}
+    assert failed["directory"] == f"chmod 700 {directory}"
+    cli.run("ls", code=4)
+    directory.chmod(0o700)
+
+
+def test_doctor_finds_a_daemon_that_does_not_answer(cli: CommandLine) -> None:
+    directory = cli.home / ".local/state/ai-session"
+    directory.mkdir(parents=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "sock"))
+        listener.listen()
+        closer = threading.Thread(target=hang_up_on_everybody, args=(listener,))
+        closer.start()
+        report = json.loads(cli.run("doctor", "--json", code=1).stdout)
+        listener.shutdown(socket.SHUT_RDWR)
+        closer.join(10)
+    states = {check["check"]: check["state"] for check in report["checks"]}
+    assert (states["daemon"], states["handshake"]) == ("fail", "fail")
+    assert states["python"] == "ok"
+
+
+def test_help_lists_every_verb_and_imports_nothing_heavy(cli: CommandLine) -> None:
+    line = [LINE[0], "-X", "importtime", *LINE[1:], "--help"]
+    result = subprocess.run(line, env=cli.env, capture_output=True, text=True, timeout=20, check=True)
+    listed = re.findall(r"^  ([a-z-]+)  ", result.stdout.partition("Commands:")[2], re.MULTILINE)
+    assert sorted(listed) == sorted(VERBS)
+    assert "Exit codes: 0 done, 1 error, 2 wrong usage" in result.stdout
+    imported = {row.rpartition("|")[2].strip().partition(".")[0] for row in result.stderr.splitlines()}
+    assert not imported & {"rich", "pydantic", "asyncio", "mcp", "libtmux", "pexpect", "re2", "tomllib"}
+
+
+def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
+    groups = {"daemon": ["start", "stop", "restart", "status"], "config": ["show", "check", "path", "init"]}
+    groups["mcp"] = ["install", "uninstall", "status"]
+    single = [(verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server")]
+    for words in (*single, *((group, verb) for group, verbs in groups.items() for verb in verbs)):
+        assert "--json" in cli.out(*words, "--help"), words
+    assert cli.out("--version").strip() == json.loads(cli.out("daemon", "start", "--json"))["version"]
+
+
+def test_mcp_server_serves_however_it_is_spelled(cli: CommandLine) -> None:
+    ask = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    answer = cli.run("mcp-server", input=ask).stdout
+    assert json.loads(answer) == {"jsonrpc": "2.0", "id": 1, "result": {}}
