@@ -177,12 +177,16 @@ def main() -> int:
     if command is None:
         print(f"{entry['command']} is not installed beside {sys.executable}", file=sys.stderr)
         return 1
+    server = StdioServerParameters(command=entry["command"], args=entry["args"], env=environment)
     try:
-        server = StdioServerParameters(command=entry["command"], args=entry["args"], env=environment)
-        return asyncio.run(converse(server, folder))
+        outcome = asyncio.run(converse(server, folder))
     finally:
-        subprocess.run([command, "daemon", "stop"], env=environment, check=False, capture_output=True, timeout=30)
+        stop = [command, "daemon", "stop", "--yes"]
+        stopped = subprocess.run(stop, env=environment, check=False, capture_output=True, text=True, timeout=30)
         shutil.rmtree(home, ignore_errors=True)
+    if stopped.returncode:
+        print(f"the daemon did not stop: {stopped.stderr}", file=sys.stderr)
+    return outcome or stopped.returncode
 
 
 if __name__ == "__main__":
