@@ -306,7 +306,7 @@ class Holder:
 
     def gone(self, held: Held) -> None:
         self.unwatch(held.child.pidfd)
-        self.exited(held, pty_child.foreign_exit_code(held.child))
+        self.exited(held, pty_child.foreign_exit_code(held.child.pid, held.child.pidfd))
 
     def free(self, request: Message, fds: list[int]) -> Reply:
         held = self.find(request)

@@ -148,39 +148,39 @@ def open_tty(tty: str) -> int:
     return os.open(tty, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
 
 
-def foreign_exit_code(child: PtyChild) -> int | None:
+def foreign_exit_code(pid: int, pidfd: int) -> int | None:
     """Exit code (negative: signal) of a process that has ended and is not ours to wait for; None when unknown.
 
     Before it is reaped by whoever inherited it, /proc knows; afterwards the pidfd does (Linux 6.15).
     """
-    if child.pidfd < 0:
+    if pidfd < 0:
         return None
     for ask in (_status_of_pidfd, _status_of_zombie, _status_of_pidfd):
-        status = ask(child)
+        status = ask(pid, pidfd)
         if status is not None:
             return os.waitstatus_to_exitcode(status)
     return None
 
 
-def _status_of_pidfd(child: PtyChild) -> int | None:
+def _status_of_pidfd(_: int, pidfd: int) -> int | None:
     pidfd_get_info, pidfd_info_exit, status_at = 0xC040FF0B, 1 << 3, 60
     info = bytearray(pidfd_info_exit.to_bytes(8, sys.byteorder) + bytes(56))
     try:
-        fcntl.ioctl(child.pidfd, pidfd_get_info, info)
+        fcntl.ioctl(pidfd, pidfd_get_info, info)
     except OSError:
         return None
     known = int.from_bytes(info[:8], sys.byteorder) & pidfd_info_exit
     return struct.unpack_from("i", info, status_at)[0] if known else None
 
 
-def _status_of_zombie(child: PtyChild) -> int | None:
-    folder = f"/proc/{child.pid}"
+def _status_of_zombie(pid: int, pidfd: int) -> int | None:
+    folder = f"/proc/{pid}"
     try:
         with open(f"{folder}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         owner = os.stat(folder).st_uid
         # Only a process that is still there keeps its pid from being used by another.
-        signal.pidfd_send_signal(child.pidfd, 0)
+        signal.pidfd_send_signal(pidfd, 0)
     except OSError:
         return None
     # Who may not see the status of another user's process reads 0.

@@ -306,9 +306,9 @@ async def test_fifty_at_once(here: World) -> None:
 @contextmanager
 def descriptors_left(spare: int) -> Generator[None]:
     """This process can open ``spare`` more."""
-    taken, limit = {int(name) for name in os.listdir("/proc/self/fd")}, 0
-    while limit in taken or spare:
-        spare -= limit not in taken
+    limit = 0
+    while Path(f"/proc/self/fd/{limit}").is_symlink() or spare:
+        spare -= not Path(f"/proc/self/fd/{limit}").is_symlink()
         limit += 1
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,20 +172,30 @@ def test_adopting_twice_changes_nothing(keeper: Keeper) -> None:
 
 @pytest.mark.parametrize(("script", "status"), SCRIPTS)
 def test_exit_code_of_a_process_somebody_else_reaped(script: str, status: tuple[int | None, int | None]) -> None:
-    started = pty_child.start(["/bin/sh", "-c", script], {}, "/", 24, 80)
-    os.waitpid(started.pid, 0)
-    code = pty_child.foreign_exit_code(started)
+    process = subprocess.Popen(["/bin/sh", "-c", script])
+    pidfd = os.pidfd_open(process.pid)
+    process.wait()
+    code = pty_child.foreign_exit_code(process.pid, pidfd)
     wanted = status[0] if status[1] is None else -status[1]
     assert code == wanted if PIDFD_TELLS else code is None
-    os.close(started.master)
-    os.close(started.pidfd)
+    os.close(pidfd)
 
 
 @pytest.mark.parametrize(("script", "status"), SCRIPTS)
 def test_exit_code_of_a_process_nobody_has_reaped(script: str, status: tuple[int | None, int | None]) -> None:
-    started = pty_child.start(["/bin/sh", "-c", script], {}, "/", 24, 80)
-    wait_gone(started.pid)
-    assert pty_child.foreign_exit_code(started) == (status[0] if status[1] is None else -status[1])
-    os.waitpid(started.pid, 0)
-    os.close(started.master)
-    os.close(started.pidfd)
+    process = subprocess.Popen(["/bin/sh", "-c", script])
+    pidfd = os.pidfd_open(process.pid)
+    wait_gone(process.pid)
+    code = pty_child.foreign_exit_code(process.pid, pidfd)
+    assert code == (status[0] if status[1] is None else -status[1])
+    process.wait()
+    os.close(pidfd)
+
+
+def test_exit_code_of_a_process_that_runs_or_cannot_be_asked() -> None:
+    process = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
+    pidfd = os.pidfd_open(process.pid)
+    assert pty_child.foreign_exit_code(process.pid, pidfd) is None
+    assert pty_child.foreign_exit_code(process.pid, -1) is None
+    process.communicate()
+    os.close(pidfd)
