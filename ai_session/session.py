@@ -102,6 +102,8 @@ class Session:
         else:
             self.start()
             self._on_output()
+            if self.running is not None and not self.running.started:
+                self._watch_start(self.running)
 
     def respawn(self, terminal: Terminal) -> None:
         """Go on with a new shell on a new terminal; the log and the history continue."""
@@ -143,19 +145,23 @@ class Session:
         terminal = self.terminal
         if terminal is None:
             return
-        more = True
+        parts: list[bytes] = []
+        more = False
         for _ in range(DRAIN):
             chunk = self.log.fill(terminal.read_into)
             if not chunk:
-                more = False
                 break
-            self._scan(chunk)
-            if not terminal.writes_log and (reply := self._display.answer(chunk)):
-                terminal.write(reply)
+            parts.append(chunk)
+            # A short read from a pty emptied it; a log that somebody else writes tells only by giving nothing.
+            more = terminal.writes_log and len(parts) == DRAIN
             if len(chunk) < 2048 and not terminal.writes_log:
-                more = False
                 break
-        if more and terminal.writes_log:
+        if parts:
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            self._scan(data)
+            if not terminal.writes_log and (reply := self._display.answer(data)):
+                terminal.write(reply)
+        if more:
             asyncio.get_running_loop().call_soon(self._on_output)
         self.wake()
 
@@ -241,14 +247,13 @@ class Session:
         if stdin is not None:
             stdin_path = str(self.directory / "stdin")
             (self.directory / "stdin").write_bytes(stdin)
-        loop = asyncio.get_running_loop()
-        running = RunningCommand(record, loop.create_future(), offset)
+        running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
         self.shell.write_command(
             self.directory, command_text(record, self.spec.nonce, offset, stdin_path, self.at.last_exit, self.at.flags)
         )
         self.running = running
         self._type_trigger()
-        running.watchdog = loop.call_later(START_SECONDS, self._check_started, running)
+        self._watch_start(running)
         return running
 
     def _check_free(self) -> None:
@@ -305,13 +310,15 @@ class Session:
         self.terminal.write(self.shell.trigger(ready=self.at.ready and self.shell.line_editor))
         self.at.ready = False
 
+    def _watch_start(self, running: RunningCommand) -> None:
+        running.watchdog = asyncio.get_running_loop().call_later(START_SECONDS, self._check_started, running)
+
     def _check_started(self, running: RunningCommand) -> None:
         """The start mark is late: act only on proof that the idle shell never got the trigger."""
         terminal = self.terminal
         if running is not self.running or running.started or terminal is None or self.exit is not None:
             return
         self._on_output()
-        loop = asyncio.get_running_loop()
         holder = processes.foreground(terminal.pid, terminal.tty)
         idle = holder is not None and holder.leads_itself and holder.input_mode is not None
         if not running.started and idle:
@@ -327,7 +334,7 @@ class Session:
                     terminal.write(b"\x03")
                 self._type_trigger()
         if not running.started:
-            running.watchdog = loop.call_later(START_SECONDS, self._check_started, running)
+            self._watch_start(running)
 
     def probe_end(self) -> None:
         """After an interrupt: a shell that is back at its prompt but lost its hooks is asked for the end mark."""

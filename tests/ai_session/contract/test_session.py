@@ -267,7 +267,8 @@ async def test_a_new_manager_takes_over_a_running_command(
 async def test_a_command_that_ended_while_nobody_was_there(manager: SessionManager, session: Session) -> None:
     fifo = manager.runtime_directory / "fifo"
     os.mkfifo(fifo)
-    await session.begin(f"cat {fifo}; echo done; (exit 5)", command_id="cmd_away")
+    running = await session.begin(f"cat {fifo}; echo done; (exit 5)", command_id="cmd_away")
+    await until(session, lambda: running.started)
     await manager.aclose()
     with open(fifo, "w") as file:
         file.write("fed\n")
@@ -280,6 +281,26 @@ async def test_a_command_that_ended_while_nobody_was_there(manager: SessionManag
         record = again.history.get("cmd_away")
         assert record is not None
         assert (text_of(again, record), record.exit_code) == ("fed\ndone\n", 5)
+    finally:
+        await later.stop()
+
+
+async def test_a_command_whose_trigger_may_not_have_been_typed_runs_once(
+    manager: SessionManager, session: Session, home: Path
+) -> None:
+    await session.begin(f"echo x >>{home}/ran; (exit 5)", command_id="cmd_early")
+    await manager.aclose()
+    later = SessionManager(manager.runtime_directory, manager.defaults)
+    try:
+        await later.adopt()
+        again = later.get("main")
+        if again.running is not None:
+            await waiting.for_command(again, again.running, BOUND, until_input=False)
+        record = again.history.get("cmd_early")
+        assert record is not None
+        assert record.exit_code == 5
+        assert (home / "ran").read_text() == "x\n"
+        assert await run(again, "echo ok") == Result("ok\n", 0, "finished")
     finally:
         await later.stop()
 
