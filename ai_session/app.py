@@ -34,6 +34,7 @@ class App:
                 cols=session.cols,
                 max_sessions=session.max_sessions,
                 retain_bytes=session.retain_bytes,
+                close_grace_seconds=session.close_grace_seconds,
                 env=dict(session.env),
                 env_allow=tuple(session.env_allow),
             ),

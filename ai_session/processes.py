@@ -7,9 +7,11 @@ answer is "unknown" (None, or an empty list) and nothing raises. Knows nothing o
 from __future__ import annotations
 
 import os
+import select
 import signal
 import stat
 import termios
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -225,6 +227,28 @@ def sweep(cookie: str) -> int:
         if empty == _EMPTY_SCANS or (empty and newest == _newest_pid()):
             break
     return len(killed)
+
+
+def end(cookie: str, grace_seconds: float) -> None:
+    """Ask every member to leave (SIGTERM), wait until all have or ``grace_seconds`` passed, then ``sweep``. Blocks."""
+    deadline = time.monotonic() + grace_seconds
+    for pid in members(cookie):
+        if _signal(pid, signal.SIGTERM):
+            _signal(pid, signal.SIGCONT)
+    for pid in members(cookie):
+        _wait_gone(pid, deadline - time.monotonic())
+    sweep(cookie)
+
+
+def _wait_gone(pid: int, seconds: float) -> None:
+    if seconds <= 0 or not hasattr(os, "pidfd_open"):
+        return
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    with open(fd, "rb", buffering=0):
+        select.select((fd,), (), (), seconds)
 
 
 def _stop_members(cookie: str) -> dict[int, int | None]:

@@ -123,11 +123,11 @@ class Session:
             if not await self.changed(deadline - loop.time()):
                 return
 
-    async def close(self) -> None:
-        """End the shell and everything that carries the session's cookie, wherever it fled."""
+    async def close(self, grace_seconds: float) -> None:
+        """End the shell and everything that carries the session's cookie, wherever it fled; killed after the grace."""
         if self.terminal is not None:
             await self.terminal.close()
-        await asyncio.to_thread(processes.sweep, self.spec.cookie)
+        await asyncio.to_thread(processes.end, self.spec.cookie, grace_seconds)
         if self.exit is None:
             self._on_exit(ExitStatus(signal=1))
         self.release()

@@ -50,6 +50,7 @@ class SessionDefaults:
     cols: int = 200
     max_sessions: int = 64
     retain_bytes: int = 64 << 20
+    close_grace_seconds: float = 2.0
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     env_allow: tuple[str, ...] = ("*",)
 
@@ -252,7 +253,7 @@ class SessionManager:
         """End a session with all its processes and forget it, log included."""
         self._sessions.pop(session.spec.session_id, None)
         self._names.pop(session.spec.name, None)
-        await session.close()
+        await session.close(self.defaults.close_grace_seconds)
         await asyncio.to_thread(shutil.rmtree, session.directory, ignore_errors=True)
 
     async def adopt(self) -> int:

@@ -116,7 +116,9 @@ async def resize_session(context: Context, arguments: ResizeSession) -> ToolResu
 
 def session_facts(session: Session, *, full: bool = False) -> dict[str, Any]:
     """What anyone may know of a session now."""
-    spec, state, holder = session.spec, session.state(), session.holder()
+    spec, state = session.spec, session.state()
+    busy = state in (SessionState.RUNNING, SessionState.WAITING_INPUT, SessionState.STOPPED)
+    holder = session.holder() if busy else None
     facts: dict[str, Any] = {
         "session_id": spec.session_id,
         "name": spec.name,

@@ -108,3 +108,18 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode().strip("\0").replace("\0", " ")
     except OSError:
         return ""
+
+
+def test_end_lets_members_leave_in_their_own_way_and_kills_the_deaf(home: Path) -> None:
+    polite = f"trap 'echo bye >{home}/bye; exit 0' TERM; echo >{home}/up1; while :; do sleep 1000 & wait; done"
+    deaf = f"trap '' TERM; echo >{home}/up2; exec sleep 1001"
+    env = {**os.environ, "AI_SESSION_ID": "end-cookie"}
+    started = [subprocess.Popen(["sh", "-c", script], env=env, start_new_session=True) for script in (polite, deaf)]
+    deadline = time.monotonic() + 10
+    while not (home / "up1").exists() or not (home / "up2").exists():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+    processes.end("end-cookie", 1.0)
+    assert (home / "bye").read_text() == "bye\n"
+    assert processes.members("end-cookie") == []
+    assert [process.wait() for process in started] == [0, -9]
