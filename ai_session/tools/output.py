@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -76,10 +77,10 @@ async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
     if record.status == "running" and record.command_id != "all" and (mode := session.input_wanted()):
         extra["input_mode"] = mode
         notes.append(INPUT_HINT[mode])
-    return _read(session, record, arguments, chars, notes, extra)
+    return await _read(session, record, arguments, chars, notes, extra)
 
 
-def _read(
+async def _read(
     session: Session, record: CommandRecord, arguments: ReadOutput, chars: int, notes: list[str], extra: dict[str, Any]
 ) -> ToolResult:
     text = transcript(session, record)
@@ -87,6 +88,9 @@ def _read(
     about: dict[str, Any] = {"command_id": record.command_id}
     if arguments.pattern:
         found = text.search(arguments.pattern, MAX_MATCHES, CONTEXT_LINES, chars, max(arguments.offset, 0))
+        while not found.count and not found.complete:
+            await asyncio.sleep(0)
+            found = text.search(arguments.pattern, MAX_MATCHES, CONTEXT_LINES, chars, found.next_offset)
         about |= {"matches": found.count, "next_offset": found.next_offset}
         if not found.complete:
             notes.append(f"search stopped early: go on with offset={found.next_offset}")
