@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 
 _IN_MODIFY = 2
+_OVERFLOW = -1
+"""The watch an event names when the kernel had to drop some."""
 _EVENT = struct.Struct("iIII")
 
 
@@ -71,7 +73,10 @@ class FileGrowth:
             self._queue.close()
 
     def _readable(self) -> None:
-        for key in self._grown():
+        grown = self._grown()
+        if _OVERFLOW in grown:
+            grown = dict.fromkeys(self._callbacks)
+        for key in grown:
             callback = self._callbacks.get(key)
             if callback is not None:
                 callback()

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,7 +162,10 @@ class ControlClient(asyncio.SubprocessProtocol):
         """Ends the client and waits until its process is gone. The server and its terminals stay. Idempotent."""
         self.closed = True
         if self._transport is not None:
-            self._transport.close()
+            if not self._exited.is_set():
+                # Not through the transport, which would take the status from under asyncio's own watcher.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
             await self._exited.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -207,16 +212,14 @@ class ControlClient(asyncio.SubprocessProtocol):
         if fd == 1:
             self._ended()
 
-    def process_exited(self) -> None:
-        self._exited.set()
-
     def connection_lost(self, exc: Exception | None) -> None:
-        # All pipes are at their end, so the complaint is complete.
+        # The process is gone and all pipes are at their end, so the complaint is complete.
         self._exited.set()
         self._ended()
+        if self._transport is not None:
+            self._transport.close()
         if not self._ready.done():
-            reason = self._complaint.decode("utf-8", "replace").strip() or "tmux ended without a word"
-            self._ready.set_exception(ControlClosed(reason))
+            self._ready.set_exception(ControlClosed(self._complaint.decode("utf-8", "replace").strip()))
 
     def _ended(self) -> None:
         attached = self._ready.done() and not self._ready.cancelled()

@@ -7,6 +7,8 @@ import contextlib
 import os
 import re
 import shutil
+import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -22,13 +24,16 @@ EXIT_OPTION = "@ais-exit-"
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 OLDEST = (3, 2)
 END_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
+ATTEMPTS = 5
+ENDING = re.compile(r"|(lost server|server exited.*|.*no server running.*)")
 INSTALL = "install tmux 3.2 or newer (apt-get install tmux, dnf install tmux, brew install tmux), or use backend pty"
 
 # When a pane of ours dies, tmux has handed its last byte to the pipe. Closing the pane is the only thing that closes
 # the pipe of a dead pane (pipe-pane refuses it), and the pipe's end is how everyone learns that the log is complete.
-# The dead keeper pane keeps the server alive without a process.
+# It is up to each pane to remain, so that a person's own windows close as usual. The keeper's does, and keeps the
+# server alive without a process.
 CONFIG = f"""\
-set-option -g remain-on-exit on
 set-option -gq remain-on-exit-format ""
 set-option -g automatic-rename off
 set-option -s escape-time 10
@@ -43,7 +48,7 @@ class ServerGone(BackendUnavailable):
     """There is no tmux server (any more), and none was asked for."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Input:
     number: int
     line: bytes
@@ -61,6 +66,7 @@ class TmuxServer:
         self.directory = Path(directory)
         self.socket = str(self.directory / "tmux.sock")
         self.version = ""
+        self.paste_flags = b"-rd"
         self._on_notice = on_notice
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,6 +77,7 @@ class TmuxServer:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
         self._gone = False
+        self._era = 0
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -82,16 +89,12 @@ class TmuxServer:
         """Forget that the server was found gone: somebody may have started one."""
         self._gone = False
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs ``work`` beside the caller until ``close``."""
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs ``work`` beside the caller, until ``close`` at the latest."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    @property
-    def number(self) -> tuple[int, int]:
-        """The running server's version as two numbers; an unnumbered build counts as the newest."""
-        return version_number(self.version)
+        return task
 
     @property
     def client_pid(self) -> int:
@@ -118,16 +121,37 @@ class TmuxServer:
                 raise ServerGone("the tmux server has ended", suggestion="create a new session")
             self._loop = asyncio.get_running_loop()
             try:
-                self._client = await self._attach(start=start)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    client = await self._attach(start=start)
             except ServerGone:
                 self._gone = True
                 self._forget_input()
                 raise
+            except TimeoutError:
+                raise BackendUnavailable(
+                    f"tmux did not answer within {ANSWER_SECONDS:.0f} s", suggestion=f"look at process {self._pid}"
+                ) from None
             self._gone = False
             self._on_notice()
-            return self._client
+            return client
 
     async def _attach(self, *, start: bool) -> ControlClient:
+        """Raises ServerGone, BackendUnavailable, TerminalsExhausted."""
+        for last in [False] * (ATTEMPTS - 1) + [True]:
+            try:
+                return await self._attach_once(start=start)
+            except ControlClosed as closed:
+                if not start:
+                    raise ServerGone(f"no tmux server: {closed.message}", suggestion="create a new session") from closed
+                if last or not ENDING.fullmatch(closed.message):
+                    reason = f"tmux does not start: {closed.message or 'it ended without a word'}"
+                    raise BackendUnavailable(reason, suggestion=INSTALL) from closed
+                # A server that shuts down still accepts: its successor can only start once it has ended.
+                await self._ended(self._pid or listener(self.socket))
+                self._pid = 0
+        raise AssertionError
+
+    async def _attach_once(self, *, start: bool) -> ControlClient:
         tmux = shutil.which("tmux")
         if tmux is None:
             raise BackendUnavailable("tmux is not on PATH", suggestion=INSTALL)
@@ -136,49 +160,46 @@ class TmuxServer:
             config.write_text(CONFIG % {"term": terminal_type()})
         argv = [tmux, "-u", "-S", self.socket, "-f", str(config), *([] if start else ["-N"]), "-C", "new-session"]
         argv += ["-A", "-s", KEEPER, "-x", "80", "-y", "24", "-f", "no-output,ignore-size", "exit 0"]
+        argv += [";", "set-option", "-p", "-t", f"={KEEPER}:", "remain-on-exit", "on"]
         env = {"PATH": PATH, "LC_ALL": "C.UTF-8"}
-        client: ControlClient | None = None
         try:
             client = await ControlClient.start(argv, env, self._noticed, self._closed)
-            [[facts]] = await client.send(b'display-message -p "#{pid} #{version} #{AIS_INPUT}"')
-        except ControlClosed as closed:
-            if not start:
-                raise ServerGone(f"no tmux server: {closed.message}", suggestion="create a new session") from closed
-            if self._pid:
-                # A server that shuts down still accepts: its successor can only start once it has ended.
-                await self._ended()
-                self._pid = 0
-                return await self._attach(start=True)
-            raise BackendUnavailable(f"tmux does not start: {closed.message}", suggestion=INSTALL) from closed
         except OSError as error:
             raise TerminalsExhausted(
                 f"cannot run tmux: {error.strerror}", suggestion="close sessions or raise the limit of open files"
             ) from error
+        ask = b'display-message -p "#{pid} #{version} #{AIS_INPUT}" ; list-commands paste-buffer'
+        [facts], [usage] = await client.send(ask, 2)
         pid, self.version, *typed = facts.decode().split(" ")
-        self._replay(client, int(pid), int(typed[0] or 0) if typed else 0)
+        # tmux 3.7 and newer rewrite what is pasted unless told not to.
+        self.paste_flags = b"-rdS" if re.search(rb"\[-\w*S", usage) else b"-rd"
+        self._take(client, int(pid), int(typed[0] or 0) if typed else 0)
         return client
 
-    async def _ended(self) -> None:
+    async def _ended(self, pid: int) -> None:
         try:
             async with asyncio.timeout(END_SECONDS):
-                await process_ended(self._pid)
+                if pid:
+                    await process_ended(pid)
         except TimeoutError:
             raise BackendUnavailable(
-                f"the tmux server (pid {self._pid}) neither answers nor ends", suggestion=f"kill {self._pid}"
+                f"the tmux server (pid {pid}) neither answers nor ends", suggestion=f"kill -9 {pid}"
             ) from None
 
-    def _replay(self, client: ControlClient, pid: int, typed: int) -> None:
-        """Sends again what the last client took with it, and only that: the server counts what was typed."""
+    def _take(self, client: ControlClient, pid: int, typed: int) -> None:
+        """Makes ``client`` the one in use and sends again what the last one took with it, and only that."""
         if pid != self._pid:
             self._forget_input()
-        self._pid = pid
+        self._client, self._pid = client, pid
         self._typed = max(self._typed, typed)
         waiting, self._journal = self._journal, deque()
         for item in waiting:
+            if item.number > typed:
+                self._send(client, item)
+        # Only now: whoever is told that room is there types on, and that must come after what waited.
+        for item in waiting:
             if item.number <= typed:
                 item.done()
-            else:
-                self._send(client, item)
 
     def _forget_input(self) -> None:
         waiting, self._journal = self._journal, deque()
@@ -189,14 +210,15 @@ class TmuxServer:
         """Runs one command line and gives its answers; see ``ControlClient.send`` for the arguments.
 
         ``again``: the line may be run twice, so a control client that died meanwhile goes unnoticed. Raises
-        TmuxRefused, ServerGone, ControlClosed (only without ``again``).
+        TmuxRefused, ServerGone, BackendUnavailable, ControlClosed (without ``again``, or when ``close`` was called).
         """
+        era = self._era
         while True:
             client = await self.client()
             try:
                 return await client.send(line, blocks, counted=counted)
             except ControlClosed:
-                if not again:
+                if not again or era != self._era:
                     raise
 
     def type_in(self, line: bytes, blocks: int, done: Callable[[], None]) -> None:
@@ -240,6 +262,7 @@ class TmuxServer:
     async def close(self) -> None:
         """Detaches; the server and its terminals stay."""
         self._closing = True
+        self._era += 1
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -259,8 +282,20 @@ class TmuxServer:
         with contextlib.suppress(ControlClosed, TmuxRefused):
             await client.send(b"kill-server")
         await self.close()
-        await self._ended()
+        await self._ended(self._pid)
         self._pid = 0
+
+
+def listener(path: str) -> int:
+    """Process id of who listens on a Unix socket; 0 when nobody does or the system does not say."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.setblocking(False)
+        probe.connect(path)
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int.from_bytes(credentials[:4], sys.byteorder)
+    return 0
 
 
 def version_number(version: str) -> tuple[int, int]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import termios
 import signal
+import termios
 from collections.abc import Callable
 from pathlib import Path
 
-from ai_session.errors import OperatorError, TerminalsExhausted
+from ai_session.errors import OperatorError
 from ai_session.kernel_events import FileGrowth, Process
 from ai_session.models import ExitStatus, ScreenSnapshot
 from ai_session.pty_master import borrow_master
@@ -64,6 +64,7 @@ class TmuxTerminal:
         self._gate = -1
         self._master = -1
         self._slave = -1
+        self._reaper: asyncio.Task[None] | None = None
 
     @property
     def log(self) -> str:
@@ -111,16 +112,14 @@ class TmuxTerminal:
                 left -= len(data)
                 log.write(data)
 
-    def take_up(self, *, piped: bool) -> None:
-        """Finds the sink of a terminal an earlier daemon left."""
-        held = self._open_sink()
-        if self.ended is not None or not piped:
-            if not held:
-                self.close_sink()
+    def take_up(self) -> None:
+        """Takes hold of a terminal an earlier daemon left; where its sink has gone, ``start`` begins a new one.
+
+        Not by asking tmux, which learns that a sink has gone only when it has something to write.
+        """
+        if not self._open_sink():
+            self.close_sink()
             self._stalled = self.ended is None
-        else:
-            # tmux has a sink and nobody holds the FIFO: it is not up yet, or has just gone. The next touch tells.
-            self._stalled = not held
         if self.ended is None:
             self.begin()
 
@@ -131,7 +130,7 @@ class TmuxTerminal:
         loop = asyncio.get_running_loop()
         loop.call_soon(self._grown)
         if self.ended is None:
-            self._server.spawn(self._reap())
+            self._reaper = self._server.spawn(self._reap())
         elif self._sink < 0:
             loop.call_soon(self._finish, self.ended)
 
@@ -186,6 +185,8 @@ class TmuxTerminal:
 
     def detach(self) -> None:
         self._on_output = self._on_exit = None
+        if self._reaper is not None:
+            self._reaper.cancel()
         self._growth.remove(self.log)
         self.close_sink()
         self._gate, self._master, self._slave = closed(self._gate), closed(self._master), closed(self._slave)
@@ -302,7 +303,7 @@ class TmuxTerminal:
         except TmuxRefused:
             # It is just dying; tmux gives notice when it is dead.
             self._stalled = not await self._concluded()
-        except (OSError, TerminalsExhausted):
+        except (OSError, OperatorError):
             self._stalled = True
         finally:
             self._settling = False
@@ -341,7 +342,7 @@ class TmuxTerminal:
             return
         try:
             await process.ended()
-            while not process.reaped() and self._on_exit is not None:
+            while not process.reaped():
                 os.kill(self._server.pid, signal.SIGCHLD)
                 # A round trip: tmux has looked at its signals since.
                 await self._server.ask(b"display-message -p x")

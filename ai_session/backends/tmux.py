@@ -17,7 +17,7 @@ from ai_session.errors import BackendUnavailable, DirectoryUnusable, OperatorErr
 from ai_session.kernel_events import FileGrowth
 from ai_session.models import BackendStatus, TerminalSpec
 from ai_session.tmux_control import ControlClosed, TmuxRefused, join, literal
-from ai_session.tmux_server import EXIT_OPTION, INSTALL, OLDEST, TmuxServer, version_number
+from ai_session.tmux_server import EXIT_OPTION, INSTALL, OLDEST, ServerGone, TmuxServer, version_number
 from ai_session.tmux_terminal import SINK, TmuxTerminal, exit_status
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ CHANGED = frozenset(ADDED) - {"LC_ALL", "PATH"} | {
 }  # fmt: skip
 ASSIGNABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 GATE = '{ read -r _ <"$1"; } 2>/dev/null; shift; exec "$@"'
-PANES = "#{@ais-id} #{pane_pid} #{pane_tty} #{session_id} #{pane_id} #{pane_pipe} #{@ais-dir}"
+PANES = "#{@ais-id} #{pane_pid} #{pane_tty} #{session_id} #{pane_id} #{@ais-dir}"
 SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 EXHAUSTED = re.compile(r"fork|socketpair|too many|resource|device", re.IGNORECASE)
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
@@ -79,12 +79,20 @@ class TmuxBackend:
     async def open(self, spec: TerminalSpec) -> TmuxTerminal:
         check(spec)
         try:
-            terminal = self._terminal(spec.session_id, spec.directory)
-            await self.server.client(start=True)
-            terminal.make_files()
+            try:
+                return await self._open(spec)
+            except (ControlClosed, ServerGone):
+                # The server or its client was killed meanwhile: nothing is begun twice, the child waits at its gate.
+                await self._undo(spec.session_id)
+                return await self._open(spec)
         except OSError as error:
             raise told(error) from error
+
+    async def _open(self, spec: TerminalSpec) -> TmuxTerminal:
+        terminal = self._terminal(spec.session_id, spec.directory)
         try:
+            await self.server.client(start=True)
+            terminal.make_files()
             await self._create(terminal, spec)
         except BaseException:
             terminal.detach()
@@ -97,13 +105,13 @@ class TmuxBackend:
         creating = asyncio.ensure_future(asyncio.to_thread(lambda: self._tmux().cmd(words[0], *words[1:])))
         try:
             answer = await asyncio.shield(creating)
-        except (asyncio.CancelledError, ControlClosed):
-            self.server.spawn(self._undo(creating, spec.session_id))
+        except asyncio.CancelledError:
+            self.server.spawn(self._undo(spec.session_id, creating))
             raise
         if answer.stderr:
             reason = answer.stderr[0]
             if not reason.startswith("duplicate session"):
-                await self._undo(creating, spec.session_id)
+                await self._undo(spec.session_id)
             if EXHAUSTED.search(reason):
                 raise TerminalsExhausted(f"tmux: {reason}", suggestion="close sessions or raise the system's limits")
             raise BackendUnavailable(f"tmux refused: {reason}", suggestion="run: ai-session doctor")
@@ -111,6 +119,12 @@ class TmuxBackend:
         terminal.pid = int(pid)
         terminal.hang_up = self._hang_up(session)
         terminal.begin()
+
+    async def _undo(self, session_id: str, creating: asyncio.Future[Any] | None = None) -> None:
+        if creating is not None:
+            await asyncio.wait((creating,))
+        with contextlib.suppress(OperatorError):
+            await self.server.ask(join(["kill-session", "-t", f"={session_id}"]))
 
     async def _env_options(self) -> Sequence[str]:
         """tmux leaves SIGTTIN and SIGTTOU ignored in its children; GNU env can undo that, others cannot."""
@@ -120,53 +134,45 @@ class TmuxBackend:
             self._signals = words[1:2] if await process.wait() == 0 else []
         return self._signals
 
-    async def _undo(self, creating: asyncio.Future[Any], session_id: str) -> None:
-        with contextlib.suppress(OperatorError):
-            await asyncio.wait((creating,))
-            await self.server.ask(join(["kill-session", "-t", f"={session_id}"]))
-
     async def adopt(self) -> Sequence[TmuxTerminal]:
         self.server.look_again()
         try:
             await self.server.client()
-        except BackendUnavailable:
+        except ServerGone:
             return []
         panes, dead = await asyncio.to_thread(self._list)
-        found = [terminal for line in panes if (terminal := self._adopt_pane(*line.split(" ", 6)))]
-        found += [terminal for name, value in dead if (terminal := self._adopt_dead(name, *value.split(",", 3)))]
-        self._terminals.update(found)
-        return found
+        found = {terminal.session_id for terminal in self._terminals}
+        terminals: list[TmuxTerminal] = []
+        for session_id, pid, tty, session, pane, directory in (line.split(" ", 5) for line in panes):
+            if not session_id or session_id in found:
+                continue
+            terminal = self._terminal(session_id, directory)
+            terminal.pid, terminal.tty, terminal.pane = int(pid), tty, pane
+            terminal.hang_up = self._hang_up(session)
+            terminals.append(terminal)
+        for session_id, value in dead:
+            if session_id not in found:
+                code, signal, pid, directory = value.split(",", 3)
+                terminal = self._terminal(session_id, directory)
+                terminal.pid, terminal.ended = int(pid), exit_status(code, signal)
+                terminals.append(terminal)
+        return [terminal for terminal in terminals if await self._take_up(terminal)]
+
+    async def _take_up(self, terminal: TmuxTerminal) -> bool:
+        """False, and the terminal is gone for good, when its directory has gone."""
+        try:
+            terminal.take_up()
+        except FileNotFoundError:
+            await terminal.close()
+            return False
+        self._terminals.add(terminal)
+        return True
 
     def _list(self) -> tuple[list[str], list[tuple[str, str]]]:
         tmux = self._tmux()
         names = [line.split(" ")[0] for line in tmux.cmd("show-options", "-g").stdout if line.startswith(EXIT_OPTION)]
         dead = [(name.removeprefix(EXIT_OPTION), tmux.cmd("show-options", "-gv", name).stdout[0]) for name in names]
         return tmux.cmd("list-panes", "-a", "-F", PANES).stdout, dead
-
-    def _adopt_pane(
-        self, session_id: str, pid: str, tty: str, session: str, pane: str, piped: str, directory: str
-    ) -> TmuxTerminal | None:
-        terminal = self._adopted(session_id, directory, pid)
-        if terminal is not None:
-            terminal.tty, terminal.pane = tty, pane
-            terminal.hang_up = self._hang_up(session)
-            terminal.take_up(piped=piped == "1")
-        return terminal
-
-    def _adopt_dead(self, session_id: str, code: str, signal: str, pid: str, directory: str) -> TmuxTerminal | None:
-        terminal = self._adopted(session_id, directory, pid)
-        if terminal is not None:
-            terminal.ended = exit_status(code, signal)
-            terminal.take_up(piped=False)
-        return terminal
-
-    def _adopted(self, session_id: str, directory: str, pid: str) -> TmuxTerminal | None:
-        known = any(terminal.session_id == session_id for terminal in self._terminals)
-        if not session_id or known or not os.path.exists(os.path.join(directory, "sink")):
-            return None
-        terminal = self._terminal(session_id, directory)
-        terminal.pid = int(pid)
-        return terminal
 
     async def aclose(self) -> None:
         for terminal in list(self._terminals):
@@ -267,6 +273,7 @@ def creation(spec: TerminalSpec, env_options: Sequence[str]) -> list[str]:
         # Paths travel as option values: as arguments tmux would expand formats and times in them.
         ["set-option", "-g", "@ais-cwd", spec.working_directory],
         [*start, *map(literal, child)],
+        ["set-option", "-p", "-t", target, "remain-on-exit", "on"],
         ["set-option", "-p", "-t", target, "@ais-id", spec.session_id],
         ["set-option", "-p", "-t", target, "@ais-dir", spec.directory],
         ["select-pane", "-t", target, "-T", ""],
