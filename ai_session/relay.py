@@ -27,7 +27,6 @@ HELLO_SECONDS = 20.0
 
 LOG_BYTES = 1 << 20
 READ_BYTES = 1 << 16
-
 PIPE_BYTES = select.PIPE_BUF
 """A write of this much does not block after POLLOUT; standard output may be a blocking pipe that is read slowly."""
 
@@ -36,6 +35,9 @@ ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {0x22: '\\"', 0x5C: "
 KEPT_NAMES = {"HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
 KEPT_PREFIXES = ("LC_", "PYTHON", "AI_SESSION_", "DYLD_")
 """What the daemon takes from the client that happens to start it; sessions get each client's own from its hello."""
+
+LEFT_BEHIND = ("AI_SESSION_ID", "AI_SESSION_NAME")
+"""With the cookie of a session it was started in, the daemon would be ended with that session."""
 
 
 class Unreachable(Exception):
@@ -389,7 +391,8 @@ def _become_daemon(directory: str, listener: int, lock: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    env = {n: v for n, v in os.environ.items() if n in KEPT_NAMES or n.startswith(KEPT_PREFIXES)}
+    kept = {n for n in os.environ if n in KEPT_NAMES or n.startswith(KEPT_PREFIXES)}
+    env = {n: os.environ[n] for n in kept.difference(LEFT_BEHIND)}
     if "PYTHONPATH" in env:
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in env["PYTHONPATH"].split(os.pathsep))
     os.chdir("/")
