@@ -1,4 +1,4 @@
-"""What only the tmux backend does: its server, its pipes, its client, and people who attach with tmux itself."""
+"""What only the tmux backend does about its server, its control client, its sinks and its ends."""
 
 from __future__ import annotations
 
@@ -13,92 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.backends.tmux import TmuxBackend, creation
+from ai_session.backends.tmux import creation
 from ai_session.errors import BackendUnavailable
-from ai_session.kernel_events import process_ended
 from ai_session.models import ExitStatus
-from ai_session.tmux_terminal import TmuxTerminal
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, Owned, World, gone, world
+from tests.ai_session.contract.tmux_harness import CAT, ECHOES, backend, kill_sink, pane, sinks, tmux, until_piped
 
 pytestmark = pytest.mark.anyio
-
-CAT = "stty raw -echo; printf ready; exec cat"
-ECHOES = "stty -echo; echo ready; while read -r line; do echo \"<$line>\"; done"
-NASTY = "a 'b\" #[x]#{pid}#(date) %Y$HOME`id`\\;~ é {}"
 
 
 @pytest.fixture
 async def here(home: Path) -> AsyncGenerator[World]:
     async with world("tmux", home) as made:
         yield made
-
-
-def backend(here: World) -> TmuxBackend:
-    assert isinstance(here.backend, TmuxBackend)
-    return here.backend
-
-
-def pane(owned: Owned) -> TmuxTerminal:
-    assert isinstance(owned.terminal, TmuxTerminal)
-    return owned.terminal
-
-
-async def tmux(here: World, *words: str) -> str:
-    """A person's own tmux command on the server; what it says."""
-    process = await asyncio.create_subprocess_exec(
-        "tmux", "-S", backend(here).server.socket, *words, stdout=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(BOUND_SECONDS):
-        out, _ = await process.communicate()
-    return out.decode().rstrip("\n")
-
-
-def sinks(owned: Owned) -> list[int]:
-    """The processes that append to the log."""
-    wanted = os.stat(pane(owned).log).st_ino
-    found: list[int] = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if os.stat(folder / "fd" / "1").st_ino == wanted and (folder / "comm").read_text() == "cat\n":
-                found.append(int(folder.name))
-    return found
-
-
-async def kill_sink(owned: Owned) -> None:
-    [sink] = sinks(owned)
-    os.kill(sink, signal.SIGKILL)
-    await process_ended(sink)
-
-
-async def until_piped(owned: Owned) -> None:
-    """Each round asks tmux something, which is when a sink that could not be had before is tried again."""
-    async with asyncio.timeout(BOUND_SECONDS):
-        while not sinks(owned):
-            await owned.terminal.capture()
-
-
-class Person:
-    """Somebody who attached to a terminal with tmux itself, on a terminal of another size."""
-
-    def __init__(self, owned: Owned, home: World) -> None:
-        self.owned = owned
-        self._here = home
-
-    @classmethod
-    async def attach(cls, here: World, owned: Owned) -> Person:
-        """Uses a terminal of another backend, as a person's emulator would be."""
-        command = ("tmux", "-S", backend(here).server.socket, "attach", "-t", pane(owned).session_id)
-        elsewhere = World("pty", here.runtime.parent / "p")
-        elsewhere.runtime.mkdir(mode=0o700)
-        person = cls(await elsewhere.open(*command, env={"PATH": os.environ["PATH"], "TERM": "xterm"}), elsewhere)
-        await person.owned.shows(b"ready")
-        return person
-
-    async def leave(self) -> None:
-        self.owned.terminal.write(b"\x02d")
-        await self.owned.ended()
-        await self.owned.close()
-        await self._here.backend.stop()
 
 
 async def test_a_killed_server_loses_its_terminals_and_the_next_open_starts_another(here: World) -> None:
@@ -120,18 +47,6 @@ async def test_a_killed_server_loses_its_terminals_and_the_next_open_starts_anot
     assert owned.output == b"again\r\n"
     assert backend(here).server.pid != old
     await owned.close()
-
-
-async def test_a_server_ended_by_a_person_is_replaced(here: World) -> None:
-    for _ in range(5):
-        owned = await here.sh(CAT)
-        await owned.shows(b"ready")
-        await tmux(here, "kill-server")
-        other = await here.sh("echo again")
-        assert await owned.ended() == ExitStatus(lost=True)
-        assert await other.ended() == ExitStatus(code=0)
-        await owned.close()
-        await other.close()
 
 
 async def test_a_new_daemon_replaces_a_server_that_is_just_ending(here: World) -> None:
@@ -273,112 +188,6 @@ async def test_adopting_starts_no_server(here: World) -> None:
     assert not os.path.exists(backend(here).server.socket)
 
 
-async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(here: World) -> None:
-    owned = await here.sh(ECHOES)
-    await owned.shows(b"ready")
-    await owned.terminal.resize(50, 200)
-    person = await Person.attach(here, owned)
-    person.owned.terminal.write(b"human\r")
-    await owned.shows(b"<human>")
-    snapshot = await owned.terminal.capture()
-    assert snapshot is not None
-    assert (snapshot.rows, snapshot.cols) == (50, 200)
-    await owned.terminal.resize(20, 60)
-    await person.leave()
-    snapshot = await owned.terminal.capture()
-    assert snapshot is not None
-    assert (snapshot.rows, snapshot.cols) == (20, 60)
-    await owned.close()
-
-
-async def test_input_reaches_the_child_while_a_person_reads_back(here: World) -> None:
-    owned = await here.sh("stty raw -echo; printf ready; exec cat -v")
-    await owned.shows(b"ready")
-    await tmux(here, "copy-mode", "-t", pane(owned).pane)
-    owned.terminal.write(b"q one ")
-    await owned.shows(b"q one ")
-    assert await tmux(here, "display-message", "-p", "-t", pane(owned).pane, "#{pane_in_mode}") == "1"
-    owned.terminal.write(b"\0two\0\0")
-    await owned.shows(b"^@two^@^@")
-    await owned.close()
-
-
-async def test_a_terminal_killed_by_a_person_is_lost(here: World) -> None:
-    owned, other = await here.sh(CAT), await here.sh(CAT)
-    await owned.shows(b"ready")
-    await tmux(here, "kill-session", "-t", pane(owned).session_id)
-    assert await owned.ended() == ExitStatus(lost=True)
-    await gone(owned.terminal.pid)
-    other.terminal.write(b"fine")
-    await other.shows(b"fine")
-    await owned.close()
-    await other.close()
-
-
-async def test_a_pane_beside_ours_is_none_of_our_business(here: World) -> None:
-    owned = await here.sh(ECHOES)
-    await owned.shows(b"ready")
-    await tmux(here, "split-window", "-d", "-t", pane(owned).session_id, "exit 3")
-    async with asyncio.timeout(BOUND_SECONDS):
-        while len((await tmux(here, "list-panes", "-s", "-t", pane(owned).session_id)).split("\n")) > 1:
-            pass
-    await tmux(here, "new-window", "-d", "-t", pane(owned).session_id, "cat")
-    owned.terminal.write(b"word\n")
-    assert await owned.shows(b"<word>") == b"ready\r\n<word>\r\n"
-    assert list(await here.succeed()) == [owned.terminal.session_id]
-    await tmux(here, "kill-session", "-t", owned.terminal.session_id)
-
-
-async def test_any_path_will_do(home: Path) -> None:
-    (home / NASTY).mkdir()
-    async with world("tmux", home / NASTY) as here:
-        owned = await here.sh("read -r x; echo \"$x\"; pwd", cwd=str(home / NASTY))
-        owned.terminal.write(b"word\n")
-        assert await owned.ended() == ExitStatus(code=0)
-        assert owned.output.decode() == f"word\r\nword\r\n{home / NASTY}\r\n"
-        await owned.close()
-        kept = await here.sh(CAT)
-        await kept.shows(b"ready")
-        assert list(await here.succeed()) == [kept.terminal.session_id]
-
-
-SCREEN = r"""
-printf '\033]2;a title\007\033[?1049h\033[2J\033[H'
-printf 'wide 你好 e\314\201\r\n%%end 1 2 1\r\n%%begin 1 2 1\r\n\033[5;3H\033[31mred\033[0m\033[?25l'
-printf '\033[24;70Hlast line!'; read x
-"""
-
-
-async def test_the_screen_is_read_from_tmux(here: World) -> None:
-    owned = await here.sh(SCREEN)
-    await owned.shows(b"last line!")
-    snapshot, drawing = await owned.terminal.capture(), await owned.terminal.capture_ansi()
-    assert snapshot is not None
-    assert drawing is not None
-    assert snapshot.lines[:5] == ("wide 你好 e\u0301", "%end 1 2 1", "%begin 1 2 1", "", "  red")
-    assert snapshot.lines[5:23] == ("",) * 18
-    assert snapshot.lines[23] == " " * 69 + "last line!"
-    assert (snapshot.rows, snapshot.cols, snapshot.cursor_row, snapshot.cursor_col) == (24, 80, 23, 79)
-    assert (snapshot.cursor_visible, snapshot.title, snapshot.alternate_screen) == (False, "a title", True)
-    again = await here.sh("stty raw; read x")
-    (here.runtime / "drawing").write_bytes(drawing)
-    shown = await here.sh(f"stty raw -echo; cat '{here.runtime}/drawing'; read x")
-    await shown.until(lambda: len(shown.output) == len(drawing))
-    assert await shown.terminal.capture() == snapshot
-    for one in (owned, again, shown):
-        await one.close()
-
-
-async def test_a_fresh_screen_has_no_title(here: World) -> None:
-    owned = await here.sh(CAT)
-    await owned.shows(b"ready")
-    snapshot = await owned.terminal.capture()
-    assert snapshot is not None
-    assert (snapshot.title, snapshot.alternate_screen, snapshot.cursor_visible) == ("", False, True)
-    assert (snapshot.cursor_row, snapshot.cursor_col) == (0, 5)
-    await owned.close()
-
-
 async def test_fifty_that_end_at_once_are_all_told(here: World) -> None:
     script = "stty -echo -opost; read x; seq 3000; exit "
     everyone = await asyncio.gather(*(here.sh(f"{script}{number}") for number in range(50)))
@@ -443,14 +252,6 @@ async def test_stop_ends_the_server_and_all_terminals(here: World) -> None:
     await here.backend.stop()
     owned = await here.sh("echo again")
     assert await owned.ended() == ExitStatus(code=0)
-
-
-async def test_a_child_may_start_a_tmux_of_its_own(here: World, home: Path) -> None:
-    inner = f"tmux -S '{home}/inner' -f /dev/null"
-    owned = await here.sh(f"{inner} new-session -d -s mine cat && {inner} list-sessions -F '#S'; {inner} kill-server")
-    assert await owned.ended() == ExitStatus(code=0)
-    assert owned.output == b"mine\r\n"
-    await owned.close()
 
 
 async def test_probe_says_what_is_missing(here: World, home: Path) -> None:

@@ -1,0 +1,97 @@
+"""Files that grow and processes that end are told by the kernel, without polling."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ai_session.kernel_events import FileGrowth, Process, process_ended
+from ai_session.pty_master import borrow_master
+
+pytestmark = pytest.mark.anyio
+BOUND_SECONDS = 10.0
+MAXIMUM = Path("/proc/sys/fs/inotify/max_queued_events")
+
+
+async def test_growth_of_each_file_is_told_to_its_own_callback(home: Path) -> None:
+    growth, told = FileGrowth(), {name: asyncio.Event() for name in "abc"}
+    for name, event in told.items():
+        (home / name).touch()
+        growth.add(str(home / name), event.set)
+    growth.remove(str(home / "c"))
+    growth.remove(str(home / "never"))
+    for name in "acb":
+        with open(home / name, "ab") as file:
+            file.write(b"x")
+    async with asyncio.timeout(BOUND_SECONDS):
+        await told["a"].wait()
+        await told["b"].wait()
+    assert not told["c"].is_set()
+    growth.close()
+
+
+async def test_a_flood_of_changes_loses_nobody(home: Path) -> None:
+    growth, quiet = FileGrowth(), asyncio.Event()
+    loud = [home / name for name in "ab"]
+    for path in (*loud, home / "quiet"):
+        path.touch()
+    for path in loud:
+        growth.add(str(path), lambda: None)
+    growth.add(str(home / "quiet"), quiet.set)
+    files = [os.open(path, os.O_WRONLY) for path in loud]
+    # Changes of one file in a row are one event, so they alternate until the kernel's queue is full.
+    for number in range(int(MAXIMUM.read_text()) + 2):
+        os.pwrite(files[number % 2], b"x", 0)
+    (home / "quiet").write_text("x")
+    async with asyncio.timeout(BOUND_SECONDS):
+        await quiet.wait()
+    for fd in files:
+        os.close(fd)
+    growth.close()
+
+
+async def test_a_missing_file_cannot_be_watched(home: Path) -> None:
+    growth = FileGrowth()
+    with pytest.raises(FileNotFoundError):
+        growth.add(str(home / "none"), lambda: None)
+    growth.close()
+
+
+async def test_the_end_of_a_process_is_told_before_its_status_is_taken() -> None:
+    child = subprocess.Popen(["sleep", "1000"])  # noqa: ASYNC220 - asyncio would take the status itself
+    process = Process(child.pid)
+    assert not process.reaped()
+    child.send_signal(signal.SIGKILL)
+    async with asyncio.timeout(BOUND_SECONDS):
+        await process.ended()
+    assert not process.reaped()
+    await asyncio.to_thread(child.wait)
+    assert process.reaped()
+    process.close()
+    async with asyncio.timeout(BOUND_SECONDS):
+        await process_ended(child.pid)
+
+
+async def test_a_master_is_borrowed_by_the_name_of_its_tty() -> None:
+    pairs = [os.openpty() for _ in range(3)]
+    master, slave = pairs[1]
+    keeper = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE, pass_fds=[m for m, _ in pairs])
+    borrowed = borrow_master(keeper.pid, os.ttyname(slave))
+    assert borrowed >= 0
+    os.write(slave, b"said")
+    for fd, _ in pairs:
+        os.set_blocking(fd, False)
+    assert os.read(borrowed, 100) == b"said"
+    assert borrow_master(keeper.pid, "/dev/pts/987654") == -1
+    assert borrow_master(keeper.pid, "/dev/tty1") == -1
+    keeper.kill()
+    await keeper.wait()
+    assert borrow_master(keeper.pid, os.ttyname(slave)) == -1
+    for fd in (borrowed, *(fd for pair in pairs for fd in pair)):
+        os.close(fd)
+    assert master != borrowed
