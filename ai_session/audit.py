@@ -18,13 +18,18 @@ PLAIN = frozenset({"session_id", "command_id", "name", "wait_for", "shell", "bac
 
 
 class AuditLog:
-    """Append-only file of records, mode 0600."""
+    """Append-only file of records, mode 0600. A record that cannot be written is kept, and no further call begins."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._unwritten = b""
 
     def begin(self, call_id: str, principal: Principal, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The record of a call that is about to be judged."""
+        """The record of a call that is about to be judged. Raises StorageFull while earlier records wait for room."""
+        if problem := self._flush():
+            raise StorageFull(
+                f"the audit log cannot be written: {problem}", suggestion="free disk space; nothing runs unrecorded"
+            )
         return {
             "at": round(time.time(), 6),
             "call_id": call_id,
@@ -39,17 +44,20 @@ class AuditLog:
         }
 
     def end(self, record: dict[str, Any], outcome: str, *, rule: str = "", code: str = "") -> None:
-        """Complete and append the record; raises StorageFull when it cannot be written."""
+        """Complete and append the record; never raises, for the call has been made."""
         record |= {"outcome": outcome, "rule": rule, "seconds": round(time.time() - record["at"], 6)}
         if code:
             record["code"] = code
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        self._unwritten += json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        self._flush()
+
+    def _flush(self) -> str:
         try:
-            written = os.write(self._fd, line)
+            while self._unwritten:
+                self._unwritten = self._unwritten[os.write(self._fd, self._unwritten) :]
         except OSError as error:
-            raise StorageFull(f"the audit log cannot be written: {error}", suggestion="free disk space") from error
-        if written != len(line):
-            raise StorageFull("the audit log was cut short: the disk is full", suggestion="free disk space")
+            return error.strerror or str(error)
+        return ""
 
     def close(self) -> None:
         """Release the file."""

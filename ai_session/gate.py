@@ -51,7 +51,10 @@ class Gate:
 
         Cancelling the wait never ends a command.
         """
-        record = self._audit.begin(call.call_id, call.principal, call.name, call.arguments)
+        try:
+            record = self._audit.begin(call.call_id, call.principal, call.name, call.arguments)
+        except AiSessionError as error:
+            return _failure(error.code, error.message, error.suggestion, call.call_id)
         outcome, rule, code = "crash", "", ""
         try:
             tool = self._tools.get(call.name)

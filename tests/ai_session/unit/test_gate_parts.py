@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from ai_session.audit import AuditLog
-from ai_session.errors import InvalidArguments
+from ai_session.errors import InvalidArguments, StorageFull
 from ai_session.gate import validate
 from ai_session.models import Effect, Principal, ToolResult
 from ai_session.policy import Policy
@@ -72,3 +72,11 @@ def test_audit_keeps_shapes_and_never_contents(home: Path) -> None:
     assert record["arguments"]["env"] == {"type": "dict", "items": 1}
     assert (record["outcome"], record["tool"], record["call_id"]) == ("ok", "execute_command", "call_1")
     assert (home / "audit.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_record_that_finds_no_room_is_kept_and_nothing_more_begins() -> None:
+    audit = AuditLog(Path("/dev/full"))
+    audit.end(audit.begin("call_1", ME, "sample", {}), "ok")
+    with pytest.raises(StorageFull):
+        audit.begin("call_2", ME, "sample", {})
+    audit.close()
