@@ -100,10 +100,10 @@ def _read(path: Path, keep_seconds: float) -> dict[str, Any] | None:
     try:
         if path.stat().st_mtime < time.time() - keep_seconds:
             return None
-        stored = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        stored: dict[str, Any] = json.loads(path.read_bytes())
+        return stored if "digest" in stored else None
+    except (OSError, ValueError, TypeError):
         return None
-    return stored if isinstance(stored, dict) and "digest" in stored else None
 
 
 def _write(path: Path, value: Mapping[str, Any]) -> None:

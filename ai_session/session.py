@@ -320,7 +320,7 @@ class Session:
             return
         self._on_output()
         holder = processes.foreground(terminal.pid, terminal.tty)
-        idle = holder is not None and holder.leads_itself and holder.input_mode is not None
+        idle = holder is not None and holder.leads_itself and bool(holder.input_mode) and not self.at.human_line
         if not running.started and idle:
             running.retries += 1
             if running.retries > 4:

@@ -35,9 +35,7 @@ class Arguments(BaseModel):
 class EffectfulArguments(Arguments):
     """Arguments of a tool that changes something."""
 
-    call_key: Annotated[
-        str, Field(max_length=200, description="Idempotency key.")
-    ] = ""
+    call_key: Annotated[str, Field(max_length=200, description="Idempotency key.")] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from typing import Annotated
 
 from pydantic import Field
@@ -42,6 +43,7 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
     session = context.sessions.get(arguments.session_id)
     notes: list[str] = []
     seconds, chars = context.bounded(arguments.timeout_seconds, arguments.max_output_chars, notes)
+    began = time.monotonic()
     found = _by_key(session, arguments.call_key)
     if found is None and context.repeated:
         raise CallInterrupted(
@@ -57,7 +59,8 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
             separate_stderr=arguments.separate_stderr,
             call_key=arguments.call_key,
         )
-    return await _wait_and_report(session, found, seconds, chars, notes)
+    left = max(0.0, min(seconds, MAX_WAIT_SECONDS - (time.monotonic() - began)))
+    return await _wait_and_report(session, found, left, chars, notes)
 
 
 def _by_key(session: Session, call_key: str) -> RunningCommand | CommandRecord | None:
