@@ -73,7 +73,7 @@ __ais_h() {
   if [[ -o emacs || -o vi ]]; then __ais_E=1; else __ais_E=; fi
   if [[ ${PS1-} != *"$__ais_1"* ]]; then PS1=${PS1-}$__ais_1; fi
   if [[ ${PS0-} != *"$__ais_0"* ]]; then PS0=$__ais_0${PS0-}; fi
-  if [[ ${HISTCONTROL-} != *ignore@(space|both)* ]]; then HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL}; fi
+  case ${HISTCONTROL-} in *ignorespace* | *ignoreboth*) ;; *) HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL} ;; esac
 }
 
 # The person's own EXIT trap is run from ours. Without a fork, but 160 us: not done after every command.

@@ -86,8 +86,7 @@ function __ais_x --on-event fish_exit
             end
         end
         for name in (functions --names)
-            set -l origin (functions --details -- $name)
-            if not test -e "$origin"; or test "$origin" = "$__ais_f"
+            if not test -e (functions --details -- $name)
                 functions --no-details -- $name
             end
         end
@@ -96,7 +95,5 @@ function __ais_x --on-event fish_exit
     __ais_m "X;$__ais_r;$s;;;"(__ais_w)
 end
 
-# Commands run inside eval, which fish counts as not interactive: ^Z would stop fish with them.
-status job-control full
 command stty -ixon </dev/tty 2>/dev/null
 __ais_m "R;$fish_pid;$version"

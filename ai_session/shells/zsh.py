@@ -41,22 +41,25 @@ class Zsh:
         drop_torn_state(directory / "state")
         before = login_env.get("ZDOTDIR")
         own = "builtin unset ZDOTDIR" if before is None else f"builtin export ZDOTDIR={quote(before)}"
-        last = [f". {quoted}/integration", ""]
-        if user_rc:
-            replace(directory / ".zshenv", "\n".join([own, *START_FILES[0], f"ZDOTDIR={quoted}", ""]))
-            back = [
-                "if (( __ais_z )); then ZDOTDIR=$__ais_y; else builtin unset ZDOTDIR; fi",
-                f'if [[ ${{HISTFILE-}} == {quoted}/* ]]; then HISTFILE="${{ZDOTDIR:-$HOME}}/${{HISTFILE:t}}"; fi',
-                "__ais_n=1",
-                # A start file may end the reading of all of them: the prompt hook then still reads the integration.
-                f"__ais_late() {{ if (( $+__ais_n )); then . {quoted}/integration; fi; }}",
-                "precmd_functions=(__ais_late)",
-            ]
-            replace(directory / ".zshrc", "\n".join([*back, *START_FILES[1], *last]))
-            return Integration((executable, "-i"), {"ZDOTDIR": str(directory)})
-        (directory / ".zshenv").unlink(missing_ok=True)
-        replace(directory / ".zshrc", "\n".join([own, "builtin unset HISTFILE", "__ais_n=1", *last]))
-        return Integration((executable, "-d", "-i"), {"ZDOTDIR": str(directory)})
+        begin, last = "__ais_n=1", f". {quoted}/integration"
+        if not user_rc:
+            (directory / ".zshenv").unlink(missing_ok=True)
+            replace(directory / ".zshrc", f"{own}\n{begin}\n{last}\n")
+            return Integration((executable, "-d", "-i"), {"ZDOTDIR": str(directory)})
+        back = [
+            "__ais_back() {",
+            "  if (( __ais_z )); then ZDOTDIR=$__ais_y; else builtin unset ZDOTDIR; fi",
+            f"  if [[ ${{HISTFILE-}} == {quoted}/* ]]; then HISTFILE=${{ZDOTDIR:-$HOME}}/${{HISTFILE:t}}; fi",
+            "}",
+            # The first file may switch the reading of the others off: the prompt hook then reads the integration.
+            f"__ais_late() {{ if (( $+__ais_n )); then __ais_back; {last}; fi; }}",
+            "precmd_functions=(__ais_late)",
+        ]
+        keep = "__ais_z=$+ZDOTDIR __ais_y=${ZDOTDIR-}"
+        first = [own, read_safely(".zshenv"), keep, begin, *back, f"ZDOTDIR={quoted}", ""]
+        replace(directory / ".zshenv", "\n".join(first))
+        replace(directory / ".zshrc", "\n".join(["__ais_back", read_safely(".zshrc"), last, ""]))
+        return Integration((executable, "-i"), {"ZDOTDIR": str(directory)})
 
     def write_command(self, directory: Path, command: CommandText) -> None:
         """See ``Shell.write_command``."""
@@ -98,12 +101,6 @@ def read_safely(name: str) -> str:
     """A line that reads the person's file ``name``; whatever goes wrong in it, ours goes on."""
     path = f'"${{ZDOTDIR:-$HOME}}/{name}"'
     return f"if [[ -r {path} ]]; then {{ . {path} || builtin :; }} always {{ TRY_BLOCK_ERROR=0; }}; fi"
-
-
-START_FILES = (
-    (read_safely(".zshenv"), "__ais_z=$+ZDOTDIR __ais_y=${ZDOTDIR-}"),
-    (read_safely(".zshrc"),),
-)
 
 
 def quote(text: str) -> str:

@@ -89,7 +89,8 @@ class RawSession:
         self.status: int | None = None
         try:
             self.until(lambda: self.mark("R", self.position) is not None, "the shell to start")
-            self.wait_ready(BOUND_SECONDS)
+            self.until(lambda: self.mark("AB", self.position) is not None, "the first prompt")
+            self.wait_ready()
         except (EOFError, TimeoutError):
             self.close()
             raise
@@ -261,7 +262,9 @@ class RawSession:
 START_FILE = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish", "posix": ".shrc"}
 
 
-def start(plugin: str, home: Path, text: str = "", *, user_rc: bool = True, **env: str | None) -> RawSession:
+def start(
+    plugin: str, home: Path, text: str = "", *, user_rc: bool = True, wanted: str = "", **env: str | None
+) -> RawSession:
     """A session of someone who lives in ``home`` and whose start file says ``text``; None takes a variable away."""
     folder = home / "it's a session"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -272,7 +275,7 @@ def start(plugin: str, home: Path, text: str = "", *, user_rc: bool = True, **en
     own = {"ENV": str(home / ".shrc")} if plugin == "posix" else {}
     merged = {**os.environ, **own, **env}
     kept = {name: value for name, value in merged.items() if value is not None}
-    return RawSession(plugins.load("shells", plugin), folder, kept, user_rc=user_rc)
+    return RawSession(plugins.load("shells", plugin), folder, kept, user_rc=user_rc, wanted=wanted)
 
 
 def text_of(output: bytes) -> bytes:

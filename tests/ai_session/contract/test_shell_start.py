@@ -144,6 +144,47 @@ def test_zsh_reads_the_files_of_its_persons_zdotdir(home: Path) -> None:
         session.close()
 
 
+def test_zsh_that_is_told_to_read_no_more_files_still_reports(home: Path) -> None:
+    (home / ".zshenv").write_text("setopt no_rcs\n")
+    session = start("zsh", home, "MINE=1")
+    try:
+        assert answers(session) == RIGHT
+        assert session.run('echo "<$MINE$ZDOTDIR>"').output == b"<>\n"
+    finally:
+        session.close()
+
+
+def test_own_hook_of_the_line_editor_of_zsh_runs_beside_ours(home: Path) -> None:
+    session = start("zsh", home, "zle-line-init() { echo -n first >/dev/tty; }; zle -N zle-line-init")
+    try:
+        assert answers(session) == RIGHT
+        assert session.log.count(b"first") > 2
+        session.run("autoload -U add-zle-hook-widget; f() { echo -n second >/dev/tty; }")
+        session.run("add-zle-hook-widget line-init f")
+        assert answers(session) == RIGHT
+        assert session.wait_ready()
+        assert session.log.count(b"second") > 2
+    finally:
+        session.close()
+
+
+def test_bash_without_line_editor(home: Path) -> None:
+    session = start("bash", home, "set +o emacs")
+    try:
+        assert answers(session) == RIGHT
+        assert not session.wait_ready()
+    finally:
+        session.close()
+
+
+def test_fish_without_configuration_hands_its_persons_folder_on(home: Path) -> None:
+    session = start("fish", home, user_rc=False, XDG_CONFIG_HOME="/own")
+    try:
+        assert session.run("echo $XDG_CONFIG_HOME").output == b"/own\n"
+    finally:
+        session.close()
+
+
 def test_env_is_the_persons_again_for_shells_started_from_a_posix_shell(home: Path) -> None:
     session = start("posix", home, "MINE=yes")
     try:
@@ -153,13 +194,17 @@ def test_env_is_the_persons_again_for_shells_started_from_a_posix_shell(home: Pa
 
 
 @pytest.mark.parametrize("plugin", SHELLS)
-def test_start_mark_carries_pid_and_version(plugin: str, home: Path) -> None:
+def test_start_is_reported_once_with_pid_and_version(plugin: str, home: Path) -> None:
     session = start(plugin, home)
     try:
         mark = session.mark("R", 0)
         assert isinstance(mark, Seen)
         assert mark.fields[0] == str(session.pid)
         assert bool(mark.fields[1]) == (plugin != "posix")
+        for _ in range(2):
+            session.run("true")
+        assert session.wait_ready()
+        assert [seen.kind for seen in session.marks()].count("R") == 1
     finally:
         session.close()
 

@@ -119,10 +119,12 @@ def test_exit_trap_taken_back_is_not_run(plugin: str, home: Path) -> None:
         session.close()
 
 
-@pytest.mark.parametrize("plugin", SHELLS)
-def test_only_what_people_type_is_in_their_history(plugin: str, home: Path) -> None:
-    own = f"HISTFILE={home}/history; HISTSIZE=100; SAVEHIST=100; HISTCONTROL=ignoredups"
-    session = start(plugin, home, "" if plugin == "fish" else own)
+@pytest.mark.parametrize(
+    ("plugin", "executable"), [("bash", ""), ("zsh", ""), ("fish", ""), ("posix", "busybox"), ("posix", "mksh")]
+)
+def test_only_what_people_type_is_in_their_history(plugin: str, executable: str, home: Path) -> None:
+    own = f"export HISTFILE={home}/history HISTSIZE=100; SAVEHIST=100; HISTCONTROL=ignoredups"
+    session = start(plugin, home, "" if plugin == "fish" else own, wanted=executable)
     try:
         session.run("echo from-agent")
         assert session.wait_ready()
