@@ -56,7 +56,15 @@ def attach(
             "attach needs a terminal on standard input and output",
             suggestion=f"use: ai-session exec, send, screen or logs -f {session}",
         )
+    from ai_session import config
+
     with connect() as client:
+        name = client.call("get_session_info", session_id=session).structured["name"]
+        if config.environment().get("AI_SESSION_NAME") == name:
+            raise InvalidArguments(
+                f"this terminal is session {name!r} itself; what it shows would come back to it without end",
+                suggestion="attach from another terminal",
+            )
         window = Window(client, keys, read_only=read_only, resizes=not (read_only or no_resize))
         rows, cols = window.size()
         client.attach(session, rows=rows, cols=cols, read_only=read_only)
