@@ -225,7 +225,7 @@ POSIX = (
     Case("  ...check", "pwd; echo $AISX; f 1; ll2", b"/tmp\n1\nF1\nL\n", 0),
     Case("$? persists", "false", b"", 1),
     Case("  ...check", "echo $?", b"1\n", 0),
-    Case("read from tty", "read -r x; echo got:$x", b"abc\ngot:abc\n", 0, (("reading", b"abc\n"),)),
+    Case("read from tty", "read -r x; echo got:$x", b"abc\ngot:abc\n", 0, (("running", b"abc\n"),)),
     Case("^C", "sleep 20", None, 130, STOP),
     Case("^C, list stops", "sleep 20; echo no", b"^C\n", 130, STOP),
     ok(),

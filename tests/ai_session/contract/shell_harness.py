@@ -20,8 +20,6 @@ from ai_session.shells.base import CommandText, Shell
 
 BOUND_SECONDS = 10.0
 READY_SECONDS = 0.3
-READING = ("wait_woken", "poll_schedule_timeout", "do_poll")
-"""Where in the kernel a process sleeps that waits for a terminal."""
 WHERE_IS_THE_CURSOR = b"\x1b[6n"
 """busybox asks at each prompt, and sleeps 20 ms after a line when it got no answer."""
 
@@ -284,10 +282,10 @@ def text_of(output: bytes) -> bytes:
 
 
 def reads_terminal(group: int) -> bool:
-    """True when a process of ``group`` sleeps in a read of a terminal; busybox polls it first."""
+    """True when a process of ``group`` sleeps in a read of a terminal."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.getpgid(int(folder.name)) == group and (folder / "wchan").read_text().startswith(READING):
+            if os.getpgid(int(folder.name)) == group and (folder / "wchan").read_text() == "wait_woken":
                 return True
         except OSError:
             continue
