@@ -213,16 +213,13 @@ def logs(
         wanted = command_id or "all"
         if wanted == "last":
             wanted = client.call("read_output", session_id=session).structured["command_id"]
+        page: dict[str, Any] = {}
         if tail:
             page = client.call(
                 "read_output", session_id=session, command_id=wanted, tail_lines=tail, max_output_chars=PAGE_CHARS
             ).structured
             show(page["output"])
-            offset = page["next_offset"]
-        else:
-            facts = client.call("get_session_info", session_id=session).structured
-            offset = facts["retained_from_offset"] if wanted == "all" else 0
-        output = Follower(client, session, wanted, offset, live=to_person())
+        output = Follower(client, session, wanted, page["next_offset"] if tail else 0, live=to_person())
         if not tail:
             for text in output.rest():
                 show(text)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ai_session.control_client import ControlClient
+from ai_session.errors import OutputExpired
 
 WAIT_SECONDS = 50.0
 PAGE_CHARS = 200_000
@@ -23,6 +25,7 @@ class Follower:
         self._anchor = offset
         self._end = offset
         self._shown = ""
+        self._lost = 0
         self._live = live
         self.page: dict[str, Any] = {}
 
@@ -51,17 +54,27 @@ class Follower:
             yield self._take(self.page, last=True)
 
     def _read(self, **how: Any) -> dict[str, Any]:
-        return self._client.call("read_output", **self._wanted, **how).structured
+        while True:
+            try:
+                return self._client.call("read_output", **self._wanted, **how).structured
+            except OutputExpired as error:
+                first = re.search(r"offset (\d+)", error.suggestion)
+                if first is None or "offset" not in how:
+                    raise
+                self._lost += int(first[1]) - how["offset"]
+                how["offset"] = self._anchor = self._end = int(first[1])
+                self._shown = ""
 
     def _take(self, page: dict[str, Any], last: bool) -> str:
         """What of ``page`` was not printed before. An unfinished last line is read again with what follows it."""
         text: str = page["output"]
         self._end = page["next_offset"]
         done = last or self._end < page["end_offset"] or text.endswith("\n") or not text
+        lost, self._lost = self._lost, 0
         fresh = self._fresh(text if done or self._live else text[: text.rfind("\n") + 1])
         if done:
             self._anchor, self._shown = self._end, ""
-        return fresh
+        return f"\n[{lost} bytes are no longer kept]\n{fresh}" if lost else fresh
 
     def _fresh(self, text: str) -> str:
         shown, self._shown = self._shown, text

@@ -21,12 +21,13 @@ BOUND_SECONDS = 20.0
 class CommandLine:
     """``ai-session`` for one HOME; leaving it ends the daemon and every session."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **variables: str) -> None:
         self.home = home
+        self._variables = variables
 
     @property
     def env(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(ROOT)}
+        return {**os.environ, "PYTHONPATH": str(ROOT), **self._variables}
 
     def __enter__(self) -> Self:
         return self

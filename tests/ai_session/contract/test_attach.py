@@ -11,7 +11,7 @@ import signal
 import subprocess
 import termios
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pexpect
@@ -28,25 +28,24 @@ WAIT_FOR_RESIZE = (
 )
 
 
-@pytest.fixture
-def cli(home: Path) -> Iterator[CommandLine]:
-    with CommandLine(home) as cli:
+@contextmanager
+def prepared(home: Path, backend: str) -> Iterator[CommandLine]:
+    """A session called main, with a prompt that can be waited for."""
+    with CommandLine(home, AI_SESSION_SESSION_BACKEND=backend) as cli:
+        cli.run("exec", "--new", "main", "PS1='ready> '")
         yield cli
 
 
 @pytest.fixture(params=plugins.names("backends"))
-def main(cli: CommandLine, request: pytest.FixtureRequest) -> CommandLine:
-    """A session called main, with a prompt that can be waited for."""
-    cli.run("new", "main", "--backend", request.param)
-    cli.run("exec", "main", "PS1='ready> '")
-    return cli
+def main(home: Path, request: pytest.FixtureRequest) -> Iterator[CommandLine]:
+    with prepared(home, request.param) as cli:
+        yield cli
 
 
 @pytest.fixture
-def on_pty(cli: CommandLine) -> CommandLine:
-    cli.run("new", "main", "--backend", "pty")
-    cli.run("exec", "main", "PS1='ready> '")
-    return cli
+def on_pty(home: Path) -> Iterator[CommandLine]:
+    with prepared(home, "pty") as cli:
+        yield cli
 
 
 def leave(person: pexpect.spawn[bytes], said: str = DETACHED) -> int:

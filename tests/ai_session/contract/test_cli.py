@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -216,6 +217,18 @@ def test_logs(main: CommandLine) -> None:
     main.run("logs", "main", "-f", "--json", code=2)
 
 
+def test_what_is_no_longer_kept_is_counted(cli: CommandLine) -> None:
+    cli.run("daemon", "start", env={**cli.env, "AI_SESSION_SESSION_RETAIN_BYTES": str(1 << 20)})
+    cli.run("new", "main")
+    cli.run("exec", "-t", "20", "main", "seq 1000000", "--json")
+    shown = cli.out("logs", "main", "-c", "last")
+    lost = re.match(r"\n\[(\d+) bytes are no longer kept\]\n", shown)
+    assert lost is not None
+    assert shown.endswith("\n999999\n1000000\n")
+    assert 500_000 < len(shown) < 3 << 20
+    assert int(lost[1]) > 4_000_000
+
+
 def test_errors_go_to_standard_error_or_into_the_document(cli: CommandLine) -> None:
     for words in (("info", "nope"), ("kill", "nope"), ("screen", "nope"), ("rename", "nope", "x"), ("logs", "nope")):
         result = cli.run(*words, code=3)
@@ -224,7 +237,7 @@ def test_errors_go_to_standard_error_or_into_the_document(cli: CommandLine) -> N
             "error: no session 'nope'; open sessions: none",
             "hint: ai-session ls shows them, ai-session new opens one",
         ]
-        assert cli.json(*words, code=3)["error"]["code"] == "session_not_found"
+    assert cli.json("info", "nope", code=3)["error"]["code"] == "session_not_found"
     assert cli.run("lss", code=2).stderr.startswith("error: no such command 'lss'. Did you mean 'ls'?")
     assert cli.json("ls", "--nope", code=2)["error"]["suggestion"] == "ai-session ls --help"
     assert "--env 'x' is not NAME=VALUE" in cli.run("new", "a", "-e", "x", code=2).stderr
