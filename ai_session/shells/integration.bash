@@ -1,9 +1,16 @@
 # Reports to the terminal what this shell does. Read at the end of the session's start file, and again when bash was
 # replaced by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
 case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
-__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_E= __ais_B=$'\e]7777;@N@;B\a' __ais_P=$'\e]7777;@N@;P\a'
+# d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
+# end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, E: there is a line editor.
+__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_E=
+__ais_B=$'\e]7777;@N@;B\a' __ais_P=$'\e]7777;@N@;P\a'
 # PS1 and PS0 name variables, so that an exported prompt carries no nonce to children.
-if builtin shopt -q promptvars; then __ais_1='\[${__ais_E:+$__ais_B}\]' __ais_0='${__ais_P-}'; else __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_0=$__ais_P; fi
+if builtin shopt -q promptvars; then
+  __ais_1='\[${__ais_E:+$__ais_B}\]' __ais_0='${__ais_P-}'
+else
+  __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_0=$__ais_P
+fi
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __ais_v=; fi
 
 if [[ ${__ais_n-} ]]; then
@@ -25,12 +32,17 @@ __ais_s() { builtin return "$1"; }
 __ais_z() { case $- in *e*) builtin return 0 ;; esac; builtin return "$__ais_l"; }
 
 # Start of a command, when tracing is on.
-__ais_b() { builtin set +xv; __ais_r=$1; builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$2" "$1" "${EPOCHREALTIME-}" >/dev/tty; }
+__ais_b() {
+  builtin set +xv
+  __ais_r=$1
+  builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$2" "$1" "${EPOCHREALTIME-}" >/dev/tty
+}
 
 # End of a command. Command files call it as a plain word: after a failed eval bash no longer knows { or if there.
 __ais_e() {
   __ais_w=${PWD-}
-  builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
+  builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' \
+    "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
   __ais_l=$1 __ais_r= __ais_k=1
   if [[ ${PROMPT_COMMAND[7777]-} != *__ais_q* ]]; then __ais_h; fi
   __ais_z
@@ -73,7 +85,10 @@ __ais_h() {
   if [[ -o emacs || -o vi ]]; then __ais_E=1; else __ais_E=; fi
   if [[ ${PS1-} != *"$__ais_1"* ]]; then PS1=${PS1-}$__ais_1; fi
   if [[ ${PS0-} != *"$__ais_0"* ]]; then PS0=$__ais_0${PS0-}; fi
-  case ${HISTCONTROL-} in *ignorespace* | *ignoreboth*) ;; *) HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL} ;; esac
+  case ${HISTCONTROL-} in
+  *ignorespace* | *ignoreboth*) ;;
+  *) HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL} ;;
+  esac
 }
 
 # The person's own EXIT trap is run from ours. Without a fork, but 160 us: not done after every command.
@@ -84,7 +99,9 @@ __ais_t() {
       if [[ $__ais_w == *'7777;@N@;X'* ]]; then __ais_w=; fi
       __ais_w=${__ais_w#trap -- }
       builtin eval "__ais_u=${__ais_w% EXIT*}"
-      builtin trap '__ais_l=$?; __ais_x || builtin :; if [[ $__ais_l != 0 ]]; then __ais_s "$__ais_l" || builtin eval "$__ais_u"; else builtin :; builtin eval "$__ais_u"; fi; __ais_y' EXIT
+      builtin trap '__ais_l=$?; __ais_x || builtin :
+        if [[ $__ais_l != 0 ]]; then __ais_s "$__ais_l" || builtin eval "$__ais_u"
+        else builtin :; builtin eval "$__ais_u"; fi; __ais_y' EXIT
     fi
   fi
   __ais_z

@@ -1,5 +1,7 @@
 # Reports to the terminal what this shell does. Read after the person's configuration, and again when fish was replaced
 # by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
+# d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
+# end was reported just now, v: status of the last line.
 set -g __ais_d @DIR@
 set -g __ais_f @DIR@/c
 set -g __ais_r ''

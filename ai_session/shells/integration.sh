@@ -1,5 +1,7 @@
 # Reports to the terminal what this shell does. Read before the person's own start file, because an error there may end
 # the reading of ours, and again when the shell was replaced by exec. @N@ is the session's nonce: no variable holds it.
+# d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, u: the
+# person's EXIT trap, v: the start was reported.
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v=
 
 # printf is a program to mksh, print unknown to the others.
@@ -60,7 +62,9 @@ $__ais_o" ;;
   *__ais_x*) ;;
   *)
     eval "__ais_u=$__ais_k"
-    trap '__ais_l=$?; __ais_x || :; case $__ais_l in 0) eval "$__ais_u" ;; *) __ais_s "$__ais_l" || eval "$__ais_u" ;; esac; __ais_w; __ais_m "X;$__ais_r;$__ais_l;;$-;$__ais_q"' EXIT
+    trap '__ais_l=$?; __ais_x || :
+      case $__ais_l in 0) eval "$__ais_u" ;; *) __ais_s "$__ais_l" || eval "$__ais_u" ;; esac
+      __ais_w; __ais_m "X;$__ais_r;$__ais_l;;$-;$__ais_q"' EXIT
     ;;
   esac
 } 2>/dev/null

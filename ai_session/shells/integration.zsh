@@ -4,6 +4,8 @@ if [[ -o aliases ]]; then __ais_a=1; else __ais_a=; fi
 builtin unsetopt aliases
 if [[ -o allexport ]]; then __ais_o=1; else __ais_o=; fi
 builtin unsetopt allexport
+# d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
+# end was reported just now, i: our line editor hook runs, t: what turns tracing on again, g: the exit was reported.
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i= __ais_t= __ais_g=
 builtin zmodload zsh/datetime 2>/dev/null
 
