@@ -1,55 +1,109 @@
-"""A second hold on a terminal that another process of the same user keeps; standard library only."""
+"""A second hold on a terminal that another process of the same user keeps. Standard library only."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
 import struct
 import sys
+from collections.abc import Generator
 
 _PIDFD_GETFD = 438
 _TIOCGPTN = 0x80045430
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
+_CHUNK_BYTES = 65536
+_TAIL_BYTES = 1 << 17
+"""More than a pseudo-terminal of Linux can hold unread."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def borrow_master(keeper: int, tty: str) -> int:
-    """A duplicate of the master of ``tty`` that process ``keeper`` holds, or -1 where the kernel does not allow it.
+class BorrowedTty:
+    """Both ends of a terminal, held open beside its keeper. ``master`` is non-blocking, and so is the keeper's.
 
-    It shares the keeper's file description, so it is as non-blocking as the keeper made it. Needs Linux 5.6 and the
-    right to trace the keeper: given to root and, unless a security module says no, to the same user.
+    While it is held, the terminal is not hung up, neither by its keeper nor by a child that closes its tty for a while.
+    """
+
+    def __init__(self, master: int, tty: str) -> None:
+        os.set_blocking(master, False)
+        self.master = master
+        self._slave = os.open(tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def write(self, data: bytearray) -> bool:
+        """Takes out of ``data`` what the terminal has room for; False when it is full. Raises OSError."""
+        with contextlib.suppress(BlockingIOError):
+            while data:
+                del data[: os.write(self.master, data[:_CHUNK_BYTES])]
+        return not data
+
+    def tail(self) -> Generator[bytes]:
+        """What the keeper left unread; to be asked when nobody else reads any more."""
+        left = _TAIL_BYTES
+        with contextlib.suppress(OSError):
+            while left > 0 and (data := os.read(self.master, left)):
+                left -= len(data)
+                yield data
+
+    def close(self) -> None:
+        os.close(self.master)
+        os.close(self._slave)
+
+
+def borrow_tty(keeper: int, tty: str) -> BorrowedTty | None:
+    """Takes hold of ``tty``, whose master process ``keeper`` has; None where the kernel does not allow it.
+
+    Needs Linux 5.6 and the right to trace the keeper: given to root and, unless a security module says no, to the same
+    user.
     """
     if sys.platform != "linux" or not tty.startswith("/dev/pts/"):
-        return -1
+        return None
     try:
         names = os.listdir(f"/proc/{keeper}/fd")
         pidfd = os.pidfd_open(keeper)
     except OSError:
-        return -1
+        return None
     try:
         # A new terminal has one of the highest numbers.
         for number in sorted(map(int, names), reverse=True):
-            if (master := _borrow(pidfd, keeper, number, int(tty[9:]))) >= 0:
-                return master
+            with contextlib.suppress(OSError):
+                if _is_master(keeper, number, tty) and (master := _libc.syscall(_PIDFD_GETFD, pidfd, number, 0)) >= 0:
+                    return _checked(master, tty)
     finally:
         os.close(pidfd)
-    return -1
+    return None
 
 
-def _borrow(pidfd: int, keeper: int, number: int, index: int) -> int:
+def _is_master(keeper: int, number: int, tty: str) -> bool:
+    with open(f"/proc/{keeper}/fdinfo/{number}") as facts:
+        return f"tty-index:\t{tty.removeprefix('/dev/pts/')}\n" in facts
+
+
+def _checked(master: int, tty: str) -> BorrowedTty:
     try:
-        with open(f"/proc/{keeper}/fdinfo/{number}") as facts:
-            if f"tty-index:\t{index}\n" not in facts:
-                return -1
+        if struct.unpack("I", fcntl.ioctl(master, _TIOCGPTN, bytes(4)))[0] == int(tty.removeprefix("/dev/pts/")):
+            return BorrowedTty(master, tty)
+        raise OSError("the number was given to another terminal meanwhile")
     except OSError:
-        return -1
-    fd: int = _libc.syscall(_PIDFD_GETFD, pidfd, number, 0)
-    if fd < 0:
-        return -1
+        os.close(master)
+        raise
+
+
+@contextlib.contextmanager
+def parent_of_orphans() -> Generator[None]:
+    """Daemons started meanwhile become children of this process instead of init's.
+
+    Where Yama lets a process trace its descendants only, as on Ubuntu, this is what allows ``borrow_tty``.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    before = ctypes.c_int()
+    _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        if struct.unpack("I", fcntl.ioctl(fd, _TIOCGPTN, bytes(4)))[0] == index:
-            return fd
-    except OSError:
-        pass
-    os.close(fd)
-    return -1
+        yield
+    finally:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)

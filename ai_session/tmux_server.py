@@ -17,6 +17,7 @@ from typing import Any
 
 from ai_session.errors import BackendUnavailable, OperatorError, TerminalsExhausted
 from ai_session.kernel_events import process_ended
+from ai_session.pty_master import parent_of_orphans
 from ai_session.tmux_control import Blocks, ControlClient, ControlClosed, TmuxRefused
 
 KEEPER = "ais-keeper"
@@ -59,10 +60,14 @@ class _Input:
 class TmuxServer:
     """The server behind ``directory/tmux.sock``. Everything else on this machine's tmux is left alone.
 
-    ``on_notice`` is called when terminals came or went and when the control client was replaced.
+    ``on_notice`` is called when terminals came or went and when the control client was replaced. ``hold``: terminals
+    hold on to their ttys beside tmux, where the kernel allows it.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], on_notice: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], on_notice: Callable[[], None] = lambda: None, *, hold: bool = True
+    ) -> None:
+        self.hold = hold
         self.directory = Path(directory)
         self.socket = str(self.directory / "tmux.sock")
         self.version = ""
@@ -163,7 +168,8 @@ class TmuxServer:
         argv += [";", "set-option", "-p", "-t", f"={KEEPER}:", "remain-on-exit", "on"]
         env = {"PATH": PATH, "LC_ALL": "C.UTF-8"}
         try:
-            client = await ControlClient.start(argv, env, self._noticed, self._closed)
+            with parent_of_orphans():
+                client = await ControlClient.start(argv, env, self._noticed, self._closed)
         except OSError as error:
             raise TerminalsExhausted(
                 f"cannot run tmux: {error.strerror}", suggestion="close sessions or raise the limit of open files"
@@ -181,6 +187,7 @@ class TmuxServer:
             async with asyncio.timeout(END_SECONDS):
                 if pid:
                     await process_ended(pid)
+                    take_status(pid)
         except TimeoutError:
             raise BackendUnavailable(
                 f"the tmux server (pid {pid}) neither answers nor ends", suggestion=f"kill -9 {pid}"
@@ -206,26 +213,34 @@ class TmuxServer:
         for item in waiting:
             item.done()
 
-    async def ask(self, line: bytes, blocks: int = 1, *, counted: bool = False, again: bool = True) -> Blocks:
+    async def ask(
+        self, line: bytes, blocks: int = 1, *, counted: bool = False, again: bool = True, pid: int = 0
+    ) -> Blocks:
         """Runs one command line and gives its answers; see ``ControlClient.send`` for the arguments.
 
-        ``again``: the line may be run twice, so a control client that died meanwhile goes unnoticed. Raises
+        ``again``: the line may be run twice, so a control client that died meanwhile goes unnoticed. ``pid``: it is
+        meant for that server only, since another one gives the same ids to other panes. Raises
         TmuxRefused, ServerGone, BackendUnavailable, ControlClosed (without ``again``, or when ``close`` was called).
         """
         era = self._era
         while True:
             client = await self.client()
+            if pid not in (0, self._pid):
+                raise ServerGone("the tmux server has ended", suggestion="create a new session")
             try:
                 return await client.send(line, blocks, counted=counted)
             except ControlClosed:
                 if not again or era != self._era:
                     raise
 
-    def type_in(self, line: bytes, blocks: int, done: Callable[[], None]) -> None:
+    def type_in(self, line: bytes, blocks: int, pid: int, done: Callable[[], None]) -> None:
         """Runs an input line exactly once, in order, also across the death of the control client.
 
-        ``done`` is called when it was run, was refused or never will be.
+        ``done`` is called when it was run, was refused or never will be. ``pid`` as for ``ask``.
         """
+        if pid != self._pid:
+            asyncio.get_running_loop().call_soon(done)
+            return
         self._typed += 1
         line = b"%s ; set-environment -gh AIS_INPUT %d" % (line, self._typed)
         item = _Input(self._typed, line, blocks + 1, done)
@@ -284,6 +299,12 @@ class TmuxServer:
         await self.close()
         await self._ended(self._pid)
         self._pid = 0
+
+
+def take_status(pid: int) -> None:
+    """A server started as an orphan of ours leaves its status to us."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 def listener(path: str) -> int:

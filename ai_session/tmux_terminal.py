@@ -18,14 +18,12 @@ from pathlib import Path
 from ai_session.errors import OperatorError
 from ai_session.kernel_events import FileGrowth, Process
 from ai_session.models import ExitStatus, ScreenSnapshot
-from ai_session.pty_master import borrow_master
+from ai_session.pty_master import BorrowedTty, borrow_tty
 from ai_session.tmux_control import Blocks, TmuxRefused, join, quote
 from ai_session.tmux_server import EXIT_OPTION, ServerGone, TmuxServer
 
 CHUNK_BYTES = 16384
 CHUNKS_IN_FLIGHT = 4
-# More than a pseudo-terminal of Linux can hold unread.
-TAIL_BYTES = 1 << 17
 SINK = "cd #{q:@ais-dir} && exec 3<>sink && exec cat >>log"
 SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{alternate_on} #{pane_title}"
 
@@ -51,6 +49,7 @@ class TmuxTerminal:
         self.hang_up: Callable[[], object] | None = None
         self.ended: ExitStatus | None = None
         self._server = server
+        self._server_pid = 0
         self._growth = growth
         self._forget = forget
         self._on_output: Callable[[], None] | None = None
@@ -62,8 +61,7 @@ class TmuxTerminal:
         self._settling = False
         self._piped_at = -1
         self._gate = -1
-        self._master = -1
-        self._slave = -1
+        self._hold: BorrowedTty | None = None
         self._reaper: asyncio.Task[None] | None = None
 
     @property
@@ -81,8 +79,14 @@ class TmuxTerminal:
         self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def begin(self) -> None:
-        """Takes hold of the tty, then lets the child go on."""
-        self._hold()
+        """Takes hold of the tty where that is wanted and allowed, then lets the child go on.
+
+        tmux drops a pane with the output it has not read when the child ends or closes its tty for a while. Held, the
+        tty stays open, and its output is read to the end here.
+        """
+        self._server_pid = self._server.pid
+        if self._server.hold:
+            self._hold = borrow_tty(self._server_pid, self.tty)
         self.open_gate()
 
     def open_gate(self) -> None:
@@ -92,25 +96,6 @@ class TmuxTerminal:
                 self._gate = os.open(self.directory / "gate", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         (self.directory / "gate").unlink(missing_ok=True)
         self._gate = closed(self._gate)
-
-    def _hold(self) -> None:
-        """tmux drops a pane with the output it has not read when the child ends, or closes its tty for a while.
-
-        So the output is read to its end here, and the tty is held open. Without the former the latter would do harm:
-        the end of the tty is the best sign tmux has to read on.
-        """
-        self._master = borrow_master(self._server.pid, self.tty)
-        if self._master >= 0:
-            with contextlib.suppress(OSError):
-                self._slave = os.open(self.tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def _save_tail(self) -> None:
-        """Appends what tmux left unread, once the sink has ended and tmux has let go."""
-        with contextlib.suppress(OSError), open(self.log, "ab", buffering=0) as log:
-            left = TAIL_BYTES
-            while self._master >= 0 and left > 0 and (data := os.read(self._master, left)):
-                left -= len(data)
-                log.write(data)
 
     def take_up(self) -> None:
         """Takes hold of a terminal an earlier daemon left; where its sink has gone, ``start`` begins a new one.
@@ -189,19 +174,22 @@ class TmuxTerminal:
             self._reaper.cancel()
         self._growth.remove(self.log)
         self.close_sink()
-        self._gate, self._master, self._slave = closed(self._gate), closed(self._master), closed(self._slave)
+        self._gate = closed(self._gate)
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            asyncio.get_running_loop().remove_writer(hold.master)
+            hold.close()
         self._forget(self)
 
     async def close(self) -> None:
         self.detach()
         self._queue.clear()
         hang_up, self.hang_up = self.hang_up, None
-        told, self.ended = self.ended, self.ended or ExitStatus(signal=1)
+        self.ended = self.ended or ExitStatus(signal=1)
         with contextlib.suppress(OperatorError):
-            if told is not None:
-                await self._server.ask(join(["set-option", "-gqu", EXIT_OPTION + self.session_id]))
-            elif hang_up is not None:
+            if hang_up is not None:
                 await asyncio.to_thread(hang_up)
+            await self._server.ask(join(["set-option", "-gqu", EXIT_OPTION + self.session_id]))
 
     def touch(self) -> None:
         """Something happened by which a sink that could not be had before may be had now."""
@@ -215,6 +203,9 @@ class TmuxTerminal:
         self.touch()
 
     def _pump(self) -> None:
+        if self._hold is not None:
+            self._pour(self._hold)
+            return
         while self._queue and self._in_flight < CHUNKS_IN_FLIGHT:
             # tmux buffers are C strings, so NUL bytes go as keys, which need the pane out of copy mode.
             nuls = len(self._queue) - len(self._queue.lstrip(b"\0"))
@@ -226,9 +217,21 @@ class TmuxTerminal:
             if nuls:
                 pane = self.pane.encode()
                 line = b"copy-mode -q -t %s ; send-keys -t %s -H" % (pane, pane) + b" 00" * size
-                self._server.type_in(line, 2, self._sent)
+                self._server.type_in(line, 2, self._server_pid, self._sent)
             else:
-                self._server.type_in(self._paste(data), 3, self._sent)
+                self._server.type_in(self._paste(data), 3, self._server_pid, self._sent)
+
+    def _pour(self, hold: BorrowedTty) -> None:
+        """Straight into the terminal: 0.1 ms sooner than through tmux, and the terminal says when it is full."""
+        try:
+            done = hold.write(self._queue)
+        except OSError:
+            self._queue.clear()
+            done = True
+        if done:
+            asyncio.get_running_loop().remove_writer(hold.master)
+        else:
+            asyncio.get_running_loop().add_writer(hold.master, self._pour, hold)
 
     def _paste(self, data: bytes) -> bytes:
         # paste-buffer into a pane whose tty has gone kills tmux 3.3a.
@@ -252,7 +255,7 @@ class TmuxTerminal:
         if self.ended is None:
             # Refused or gone: the pane has just ended, which its sink is about to tell.
             with contextlib.suppress(TmuxRefused, ServerGone):
-                return await self._server.ask(line, blocks, counted=counted)
+                return await self._server.ask(line, blocks, counted=counted, pid=self._server_pid)
         return None
 
     def _open_sink(self) -> bool:
@@ -311,7 +314,7 @@ class TmuxTerminal:
     async def _pipe_again(self) -> None:
         self._open_sink()
         try:
-            await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, SINK]))
+            await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, SINK]), pid=self._server_pid)
         except BaseException:
             self.close_sink()
             raise
@@ -322,7 +325,8 @@ class TmuxTerminal:
         """True when the child is known to have ended; the owner is told as soon as no sink is at work."""
         what = f"#{{pane_id}} #{{{EXIT_OPTION}{self.session_id}}}"
         try:
-            [[line]] = await self._server.ask(join(["display-message", "-p", "-t", self.pane, what]))
+            question = join(["display-message", "-p", "-t", self.pane, what])
+            [[line]] = await self._server.ask(question, pid=self._server_pid)
         except ServerGone:
             status = ExitStatus(lost=True)
         else:
@@ -343,9 +347,9 @@ class TmuxTerminal:
         try:
             await process.ended()
             while not process.reaped():
-                os.kill(self._server.pid, signal.SIGCHLD)
+                os.kill(self._server_pid, signal.SIGCHLD)
                 # A round trip: tmux has looked at its signals since.
-                await self._server.ask(b"display-message -p x")
+                await self._server.ask(b"display-message -p x", pid=self._server_pid)
         except (OperatorError, ProcessLookupError):
             pass
         finally:
@@ -356,7 +360,9 @@ class TmuxTerminal:
         self._queue.clear()
         on_output, on_exit = self._on_output, self._on_exit
         if on_output is not None and on_exit is not None:
-            self._save_tail()
+            if self._hold is not None:
+                with contextlib.suppress(OSError), open(self.log, "ab", buffering=0) as log:
+                    log.writelines(self._hold.tail())
             self.detach()
             on_output()
             on_exit(status)

@@ -42,15 +42,19 @@ OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
 class TmuxBackend:
-    """All terminals of one runtime directory; see ``Backend``."""
+    """All terminals of one runtime directory; see ``Backend``.
+
+    Without ``hold``, and where the kernel forbids it (Docker's seccomp, Yama for a server of an earlier daemon, macOS),
+    input takes the way through tmux, and tmux may drop output a child printed within the last moments of its life.
+    """
 
     name = "tmux"
 
-    def __init__(self, runtime_directory: str | os.PathLike[str]) -> None:
-        self.server = TmuxServer(runtime_directory, self._noticed)
+    def __init__(self, runtime_directory: str | os.PathLike[str], *, hold: bool = True) -> None:
+        self.server = TmuxServer(runtime_directory, self._noticed, hold=hold)
         self._terminals: set[TmuxTerminal] = set()
         self._growth: FileGrowth | None = None
-        self._objects: libtmux.Server | None = None
+        self._objects: tuple[int, libtmux.Server] | None = None
         self._signals: Sequence[str] | None = None
 
     async def probe(self) -> BackendStatus:
@@ -202,15 +206,23 @@ class TmuxBackend:
             terminal.touch()
 
     def _tmux(self) -> libtmux.Server:
-        """libtmux's object model over our control client; for worker threads, since libtmux is synchronous."""
-        if self._objects is None:
-            self._objects = controlled_server()(self.server)
-        return self._objects
+        """The running server in libtmux's object model; for worker threads, since libtmux is synchronous."""
+        if self._objects is None or self._objects[0] != self.server.pid:
+            self._objects = self.server.pid, controlled_server()(self.server)
+        return self._objects[1]
 
-    def _hang_up(self, session: str) -> Callable[[], object]:
+    def _hang_up(self, session: str) -> Callable[[], None]:
         from libtmux import Session
+        from libtmux.exc import LibTmuxException
 
-        return Session(server=self._tmux(), session_id=session).kill
+        objects = Session(server=self._tmux(), session_id=session)
+
+        def kill() -> None:
+            # Refused when it has just ended by itself.
+            with contextlib.suppress(LibTmuxException):
+                objects.kill()
+
+        return kill
 
 
 PLUGIN = TmuxBackend
@@ -232,10 +244,12 @@ def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
         def __init__(self, server: TmuxServer) -> None:
             super().__init__(socket_path=server.socket)
             self._control = server
+            self._pid = server.pid
 
         def cmd(self, cmd: str, *args: Any, target: str | int | None = None) -> tmux_cmd:
             words = [cmd, *([] if target is None else ["-t", str(target)]), *map(str, args)]
-            work = self._control.ask(join(words), 1 + words.count(";"), again="new-session" not in words)
+            again = "new-session" not in words
+            work = self._control.ask(join(words), 1 + words.count(";"), again=again, pid=self._pid)
             asking = asyncio.run_coroutine_threadsafe(work, self._control.loop)
             try:
                 lines = [os.fsdecode(line) for block in asking.result() for line in block]

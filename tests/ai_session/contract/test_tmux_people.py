@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ai_session.models import ExitStatus
-from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, World, gone, world
-from tests.ai_session.contract.tmux_harness import CAT, ECHOES, Person, pane, tmux
+from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, World, gone
+from tests.ai_session.contract.tmux_harness import CAT, ECHOES, Person, a_world, pane, tmux
 
 NASTY = "a 'b\" #[x]#{pid}#(date) %Y$HOME`id`\\;~ é {}"
 pytestmark = pytest.mark.anyio
@@ -18,15 +18,22 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def here(home: Path) -> AsyncGenerator[World]:
-    async with world("tmux", home) as made:
+    async with a_world(home) as made:
         yield made
 
 
-async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(here: World) -> None:
-    owned = await here.sh(ECHOES)
+@pytest.fixture(params=[True, False], ids=["held", "through tmux"])
+async def either(request: pytest.FixtureRequest, home: Path) -> AsyncGenerator[World]:
+    """With terminals that hold on to their ttys beside tmux, and as it is where the kernel does not allow that."""
+    async with a_world(home, hold=request.param) as made:
+        yield made
+
+
+async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(either: World) -> None:
+    owned = await either.sh(ECHOES)
     await owned.shows(b"ready")
     await owned.terminal.resize(50, 200)
-    person = await Person.attach(here, owned)
+    person = await Person.attach(either, owned)
     person.owned.terminal.write(b"human\r")
     await owned.shows(b"<human>")
     snapshot = await owned.terminal.capture()
@@ -40,22 +47,22 @@ async def test_a_person_sees_the_same_terminal_and_does_not_change_its_size(here
     await owned.close()
 
 
-async def test_input_reaches_the_child_while_a_person_reads_back(here: World) -> None:
-    owned = await here.sh("stty raw -echo; printf ready; exec cat -v")
+async def test_input_reaches_the_child_while_a_person_reads_back(either: World) -> None:
+    owned = await either.sh("stty raw -echo; printf ready; exec cat -v")
     await owned.shows(b"ready")
-    await tmux(here, "copy-mode", "-t", pane(owned).pane)
+    await tmux(either, "copy-mode", "-t", pane(owned).pane)
     owned.terminal.write(b"q one ")
     await owned.shows(b"q one ")
-    assert await tmux(here, "display-message", "-p", "-t", pane(owned).pane, "#{pane_in_mode}") == "1"
+    assert await tmux(either, "display-message", "-p", "-t", pane(owned).pane, "#{pane_in_mode}") == "1"
     owned.terminal.write(b"\0two\0\0")
     await owned.shows(b"^@two^@^@")
     await owned.close()
 
 
-async def test_a_terminal_killed_by_a_person_is_lost(here: World) -> None:
-    owned, other = await here.sh(CAT), await here.sh(CAT)
+async def test_a_terminal_killed_by_a_person_is_lost(either: World) -> None:
+    owned, other = await either.sh(CAT), await either.sh(CAT)
     await owned.shows(b"ready")
-    await tmux(here, "kill-session", "-t", pane(owned).session_id)
+    await tmux(either, "kill-session", "-t", pane(owned).session_id)
     assert await owned.ended() == ExitStatus(lost=True)
     await gone(owned.terminal.pid)
     other.terminal.write(b"fine")
@@ -80,7 +87,7 @@ async def test_a_pane_beside_ours_is_none_of_our_business(here: World) -> None:
 
 async def test_any_path_will_do(home: Path) -> None:
     (home / NASTY).mkdir()
-    async with world("tmux", home / NASTY) as here:
+    async with a_world(home / NASTY) as here:
         owned = await here.sh('read -r x; echo "$x"; pwd', cwd=str(home / NASTY))
         owned.terminal.write(b"word\n")
         assert await owned.ended() == ExitStatus(code=0)

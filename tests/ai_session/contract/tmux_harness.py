@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ai_session.backends.tmux import TmuxBackend
@@ -15,6 +17,28 @@ from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, Owned, Wor
 
 CAT = "stty raw -echo; printf ready; exec cat"
 ECHOES = 'stty -echo; echo ready; while read -r line; do echo "<$line>"; done'
+
+
+class TmuxWorld(World):
+    """``hold``: whether terminals may hold on to their ttys beside tmux, which not every kernel allows."""
+
+    hold = True
+
+    def new_backend(self) -> TmuxBackend:
+        return TmuxBackend(self.runtime, hold=self.hold)
+
+
+@asynccontextmanager
+async def a_world(home: Path, *, hold: bool = True) -> AsyncGenerator[TmuxWorld]:
+    runtime = home / "run"
+    runtime.mkdir(mode=0o700)
+    made = TmuxWorld("tmux", runtime)
+    made.hold = hold
+    made.backend = made.new_backend()
+    try:
+        yield made
+    finally:
+        await made.backend.stop()
 
 
 def backend(here: World) -> TmuxBackend:

@@ -6,12 +6,13 @@ import asyncio
 import os
 import signal
 import subprocess
+import tty
 from pathlib import Path
 
 import pytest
 
 from ai_session.kernel_events import FileGrowth, Process, process_ended
-from ai_session.pty_master import borrow_master
+from ai_session.pty_master import borrow_tty, parent_of_orphans
 
 pytestmark = pytest.mark.anyio
 BOUND_SECONDS = 10.0
@@ -77,21 +78,41 @@ async def test_the_end_of_a_process_is_told_before_its_status_is_taken() -> None
         await process_ended(child.pid)
 
 
-async def test_a_master_is_borrowed_by_the_name_of_its_tty() -> None:
+async def test_a_tty_is_borrowed_from_its_keeper() -> None:
     pairs = [os.openpty() for _ in range(3)]
-    master, slave = pairs[1]
-    keeper = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE, pass_fds=[m for m, _ in pairs])
-    borrowed = borrow_master(keeper.pid, os.ttyname(slave))
-    assert borrowed >= 0
-    os.write(slave, b"said")
-    for fd, _ in pairs:
-        os.set_blocking(fd, False)
-    assert os.read(borrowed, 100) == b"said"
-    assert borrow_master(keeper.pid, "/dev/pts/987654") == -1
-    assert borrow_master(keeper.pid, "/dev/tty1") == -1
+    slave = pairs[1][1]
+    tty.setraw(slave)
+    masters = [master for master, _ in pairs]
+    keeper = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE, pass_fds=masters)
+    hold = borrow_tty(keeper.pid, os.ttyname(slave))
+    assert hold is not None
+    assert borrow_tty(keeper.pid, "/dev/pts/987654") is None
+    assert borrow_tty(keeper.pid, "/dev/tty1") is None
     keeper.kill()
     await keeper.wait()
-    assert borrow_master(keeper.pid, os.ttyname(slave)) == -1
-    for fd in (borrowed, *(fd for pair in pairs for fd in pair)):
-        os.close(fd)
-    assert master != borrowed
+    assert borrow_tty(keeper.pid, os.ttyname(slave)) is None
+    for master in masters:
+        os.close(master)
+    os.write(slave, b"said")
+    assert list(hold.tail()) == [b"said"]
+    typed = bytearray(b"typed")
+    assert hold.write(typed)
+    assert os.read(slave, 100) == b"typed"
+    much = bytearray(1 << 20)
+    assert not hold.write(much)
+    assert 0 < len(much) < 1 << 20
+    hold.close()
+    for _, end in pairs:
+        os.close(end)
+
+
+def test_a_daemon_started_under_us_is_ours() -> None:
+    with parent_of_orphans():
+        script = "(sleep 1000 >/dev/null & echo $!)"
+        pid = int(subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, check=True).stdout)
+    assert int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == os.getpid()
+    os.kill(pid, signal.SIGKILL)
+    assert os.waitpid(pid, 0) == (pid, signal.SIGKILL)
+    outside = int(subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, check=True).stdout)
+    assert int(Path(f"/proc/{outside}/stat").read_text().rpartition(")")[2].split()[1]) != os.getpid()
+    os.kill(outside, signal.SIGKILL)
