@@ -282,6 +282,7 @@ class PersonsTmux:
             env=cli.env, cwd=cli.home, check=True,
         )  # fmt: skip
         self.run("pipe-pane", "-O", "-t", "outer", f"exec cat >{cli.home}/drawn")
+        self.until("^outer> *$")
 
     def run(self, *words: str) -> str:
         return subprocess.run(
