@@ -10,11 +10,13 @@ import select
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 _IN_MODIFY = 2
 _OVERFLOW = -1
 """The watch an event names when the kernel had to drop some."""
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 _EVENT = struct.Struct("iIII")
 
 
@@ -150,3 +152,21 @@ async def process_ended(pid: int) -> None:
         await process.ended()
     finally:
         process.close()
+
+
+@contextlib.contextmanager
+def parent_of_orphans() -> Generator[None]:
+    """Daemons started meanwhile become children of this process instead of init's.
+
+    Where Yama lets a process trace its descendants only, as on Ubuntu, this allows ``pty_master.borrow_tty``.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    libc, before = ctypes.CDLL(None), ctypes.c_int()
+    libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)

@@ -12,8 +12,6 @@ from collections.abc import Generator
 
 _PIDFD_GETFD = 438
 _TIOCGPTN = 0x80045430
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_GET_CHILD_SUBREAPER = 37
 _CHUNK_BYTES = 65536
 _TAIL_BYTES = 1 << 17
 """More than a pseudo-terminal of Linux can hold unread."""
@@ -56,7 +54,7 @@ def borrow_tty(keeper: int, tty: str) -> BorrowedTty | None:
     """Takes hold of ``tty``, whose master process ``keeper`` has; None where the kernel does not allow it.
 
     Needs Linux 5.6 and the right to trace the keeper: given to root and, unless a security module says no, to the same
-    user.
+    user; see also ``kernel_events.parent_of_orphans``.
     """
     if sys.platform != "linux" or not tty.startswith("/dev/pts/"):
         return None
@@ -89,21 +87,3 @@ def _checked(master: int, tty: str) -> BorrowedTty:
     except OSError:
         os.close(master)
         raise
-
-
-@contextlib.contextmanager
-def parent_of_orphans() -> Generator[None]:
-    """Daemons started meanwhile become children of this process instead of init's.
-
-    Where Yama lets a process trace its descendants only, as on Ubuntu, this is what allows ``borrow_tty``.
-    """
-    if sys.platform != "linux":
-        yield
-        return
-    before = ctypes.c_int()
-    _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.errors import BackendUnavailable, OperatorError, TerminalsExhausted
-from ai_session.kernel_events import process_ended
-from ai_session.pty_master import parent_of_orphans
+from ai_session.kernel_events import parent_of_orphans, process_ended
 from ai_session.tmux_control import Blocks, ControlClient, ControlClosed, TmuxRefused
 
 KEEPER = "ais-keeper"

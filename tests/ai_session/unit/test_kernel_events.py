@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.kernel_events import FileGrowth, Process, process_ended
-from ai_session.pty_master import borrow_tty, parent_of_orphans
+from ai_session.kernel_events import FileGrowth, Process, parent_of_orphans, process_ended
+from ai_session.pty_master import borrow_tty
 
 pytestmark = pytest.mark.anyio
 BOUND_SECONDS = 10.0
