@@ -67,7 +67,7 @@ def result(
     text += "\n" + output if output else ""
     if stderr is not None:
         structured["stderr"] = stderr
-        text += f"\n[stderr]\n{stderr}"
+        text += ("" if text.endswith("\n") else "\n") + f"[stderr]\n{stderr}"
     return ToolResult(text=text, structured=structured)
 
 
