@@ -13,7 +13,7 @@ from ai_session import __version__, cli_config, cli_daemon, cli_install, relay
 from ai_session.cli_attach import attach
 from ai_session.cli_commands import exec_, logs, screen, send
 from ai_session.cli_doctor import doctor
-from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report
+from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report, write_text
 from ai_session.cli_sessions import info, interrupt, kill, ls, new, rename
 from ai_session.errors import AiSessionError, InvalidArguments
 
@@ -39,7 +39,7 @@ app.add_typer(cli_install.app, name="mcp", no_args_is_help=True)
 def print_version(wanted: bool) -> None:
     """What --version does."""
     if wanted:
-        print(__version__)
+        write_text(__version__ + "\n")
         raise typer.Exit
 
 
@@ -57,7 +57,8 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
     """Print a shell's completion script. Use: source <(ai-session completion bash)"""
     if shell not in ("bash", "zsh", "fish"):
         raise InvalidArguments(f"no completion for {shell!r}", suggestion="use bash, zsh or fish")
-    print(get_completion_script(prog_name="ai-session", complete_var="_AI_SESSION_COMPLETE", shell=shell))
+    script = get_completion_script(prog_name="ai-session", complete_var="_AI_SESSION_COMPLETE", shell=shell)
+    write_text(script + "\n")
 
 
 @app.command("mcp-server")

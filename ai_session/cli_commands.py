@@ -25,6 +25,7 @@ from ai_session.cli_output import (
     report,
     show_json,
     to_person,
+    write_error_text,
     write_raw,
     write_text,
 )
@@ -73,7 +74,7 @@ def exec_(
     if as_json:
         show_json(facts)
     elif facts.get("stderr"):
-        print(facts["stderr"], file=sys.stderr, end="")
+        write_error_text(facts["stderr"])
     leave(run.exit_code(facts))
 
 

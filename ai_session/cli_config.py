@@ -50,7 +50,7 @@ def path(as_json: Json = False) -> None:
     if as_json:
         show_json({"path": str(found), "exists": found.exists()})
     else:
-        print(found)
+        write_text(f"{found}\n")
 
 
 @app.command()
@@ -68,4 +68,4 @@ def init(file: File = None, as_json: Json = False) -> None:
     if as_json:
         show_json({"path": str(target)})
     else:
-        print(target)
+        write_text(f"{target}\n")

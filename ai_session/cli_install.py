@@ -144,7 +144,7 @@ def change(place: Place, before: str, after: str, dry_run: bool, as_json: bool) 
     elif dry_run:
         write_text(diff or f"{path} stays as it is\n")
     else:
-        print(f"{'changed' if changed else 'unchanged'}\t{path}")
+        write_text(f"{'changed' if changed else 'unchanged'}\t{path}\n")
         if backup:
             say(f"The file as it was: {backup}")
         if changed:

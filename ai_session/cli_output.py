@@ -108,6 +108,13 @@ def write_text(text: str) -> None:
     write_raw(text.encode("utf-8", "replace"))
 
 
+def write_error_text(text: str) -> None:
+    """Standard error of a command as it is."""
+    sys.stderr.flush()
+    sys.stderr.buffer.write(text.encode("utf-8", "replace"))
+    sys.stderr.buffer.flush()
+
+
 def report(error: AiSessionError, *, as_json: bool, exit_code: int | None = None) -> int:
     """Tell what went wrong and what to do; the exit code for it."""
     suggestion = _HINTS.get(error.code, error.suggestion)
