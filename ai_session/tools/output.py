@@ -126,9 +126,9 @@ async def _wait(session: Session, record: CommandRecord, arguments: ReadOutput, 
     if not current and record.command_id != "all":
         return "finished"
     if arguments.wait_for == "output":
-        start = record.start_offset
-        base = start + arguments.offset if arguments.offset >= 0 else session.log.end
-        if await waiting.for_output(session, seconds, lambda: session.log.end > base or _over(session, record)):
+        text = transcript(session, record)
+        base = arguments.offset if arguments.offset >= 0 else text.end_offset
+        if await waiting.for_output(session, seconds, lambda: text.end_offset > base or _over(session, record)):
             return "finished" if _over(session, record) else "output"
         return "timeout"
     assert running is not None
