@@ -6,9 +6,10 @@ __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v=
 
 # printf is a program to mksh, print unknown to the others.
 case ${KSH_VERSION-} in
-'') __ais_m() { command printf %s "${2-}@ESC@]7777;@N@;$1@BEL@" >/dev/tty; } ;;
-*) __ais_m() { print -nr -- "${2-}@ESC@]7777;@N@;$1@BEL@" >/dev/tty; } ;;
+'') __ais_o() { command printf %s "${2-}@ESC@]7777;@N@;$1@BEL@"; } ;;
+*) __ais_o() { print -nr -- "${2-}@ESC@]7777;@N@;$1@BEL@"; } ;;
 esac
+__ais_m() { __ais_o "$@" >/dev/tty; }
 __ais_s() { return "$1"; }
 __ais_i() {
   __ais_v=1
@@ -42,21 +43,35 @@ __ais_e() {
 __ais_p() {
   case $__ais_v in '') __ais_i ;; esac
   __ais_w
-  __ais_m "A;$__ais_r;$1;;$-;$__ais_q"
+  __ais_o "A;$__ais_r;$1;;$-;$__ais_q"
 }
-__ais_h() { case ${PS1-} in *__ais_p*) ;; *) PS1='$(__ais_p $? 2>/dev/null)'"${PS1:-\$ }" ;; esac; }
+__ais_a() {
+  __ais_w
+  __ais_m "D;$__ais_r;$__ais_l;;$-;$__ais_q"
+}
+
+# The mark is the prompt's last word: busybox goes on with a question to the terminal, whose answer would be taken for the
+# command's input if the trigger came first. An aborted command ends before the prompt. The pattern is evaluated for its
+# effect. Line editors that cannot be told what has no width have it all in front, past the prompt.
+__ais_0= __ais_1='${__ais_0#$((__ais_l=$?))}${__ais_r:+$(__ais_a 2>/dev/null)}'
+case ${KSH_VERSION-}${BASH_VERSION-}:${BB_ASH_VERSION-} in
+:) __ais_2='$(__ais_p "$__ais_l" 2>/dev/null)' ;;
+:*) __ais_2='\[$(__ais_p "$__ais_l" 2>/dev/null)\]' ;;
+*) __ais_1='$(__ais_p "$?" >/dev/tty 2>/dev/null)' __ais_2= ;;
+esac
+__ais_h() { case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; esac; }
 
 # The person's own EXIT trap is run from ours.
 __ais_t() {
   trap >|"$__ais_d/trap" || return 0
   __ais_q= __ais_k=
-  while IFS= read -r __ais_o; do
-    case $__ais_o in
-    'trap -- '*) __ais_q=${__ais_o#trap -- } ;;
+  while IFS= read -r __ais_c; do
+    case $__ais_c in
+    'trap -- '*) __ais_q=${__ais_c#trap -- } ;;
     *) __ais_q="$__ais_q
-$__ais_o" ;;
+$__ais_c" ;;
     esac
-    case $__ais_o in *' EXIT') __ais_k=${__ais_q% EXIT} && break ;; esac
+    case $__ais_c in *' EXIT') __ais_k=${__ais_q% EXIT} && break ;; esac
   done <"$__ais_d/trap"
   case $__ais_k in
   *__ais_x*) ;;
@@ -78,14 +93,14 @@ __ais_x() {
     export __ais_cwd
     unset TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES
     {
-      export -p | while IFS= read -r __ais_o; do
-        case $__ais_o in
+      export -p | while IFS= read -r __ais_c; do
+        case $__ais_c in
         'export AI_SESSION_'* | 'typeset -x AI_SESSION_'* | 'declare -x AI_SESSION_'*) ;;
-        *) __ais_m2 "$__ais_o" ;;
+        *) __ais_m2 "$__ais_c" ;;
         esac
       done
-      alias | while IFS= read -r __ais_o; do
-        case $__ais_o in 'alias '*) __ais_m2 "$__ais_o" ;; *) __ais_m2 "alias $__ais_o" ;; esac
+      alias | while IFS= read -r __ais_c; do
+        case $__ais_c in 'alias '*) __ais_m2 "$__ais_c" ;; *) __ais_m2 "alias $__ais_c" ;; esac
       done
       __ais_m2 'cd -- "$__ais_cwd"; unset __ais_cwd'
       __ais_m2 '# end of state'

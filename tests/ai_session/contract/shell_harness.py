@@ -133,7 +133,7 @@ class RawSession:
 
     def wait_ready(self, bound: float = READY_SECONDS) -> bool:
         """Wait for the prompt; False when it did not report itself within ``bound``."""
-        kind = "B" if self.plugin.line_editor else "AD"
+        kind = "B" if self.plugin.line_editor else "A"
         try:
             self.until(lambda: self.mark(kind, self.position) is not None, "the prompt", bound)
         except TimeoutError:

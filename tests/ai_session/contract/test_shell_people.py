@@ -148,9 +148,9 @@ def test_title_stands_in_the_place_of_the_trigger(plugin: str, lines: int, home:
         at = screen.index(f"❯ {title}")
         assert screen[at + 1] == "first"
         assert "❯ second" in screen[at + 2 :]
-        if session.plugin.line_editor:
-            assert not any("__ais" in line for line in screen)
-            assert screen[at - 1 : at] == (["two-lines /"] if lines == 2 and plugin != "fish" else screen[at - 1 : at])
+        assert not any("__ais" in line for line in screen)
+        if lines == 2:
+            assert screen[at - 1].startswith("two-lines")
     finally:
         session.close()
 
