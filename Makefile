@@ -1,9 +1,10 @@
-.PHONY: help demo test check torture bench clean
+.PHONY: help demo test check clients torture bench clean
 
 help:
 	@echo "make demo     drive the server as an MCP client does and show the transcript"
 	@echo "make test     format, lint, types and every test"
 	@echo "make check    the same with the fast tests only"
+	@echo "make clients  drive the server with the official Node inspector, SDKs and clients (1 GB of packages)"
 	@echo "make torture  minutes of kills, floods and endurance"
 	@echo "make bench    measure against floors taken in the same run"
 	@echo "make clean    remove .venv and caches"
@@ -19,6 +20,10 @@ test:
 check:
 	@scripts/bootstrap dev
 	@scripts/check tests/test_*.py tests/*/unit
+
+clients:
+	@scripts/bootstrap clients
+	@.venv/bin/pytest -m clients
 
 torture:
 	@scripts/bootstrap dev
