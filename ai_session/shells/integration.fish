@@ -73,7 +73,7 @@ function __ais_c
     end
 end
 
-# What a next shell takes over. Functions that come from files are left to the files.
+# What a next shell takes over. Functions that come from files are left to the files, but for those taken over before.
 function __ais_x --on-event fish_exit
     set -l s $status
     set -l skip TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES
@@ -88,7 +88,8 @@ function __ais_x --on-event fish_exit
             end
         end
         for name in (functions --names)
-            if not test -e (functions --details -- $name)
+            set -l file (functions --details -- $name)
+            if test "$file" = $__ais_d/state; or not test -e $file
                 functions --no-details -- $name
             end
         end
