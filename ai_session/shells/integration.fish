@@ -89,7 +89,7 @@ function __ais_x --on-event fish_exit
         end
         for name in (functions --names)
             set -l file (functions --details -- $name)
-            if test "$file" = $__ais_d/state; or not test -e $file
+            if test "$file" = $__ais_d/state; or not test -e "$file"
                 functions --no-details -- $name
             end
         end
