@@ -351,11 +351,14 @@ class Session:
         return processes.foreground(self.terminal.pid, self.terminal.tty)
 
     def input_wanted(self) -> InputMode | None:
-        """How the running command waits for input on the terminal, or None when it does not."""
-        if self.running is None and not self.at.human_line:
+        """How the running command waits for input on the terminal; None when it does not, or when it may not.
+
+        A shell that reads the terminal as it does at its prompt may just have ended the command.
+        """
+        holder = self.holder() if self.running is not None or self.at.human_line else None
+        if holder is None or (holder.leads_itself and not (self.shell.line_editor and holder.input_mode != "raw")):
             return None
-        holder = self.holder()
-        return holder.input_mode if holder else None
+        return holder.input_mode
 
     def state(self) -> SessionState:
         """Derived anew from evidence each time."""
@@ -370,7 +373,7 @@ class Session:
             return SessionState.STOPPED
         if self.running is None and not self.at.human_line and (holder is None or holder.leads_itself):
             return SessionState.READY
-        return SessionState.WAITING_INPUT if holder and holder.input_mode else SessionState.RUNNING
+        return SessionState.WAITING_INPUT if self.input_wanted() else SessionState.RUNNING
 
     async def screen(self) -> ScreenSnapshot:
         """The rendered screen: the backend's own where it keeps one, else from the log."""

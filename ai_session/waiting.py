@@ -25,6 +25,9 @@ FIRST_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 0.15
 """Two looks this far apart must agree, with no output between, before a command counts as waiting for input."""
 
+SHELL_SECONDS = 1.0
+"""The same where it is the shell that reads, as at its prompt: the end mark may still be on its way to the log."""
+
 
 async def for_command(session: Session, running: RunningCommand, seconds: float, *, until_input: bool) -> Reason:
     """Waits until ``running`` ended, asks for input (when ``until_input``) or ``seconds`` passed. Never ends the
@@ -36,13 +39,15 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds - first
     seen: tuple[int, object] | None = None
+    since = loop.time()
     while (left := deadline - loop.time()) > 0:
-        if until_input:
-            wanted = session.input_wanted()
-            look = (session.log.end, wanted)
-            if wanted and look == seen:
+        if until_input and (holder := session.holder()):
+            look = (session.log.end, holder)
+            if look != seen:
+                seen, since = look, loop.time()
+            sure = LOOK_SECONDS if session.input_wanted() else SHELL_SECONDS
+            if holder.input_mode and loop.time() - since >= sure:
                 return "input"
-            seen = look
         if await _ended(running, min(LOOK_SECONDS, left) if until_input else left):
             return "finished"
     return "timeout"

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ai_session.models import Effect, Principal, ToolResult
 from ai_session.session_manager import SessionManager
@@ -30,6 +30,17 @@ class Arguments(BaseModel):
     """Base of every tool's arguments; unknown names are ignored here and named in the result by the gate."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+def checked_text(text: str) -> str:
+    """Text a shell can take: any bytes but NUL, as UTF-8; lone surrogates that stand for no byte are refused."""
+    if "\0" in text:
+        raise ValueError("holds a NUL character, which no shell can take")
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("holds a lone surrogate, which is no character") from None
+    return text
 
 
 class EffectfulArguments(Arguments):

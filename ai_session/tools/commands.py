@@ -20,13 +20,18 @@ from ai_session.tools.base import (
     EffectfulArguments,
     SessionId,
     Tool,
+    checked_text,
     output,
 )
 
 
 class ExecuteCommand(EffectfulArguments):
     session_id: SessionId
-    command: Annotated[str, Field(min_length=1, max_length=10_000_000, description="Shell text; may have many lines.")]
+    command: Annotated[
+        str,
+        AfterValidator(checked_text),
+        Field(min_length=1, max_length=10_000_000, description="Shell text; may have many lines."),
+    ]
     timeout_seconds: Annotated[
         float, Field(ge=0, description="How long to wait (default 30, at most 50); the command goes on after it.")
     ] = -1.0
@@ -51,7 +56,7 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
             suggestion="look at the session with get_session_info; use a new call_key to run it again",
         )
     if found is None:
-        stdin = None if arguments.stdin is None else arguments.stdin.encode("utf-8", "surrogateescape")
+        stdin = None if arguments.stdin is None else arguments.stdin.encode("utf-8", "surrogatepass")
         found = await session.begin(
             arguments.command,
             command_id="cmd_" + secrets.token_urlsafe(16),
@@ -83,10 +88,9 @@ async def _wait_and_report(
         if session.exit is not None:
             notes.append(f"the session's shell has ended ({session.exit})")
         return command_result(session, record, chars, notes)
-    mode = session.input_wanted() if reason == "input" else None
-    if mode is not None:
-        notes.append(INPUT_HINT[mode])
-        return command_result(session, record, chars, notes, input_mode=mode)
+    if reason == "input" and (holder := session.holder()) and holder.input_mode:
+        notes.append(INPUT_HINT[holder.input_mode])
+        return command_result(session, record, chars, notes, input_mode=holder.input_mode)
     notes.append(
         f"still running after {seconds:g} s: read_output(wait_for='finish') waits on, interrupt_command stops it"
     )

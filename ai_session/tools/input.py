@@ -33,7 +33,7 @@ async def send_input(context: Context, arguments: SendInput) -> ToolResult:
     cursor_mode = bool(arguments.keys) and keys.application_cursor(
         log.read(max(log.first, log.end - MODE_BYTES), log.end)
     )
-    data = arguments.text.encode("utf-8", "surrogateescape").replace(b"\r\n", b"\n")
+    data = arguments.text.encode("utf-8", "surrogatepass").replace(b"\r\n", b"\n")
     data += b"".join(keys.encode(name, application_cursor=cursor_mode) for name in arguments.keys)
     offset = log.end - (session.running.record.start_offset if session.running else 0)
     session.send(data)

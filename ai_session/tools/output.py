@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ai_session import waiting
 from ai_session.errors import CommandNotFound, InvalidArguments
-from ai_session.models import CommandRecord, Effect, ToolResult
+from ai_session.models import CommandRecord, Effect, InputMode, ToolResult
 from ai_session.report import INPUT_HINT, command_result, record_facts, result, transcript
 from ai_session.session import Session
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
@@ -74,7 +74,7 @@ async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
         if waited == "timeout":
             notes.append(f"waited {seconds:g} s for {arguments.wait_for}: it has not come")
         record = find_command(session, record.command_id)
-    if record.status == "running" and record.command_id != "all" and (mode := session.input_wanted()):
+    if record.status == "running" and record.command_id != "all" and (mode := _input_mode(session, extra)):
         extra["input_mode"] = mode
         notes.append(INPUT_HINT[mode])
     return await _read(session, record, arguments, chars, notes, extra)
@@ -106,6 +106,12 @@ async def _read(
             notes.append(f"more: offset={page.next_offset}")
         return result(facts, page.text, notes=notes, extra=about | extra)
     return command_result(session, record, chars, notes, **extra)
+
+
+def _input_mode(session: Session, facts: dict[str, Any]) -> InputMode | None:
+    """Known at once, or by the waiting that was just done."""
+    holder = session.holder() if facts.get("waited") == "input" else None
+    return holder.input_mode if holder else session.input_wanted()
 
 
 async def _wait(session: Session, record: CommandRecord, arguments: ReadOutput, seconds: float) -> waiting.Reason:

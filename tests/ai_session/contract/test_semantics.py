@@ -86,7 +86,7 @@ async def happened(session: Session, event: str) -> bool:
     if event == "foreground":
         return await asyncio.to_thread(spin, lambda: runs_another_program(session))
     if event == "reading":
-        return await asyncio.to_thread(spin, lambda: session.input_wanted() is not None)
+        return await asyncio.to_thread(spin, lambda: (h := session.holder()) is not None and h.input_mode is not None)
     return event == "running"
 
 
