@@ -6,7 +6,7 @@ import secrets
 import time
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ai_session import waiting
 from ai_session.commands import RunningCommand
