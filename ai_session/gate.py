@@ -8,6 +8,7 @@ audit closes whatever happened.
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,19 @@ from pydantic import ValidationError
 
 from ai_session.audit import AuditLog
 from ai_session.call_keys import CallKeys
-from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
+from ai_session.errors import AiSessionError, InvalidArguments, StorageFull, TerminalsExhausted, UnknownTool
 from ai_session.models import Effect, Principal, ToolCall, ToolResult
 from ai_session.policy import Policy
 from ai_session.session_manager import SessionManager
 from ai_session.tools.base import Arguments, Context, Limits, Tool
 from ai_session.viewer import Viewer
+
+REFUSED = ("system_error", "run: ai-session doctor")
+OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
+FULL = (StorageFull.code, "free space on the disk that holds the runtime directory")
+REFUSALS = {errno.EMFILE: OUT_OF, errno.ENFILE: OUT_OF, errno.EAGAIN: OUT_OF, errno.ENOMEM: OUT_OF}
+REFUSALS |= {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EFBIG: FULL}
+"""What an error of the system is to a caller, by its number: code and suggestion."""
 
 
 class Gate:
@@ -78,10 +86,8 @@ class Gate:
             outcome, code = ("invalid" if isinstance(error, InvalidArguments) else "tool_error"), error.code
             return _failure(error.code, error.message, error.suggestion, call.call_id)
         except OSError as error:
-            outcome, code = "tool_error", "system_error"
-            return _failure(
-                "system_error", f"the system refused: {error.strerror or error}", "run: ai-session doctor", call.call_id
-            )
+            outcome, (code, suggestion) = "tool_error", REFUSALS.get(error.errno or 0, REFUSED)
+            return _failure(code, f"the system refused: {error.strerror or error}", suggestion, call.call_id)
         except BaseException as error:
             outcome = "crash" if isinstance(error, Exception) else "cancelled"
             raise
@@ -148,7 +154,7 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         return tool.arguments.model_validate({k: v for k, v in given.items() if v is not None}), note
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg']}"
+            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg'].removeprefix('Value error, ')}"
             for e in error.errors(include_input=False, include_url=False)
         )
         wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ai_session.errors import DirectoryUnusable
 from ai_session.models import Effect, SessionState, ToolResult
 from ai_session.report import record_facts
 from ai_session.session import Session
 from ai_session.session_manager import NewSession
-from ai_session.tools.base import Arguments, Context, EffectfulArguments, SessionId, Tool, output
+from ai_session.tools.base import Arguments, Context, EffectfulArguments, SessionId, Tool, checked_text, output
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def checked_env(env: dict[str, str]) -> dict[str, str]:
+    """Variables a process can be given; raises ValueError naming the variable, never its value."""
+    for name, value in env.items():
+        if not VARIABLE.match(name):
+            raise ValueError(f"{name[:40]!r} is not a variable's name")
+        checked_text(value)
+    return env
 
 
 class CreateSession(EffectfulArguments):
@@ -29,7 +41,9 @@ class CreateSession(EffectfulArguments):
     working_directory: Annotated[str, Field(description="Default: the client's directory.")] = ""
     shell: Annotated[str, Field(description="bash, zsh, fish, sh, dash… or a path.")] = ""
     backend: Annotated[str, Field(description="auto, tmux or pty.")] = ""
-    env: dict[str, str] = Field(default_factory=dict[str, str], description="Extra environment variables.")
+    env: Annotated[dict[str, str], AfterValidator(checked_env)] = Field(
+        default_factory=dict[str, str], description="Extra environment variables."
+    )
     rows: Annotated[int, Field(ge=2, le=1000)] = 0
     cols: Annotated[int, Field(ge=2, le=1000)] = 0
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
+from ai_session import plugins
 from ai_session.audit import AuditLog
 from ai_session.errors import InvalidArguments, StorageFull
 from ai_session.gate import validate
@@ -80,3 +81,21 @@ def test_a_record_that_finds_no_room_is_kept_and_nothing_more_begins() -> None:
     with pytest.raises(StorageFull):
         audit.begin("call_2", ME, "sample", {})
     audit.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "problem"),
+    [
+        ("execute_command", {"session_id": "s", "command": "a\0b"}, "command: holds a NUL"),
+        ("execute_command", {"session_id": "s", "command": "\ud83d"}, "command: holds a lone surrogate"),
+        ("create_session", {"name": "s", "env": {"A=B": "s3cret"}}, "env: 'A=B' is not a variable's name"),
+        ("create_session", {"name": "s", "env": {"A": "\0"}}, "env: holds a NUL"),
+        ("create_session", {"name": "../s"}, "name: "),
+    ],
+)
+def test_what_no_shell_can_take_is_refused(tool: str, arguments: dict[str, object], problem: str) -> None:
+    tools = {t.name: t for name in plugins.names("tools") for t in plugins.load("tools", name)}
+    with pytest.raises(InvalidArguments) as caught:
+        validate(tools[tool], arguments)
+    assert problem in caught.value.message
+    assert "s3cret" not in caught.value.message
