@@ -26,8 +26,9 @@ from ai_session.viewer import Viewer
 REFUSED = ("system_error", "run: ai-session doctor")
 OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
 FULL = (StorageFull.code, "free space on the disk that holds the runtime directory")
-REFUSALS = {errno.EMFILE: OUT_OF, errno.ENFILE: OUT_OF, errno.EAGAIN: OUT_OF, errno.ENOMEM: OUT_OF}
-REFUSALS |= {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EFBIG: FULL}
+REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM), OUT_OF) | dict.fromkeys(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL
+)
 """What an error of the system is to a caller, by its number: code and suggestion."""
 
 

@@ -134,7 +134,11 @@ class MappedLog(OutputLog):
 
     def __init__(self, path: Path, *, retain_bytes: int = RETAIN_BYTES) -> None:
         super().__init__(path, retain_bytes=retain_bytes)
-        self._end_fd = os.open(f"{path}.end", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._end_fd = os.open(f"{path}.end", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            os.close(self._fd)
+            raise
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")
         self._base = 0

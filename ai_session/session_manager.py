@@ -38,6 +38,9 @@ from ai_session.shells.base import Shell
 AUTO = ("tmux", "pty")
 """Backends ``auto`` tries, best first."""
 
+SPARE_DESCRIPTORS = 8
+"""A new session must leave so many free, or those that exist could run nothing more."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionDefaults:
@@ -150,14 +153,12 @@ class SessionManager:
                 cookie=secrets.token_hex(16),
             )
             self._store(spec)
-            terminal = await self._open(spec, directory, shell_plugin, backend)
+            session = await self._begin(spec, shell_plugin, await self._open(spec, directory, shell_plugin, backend))
         except BaseException:
             self._names.pop(request.name, None)
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        session = Session(spec, directory, shell_plugin, self._log(spec, terminal), terminal)
         self._sessions[session_id] = session
-        session.start()
         await session.wait_started()
         return session
 
@@ -203,6 +204,21 @@ class SessionManager:
                 cols=spec.cols,
             )
         )
+
+    async def _begin(self, spec: SessionSpec, shell: Shell, terminal: Terminal) -> Session:
+        """A session that reads its new terminal; where that cannot be, nothing of it stays."""
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(terminal.close)
+            with contextlib.ExitStack() as spare:
+                for _ in range(SPARE_DESCRIPTORS):
+                    spare.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            log = self._log(spec, terminal)
+            undo.callback(log.close)
+            session = Session(spec, self._root / spec.session_id, shell, log, terminal)
+            undo.callback(session.history.close)
+            session.start()
+            undo.pop_all()
+        return session
 
     def _log(self, spec: SessionSpec, terminal: Terminal | None) -> OutputLog:
         path = self._root / spec.session_id / "log"
