@@ -18,10 +18,17 @@ by history.
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from ai_session.errors import ShellUnavailable
+
+COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +101,51 @@ class Shell(Protocol):
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """``output`` without the trace lines of our own trailer that ``set -x`` in the command itself caused."""
         ...
+
+
+def find_executable(wanted: str, names: tuple[str, ...]) -> str:
+    """Absolute path of ``wanted`` (a name or path; a version may follow: ``bash-5.2``) if it is one of ``names``.
+
+    busybox stands in for a missing ``ash``. Raises ShellUnavailable naming what is installed.
+    """
+    name = os.path.basename(wanted)
+    if name in names or re.sub(r"[-.0-9]+\Z", "", name) in names:
+        for candidate in (wanted, "busybox") if name == "ash" else (wanted,):
+            if found := shutil.which(candidate) or shutil.which(candidate, path=os.defpath):
+                return os.path.abspath(found)
+    installed = [name for name in COMMON if shutil.which(name)]
+    raise ShellUnavailable(f"no {names[0]} at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+
+
+def quote(text: str) -> str:
+    """``text`` as one word of a POSIX shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def one_line(text: str) -> str:
+    """``text`` with a blank for every character that is not printable."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def title_of(command: CommandText) -> str:
+    """What a person sees in place of the trigger; nothing without a title."""
+    return f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+
+
+def replace(path: Path, text: str) -> None:
+    """Put a new file, readable for its owner only, in the place of ``path``."""
+    new = path.with_name(path.name + ".new")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        data = text.encode("utf-8", "surrogateescape")
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+    os.rename(new, path)
+
+
+def drop_torn_state(path: Path) -> None:
+    """Remove a saved state whose shell was killed while it wrote."""
+    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
+        path.unlink()

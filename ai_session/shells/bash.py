@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from ai_session.errors import ShellUnavailable
-from ai_session.shells.base import CommandText, Integration
-
-COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
+from ai_session.shells.base import (
+    CommandText,
+    Integration,
+    drop_torn_state,
+    find_executable,
+    one_line,
+    quote,
+    title_of,
+)
 
 
 class Bash:
@@ -23,13 +27,7 @@ class Bash:
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name (``bash-5.2``)."""
-        wanted = wanted or "bash"
-        known = re.sub(r"[-.0-9]+\Z", "", os.path.basename(wanted)) in self.names
-        found = known and (shutil.which(wanted) or shutil.which(wanted, path=os.defpath))
-        if found:
-            return os.path.abspath(found)
-        installed = [name for name in COMMON if shutil.which(name)]
-        raise ShellUnavailable(f"no bash at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+        return find_executable(wanted or "bash", self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
@@ -69,7 +67,7 @@ class Bash:
         text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
         redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
         redirections += f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
-        title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+        title = title_of(command)
         lines = [f"# {one_line(command.header)}"]
         if traced := "".join(flag for flag in "xv" if flag in flags):
             status = f"__ais_s {code}" if code and "e" not in flags else "builtin :"
@@ -109,16 +107,6 @@ class Bash:
         return re.sub(rb"[^\n]*__ais_e (?:\d+|\$\?)[^\n]*\n" + ours + rb"\Z", b"", output)
 
 
-def quote(text: str) -> str:
-    """``text`` as one word of a POSIX shell."""
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def one_line(text: str) -> str:
-    """``text`` with a blank for every character that is not printable."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
 def write(path: Path, text: str) -> None:
     """Replace the file's content in place, readable for its owner only."""
     # Cutting the rest off afterwards takes 5 us, O_TRUNC 7.5.
@@ -131,12 +119,6 @@ def write(path: Path, text: str) -> None:
         os.ftruncate(fd, size)
     finally:
         os.close(fd)
-
-
-def drop_torn_state(path: Path) -> None:
-    """Remove a saved state whose shell was killed while it wrote."""
-    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
-        path.unlink()
 
 
 PLUGIN = Bash()

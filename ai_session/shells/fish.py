@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from ai_session.errors import ShellUnavailable
-from ai_session.shells.base import CommandText, Integration
-
-COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
+from ai_session.shells.base import (
+    CommandText,
+    Integration,
+    drop_torn_state,
+    find_executable,
+    one_line,
+    replace,
+    title_of,
+)
 
 
 class Fish:
@@ -23,13 +27,7 @@ class Fish:
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name (``fish-3.6``)."""
-        wanted = wanted or "fish"
-        known = re.sub(r"[-.0-9]+\Z", "", os.path.basename(wanted)) in self.names
-        found = known and (shutil.which(wanted) or shutil.which(wanted, path=os.defpath))
-        if found:
-            return os.path.abspath(found)
-        installed = [name for name in COMMON if shutil.which(name)]
-        raise ShellUnavailable(f"no fish at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+        return find_executable(wanted or "fish", self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
@@ -55,7 +53,7 @@ class Fish:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>{quote(command.stderr_path)}"
-        title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+        title = title_of(command)
         lines = [f"# {one_line(command.header)}", f"__ais_b {command.seq} {quote(title)}"]
         if code:
             lines.append(f"__ais_s {code}")
@@ -84,30 +82,6 @@ class Fish:
 def quote(text: str) -> str:
     """``text`` as one word of fish."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def one_line(text: str) -> str:
-    """``text`` with a blank for every character that is not printable."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
-def replace(path: Path, text: str) -> None:
-    """Put a new file, readable for its owner only, in the place of ``path``."""
-    new = path.with_name(path.name + ".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        data = text.encode("utf-8", "surrogateescape")
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)
-    os.rename(new, path)
-
-
-def drop_torn_state(path: Path) -> None:
-    """Remove a saved state whose shell was killed while it wrote."""
-    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
-        path.unlink()
 
 
 PLUGIN = Fish()

@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from ai_session.errors import ShellUnavailable
-from ai_session.shells.base import CommandText, Integration
-
-COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
+from ai_session.shells.base import (
+    CommandText,
+    Integration,
+    drop_torn_state,
+    find_executable,
+    one_line,
+    quote,
+    replace,
+    title_of,
+)
 
 
 class Posix:
@@ -25,14 +30,7 @@ class Posix:
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name, and busybox stands in for a missing ``ash``."""
-        wanted = wanted or "sh"
-        name = os.path.basename(wanted)
-        if name in self.names or re.sub(r"[-.0-9]+\Z", "", name) in self.names:
-            for candidate in (wanted, "busybox") if name == "ash" else (wanted,):
-                if found := shutil.which(candidate) or shutil.which(candidate, path=os.defpath):
-                    return os.path.abspath(found)
-        installed = [name for name in COMMON if shutil.which(name)]
-        raise ShellUnavailable(f"no POSIX shell at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+        return find_executable(wanted or "sh", self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
@@ -77,7 +75,7 @@ class Posix:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
-        title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+        title = title_of(command)
         # As the left side of || a failing status does not end a set -e shell.
         status = f"__ais_s {code}||" if code else ""
         begin = f"{{ __ais_b {command.seq} {0 if 'e' in command.flags else code} {quote(title)}; }} 2>/dev/null"
@@ -102,35 +100,6 @@ class Posix:
         ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|" + nonce.encode() + rb")[^\n]*\n)*"
         end = rb"(?:[^\n]* 2>/dev/null *\r?\n)?[^\n]*__ais_e (?:\d+|\$\?)[^\n]*\n"
         return re.sub(end + ours + rb"\Z", b"", output)
-
-
-def quote(text: str) -> str:
-    """``text`` as one word of a POSIX shell."""
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def one_line(text: str) -> str:
-    """``text`` with a blank for every character that is not printable."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
-def replace(path: Path, text: str) -> None:
-    """Put a new file, readable for its owner only, in the place of ``path``."""
-    new = path.with_name(path.name + ".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        data = text.encode("utf-8", "surrogateescape")
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)
-    os.rename(new, path)
-
-
-def drop_torn_state(path: Path) -> None:
-    """Remove a saved state whose shell was killed while it wrote."""
-    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
-        path.unlink()
 
 
 PLUGIN = Posix()

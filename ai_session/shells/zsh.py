@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from ai_session.errors import ShellUnavailable
-from ai_session.shells.base import CommandText, Integration
-
-COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
+from ai_session.shells.base import (
+    CommandText,
+    Integration,
+    drop_torn_state,
+    find_executable,
+    one_line,
+    quote,
+    replace,
+    title_of,
+)
 
 
 class Zsh:
@@ -23,13 +28,7 @@ class Zsh:
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name (``zsh-5.9``)."""
-        wanted = wanted or "zsh"
-        known = re.sub(r"[-.0-9]+\Z", "", os.path.basename(wanted)) in self.names
-        found = known and (shutil.which(wanted) or shutil.which(wanted, path=os.defpath))
-        if found:
-            return os.path.abspath(found)
-        installed = [name for name in COMMON if shutil.which(name)]
-        raise ShellUnavailable(f"no zsh at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
+        return find_executable(wanted or "zsh", self.names)
 
     def install(
         self, directory: Path, nonce: str, *, executable: str, user_rc: bool, login_env: Mapping[str, str]
@@ -69,7 +68,7 @@ class Zsh:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
-        title = f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+        title = title_of(command)
         # As the left side of || a failing status neither ends a set -e shell nor fires a ZERR trap.
         status = f"__ais_s {code}||" if code else ""
         arguments = f"{command.seq} {0 if 'e' in command.flags else code} {quote(title)}"
@@ -101,35 +100,6 @@ def read_safely(name: str) -> str:
     """A line that reads the person's file ``name``; whatever goes wrong in it, ours goes on."""
     path = f'"${{ZDOTDIR:-$HOME}}/{name}"'
     return f"if [[ -r {path} ]]; then {{ . {path} || builtin :; }} always {{ TRY_BLOCK_ERROR=0; }}; fi"
-
-
-def quote(text: str) -> str:
-    """``text`` as one word of a POSIX shell."""
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def one_line(text: str) -> str:
-    """``text`` with a blank for every character that is not printable."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
-
-
-def replace(path: Path, text: str) -> None:
-    """Put a new file, readable for its owner only, in the place of ``path``."""
-    new = path.with_name(path.name + ".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        data = text.encode("utf-8", "surrogateescape")
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)
-    os.rename(new, path)
-
-
-def drop_torn_state(path: Path) -> None:
-    """Remove a saved state whose shell was killed while it wrote."""
-    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
-        path.unlink()
 
 
 PLUGIN = Zsh()
