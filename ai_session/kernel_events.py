@@ -97,6 +97,51 @@ class FileGrowth:
         return grown
 
 
+class Lifeline:
+    """Reads a FIFO that other processes hold open for writing, ``<>``, as long as they live.
+
+    A reader that never saw a holder is not told of an end, so it must be there before the holder it is to watch.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def held(self) -> bool:
+        """Whether anybody holds it now."""
+        return self._read() != b""
+
+    async def word(self) -> bool:
+        """Waits until a holder writes something, or has ended: then False."""
+        readable = asyncio.Event()
+        self._loop.add_reader(self._fd, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            self._loop.remove_reader(self._fd)
+        return self._read() != b""
+
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Calls back, once, when the last holder has ended."""
+
+        def readable() -> None:
+            if self._read() == b"":
+                self._loop.remove_reader(self._fd)
+                on_end()
+
+        self._loop.add_reader(self._fd, readable)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+
+    def _read(self) -> bytes | None:
+        try:
+            return os.read(self._fd, 64)
+        except BlockingIOError:
+            return None
+
+
 class Process:
     """Another process, child or not. Raises ProcessLookupError when there is none with that id."""
 
@@ -156,10 +201,7 @@ async def process_ended(pid: int) -> None:
 
 @contextlib.contextmanager
 def parent_of_orphans() -> Generator[None]:
-    """Daemons started meanwhile become children of this process instead of init's.
-
-    Where Yama lets a process trace its descendants only, as on Ubuntu, this allows ``pty_master.borrow_tty``.
-    """
+    """Daemons started meanwhile become children of this process instead of init's."""
     if sys.platform != "linux":
         yield
         return

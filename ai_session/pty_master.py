@@ -16,6 +16,9 @@ _CHUNK_BYTES = 65536
 _TAIL_BYTES = 1 << 17
 """More than a pseudo-terminal of Linux can hold unread."""
 
+# Whether the child has ended is asked of its id, which tmux has taken the status of before it lets go of the pane.
+_SAVER = 'while read -r _ <&3; do :; done; kill -0 "$1" 2>/dev/null || exec head -c "$2" >>"$3"'
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -45,16 +48,46 @@ class BorrowedTty:
                 left -= len(data)
                 yield data
 
+    def leave_saver(self, child: int, lifeline: str, own_lifeline: str, log: str) -> int:
+        """Starts a process that outlives this one and appends the ``tail`` to ``log``; gives its id.
+
+        It does so when the FIFO ``lifeline``, which somebody must hold now, comes to its end, and only if ``child`` has
+        ended by then. It holds ``own_lifeline`` until it is done, and the terminal with it.
+        """
+        end = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        own = os.open(own_lifeline, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.set_blocking(end, True)
+            words = ["sh", "-c", _SAVER, "sh", str(child), str(_TAIL_BYTES), log]
+            null = (
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            )
+            given = [(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in ((self.master, 0), (end, 3), (own, 4))]
+            return os.posix_spawn("/bin/sh", words, {"PATH": os.defpath}, file_actions=[*given, *null], setsid=True)
+        finally:
+            os.close(end)
+            os.close(own)
+
     def close(self) -> None:
         os.close(self.master)
         os.close(self._slave)
+
+
+def only_of_descendants() -> bool:
+    """Whether ``borrow_tty`` is allowed for keepers that descend from this process only: Yama's default on Ubuntu."""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope") as scope:
+            return scope.read().strip() == "1" and os.geteuid() != 0
+    except OSError:
+        return False
 
 
 def borrow_tty(keeper: int, tty: str) -> BorrowedTty | None:
     """Takes hold of ``tty``, whose master process ``keeper`` has; None where the kernel does not allow it.
 
     Needs Linux 5.6 and the right to trace the keeper: given to root and, unless a security module says no, to the same
-    user; see also ``kernel_events.parent_of_orphans``.
+    user.
     """
     if sys.platform != "linux" or not tty.startswith("/dev/pts/"):
         return None

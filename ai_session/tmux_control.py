@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import re
 import signal
+import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 from ai_session.errors import BackendUnavailable
@@ -230,3 +234,71 @@ class ControlClient(asyncio.SubprocessProtocol):
                 future.set_exception(ControlClosed("the tmux control client has ended"))
         if attached and not expected:
             self._on_closed()
+
+
+async def complaint_of(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Runs a plain tmux command; what it complained of, or an empty text when it was carried out."""
+    process = await asyncio.create_subprocess_exec(
+        *argv, env=dict(env), cwd="/", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    _, complaint = await process.communicate()
+    return "" if process.returncode == 0 else complaint.decode("utf-8", "replace").strip() or "it ended without a word"
+
+
+async def take_lock(path: str, *, shared: bool) -> int:
+    """Waits for a lock on a file and gives the descriptor that holds it.
+
+    tmux before 3.7 crashes when it has something to tell to a control client that is only just attaching. So whoever
+    attaches one holds the lock alone, and whoever creates sessions meanwhile shares it.
+    """
+    waiting = asyncio.ensure_future(asyncio.to_thread(lock_file, path, shared=shared))
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        waiting.add_done_callback(lambda lock: lock.exception() or os.close(lock.result()))
+        raise
+
+
+def lock_file(path: str, *, shared: bool) -> int:
+    """As ``take_lock``, for worker threads."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def end_left_client(record: Path, socket_path: str) -> None:
+    """Kills the control client of an earlier daemon that was killed.
+
+    tmux never lets go of a control client whose output nobody reads, and does not end while there is one.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        client, daemon = map(int, record.read_text().split())
+        command = Path(f"/proc/{client}/cmdline").read_bytes().split(b"\0")
+        if b"-C" in command and os.fsencode(socket_path) in command and not is_alive(daemon):
+            os.kill(client, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def listener(path: str) -> int:
+    """Process id of who listens on a Unix socket; 0 when nobody does or the system does not say."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.setblocking(False)
+        probe.connect(path)
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int.from_bytes(credentials[:4], sys.byteorder)
+    return 0

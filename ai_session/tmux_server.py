@@ -7,8 +7,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
-import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -17,7 +15,18 @@ from typing import Any
 
 from ai_session.errors import BackendUnavailable, OperatorError, TerminalsExhausted
 from ai_session.kernel_events import parent_of_orphans, process_ended
-from ai_session.tmux_control import Blocks, ControlClient, ControlClosed, TmuxRefused
+from ai_session.pty_master import only_of_descendants
+from ai_session.tmux_control import (
+    Blocks,
+    ControlClient,
+    ControlClosed,
+    TmuxRefused,
+    complaint_of,
+    end_left_client,
+    join,
+    listener,
+    take_lock,
+)
 
 KEEPER = "ais-keeper"
 EXIT_OPTION = "@ais-exit-"
@@ -31,17 +40,20 @@ INSTALL = "install tmux 3.2 or newer (apt-get install tmux, dnf install tmux, br
 
 # When a pane of ours dies, tmux has handed its last byte to the pipe. Closing the pane is the only thing that closes
 # the pipe of a dead pane (pipe-pane refuses it), and the pipe's end is how everyone learns that the log is complete.
+# Closing it gives notice to control clients, and tmux before 3.7 crashes when one of them is only just attaching. So
+# it is closed when one is attached for good, which shows on the keeper's session, or else by the next that attaches.
 # It is up to each pane to remain, so that a person's own windows close as usual. The keeper's does, and keeps the
 # server alive without a process.
-CONFIG = f"""\
+CONFIG = """\
 set-option -gq remain-on-exit-format ""
 set-option -g automatic-rename off
 set-option -s escape-time 10
 set-option -g default-terminal "%(term)s"
-set-hook -g pane-died "if-shell -F '#{{@ais-id}}' \\"\
-set-option -gF '{EXIT_OPTION}#{{@ais-id}}' '#{{pane_dead_status}},#{{pane_dead_signal}},#{{pane_pid}},#{{@ais-dir}}' ; \
-kill-pane\\""
+set-hook -g pane-died "if-shell -F '#{@ais-id}' \\"\
+set-option -gF '%(exit)s#{@ais-id}' '#{pane_dead_status},#{pane_dead_signal},#{pane_pid},#{@ais-dir}' ; \
+if-shell -F '#{S:#{?#{==:#{session_name},%(keeper)s},#{session_attached},}}' kill-pane\\""
 """
+LEFT_DEAD = "#{&&:#{pane_dead},#{!=:#{@ais-id},}}"
 
 
 class ServerGone(BackendUnavailable):
@@ -69,6 +81,7 @@ class TmuxServer:
         self.hold = hold
         self.directory = Path(directory)
         self.socket = str(self.directory / "tmux.sock")
+        self.lock = str(self.directory / "tmux.lock")
         self.version = ""
         self.paste_flags = b"-rd"
         self._on_notice = on_notice
@@ -82,12 +95,18 @@ class TmuxServer:
         self._closing = False
         self._gone = False
         self._era = 0
+        self._children: set[int] = set()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop the control client belongs to; for worker threads."""
         assert self._loop is not None
         return self._loop
+
+    def take_child(self, pid: int) -> None:
+        """Sees to it that a process this one started does not stay a zombie for long."""
+        self._children.add(pid)
+        self._children = {child for child in self._children if not take_status(child)}
 
     def look_again(self) -> None:
         """Forget that the server was found gone: somebody may have started one."""
@@ -161,25 +180,46 @@ class TmuxServer:
             raise BackendUnavailable("tmux is not on PATH", suggestion=INSTALL)
         config = self.directory / "tmux.conf"
         if start:
-            config.write_text(CONFIG % {"term": terminal_type()})
+            config.write_text(CONFIG % {"term": terminal_type(), "keeper": KEEPER, "exit": EXIT_OPTION})
+        end_left_client(self.directory / "tmux.client", self.socket)
         argv = [tmux, "-u", "-S", self.socket, "-f", str(config), *([] if start else ["-N"]), "-C", "new-session"]
         argv += ["-A", "-s", KEEPER, "-x", "80", "-y", "24", "-f", "no-output,ignore-size", "exit 0"]
         argv += [";", "set-option", "-p", "-t", f"={KEEPER}:", "remain-on-exit", "on"]
         env = {"PATH": PATH, "LC_ALL": "C.UTF-8"}
+        lock = await take_lock(self.lock, shared=False)
         try:
-            with parent_of_orphans():
+            # Once it has answered a plain client, it has done what an earlier control client had asked for.
+            complaint = await complaint_of([tmux, "-S", self.socket, "-N", "display-message", "-p", "x"], env)
+            if complaint and not start:
+                raise ControlClosed(complaint)
+            with parent_of_orphans() if self.hold and only_of_descendants() else contextlib.nullcontext():
                 client = await ControlClient.start(argv, env, self._noticed, self._closed)
         except OSError as error:
             raise TerminalsExhausted(
                 f"cannot run tmux: {error.strerror}", suggestion="close sessions or raise the limit of open files"
             ) from error
-        ask = b'display-message -p "#{pid} #{version} #{AIS_INPUT}" ; list-commands paste-buffer'
-        [facts], [usage] = await client.send(ask, 2)
+        finally:
+            os.close(lock)
+        try:
+            await self._greet(client)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def _greet(self, client: ControlClient) -> None:
+        (self.directory / "tmux.client").write_text(f"{client.pid} {os.getpid()}")
+        ask = b'display-message -p "#{pid} #{version} #{AIS_INPUT}" ; list-commands paste-buffer ; '
+        [facts], [usage], dead = await client.send(
+            ask + join(["list-panes", "-a", "-f", LEFT_DEAD, "-F", "#{pane_id}"]), 3
+        )
+        for pane in dead:
+            with contextlib.suppress(TmuxRefused):
+                await client.send(b"kill-pane -t " + pane)
         pid, self.version, *typed = facts.decode().split(" ")
         # tmux 3.7 and newer rewrite what is pasted unless told not to.
         self.paste_flags = b"-rdS" if re.search(rb"\[-\w*S", usage) else b"-rd"
         self._take(client, int(pid), int(typed[0] or 0) if typed else 0)
-        return client
 
     async def _ended(self, pid: int) -> None:
         try:
@@ -217,12 +257,15 @@ class TmuxServer:
     ) -> Blocks:
         """Runs one command line and gives its answers; see ``ControlClient.send`` for the arguments.
 
-        ``again``: the line may be run twice, so a control client that died meanwhile goes unnoticed. ``pid``: it is
-        meant for that server only, since another one gives the same ids to other panes. Raises
+        ``again``: the line may be run twice, so a control client that died meanwhile goes unnoticed; else none is
+        attached for it. ``pid``: it is meant for that server only, since another one gives the same ids to other panes.
+        Raises
         TmuxRefused, ServerGone, BackendUnavailable, ControlClosed (without ``again``, or when ``close`` was called).
         """
         era = self._era
         while True:
+            if not again and (self._client is None or self._client.closed):
+                raise ControlClosed("the tmux control client has ended")
             client = await self.client()
             if pid not in (0, self._pid):
                 raise ServerGone("the tmux server has ended", suggestion="create a new session")
@@ -300,22 +343,12 @@ class TmuxServer:
         self._pid = 0
 
 
-def take_status(pid: int) -> None:
-    """A server started as an orphan of ours leaves its status to us."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-
-
-def listener(path: str) -> int:
-    """Process id of who listens on a Unix socket; 0 when nobody does or the system does not say."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0
-    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-        probe.setblocking(False)
-        probe.connect(path)
-        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        return int.from_bytes(credentials[:4], sys.byteorder)
-    return 0
+def take_status(pid: int) -> bool:
+    """True when that child has ended, or was none. A server that became our orphan leaves its status to us, too."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
 
 
 def version_number(version: str) -> tuple[int, int]:

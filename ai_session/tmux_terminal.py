@@ -1,8 +1,8 @@
 """One terminal on a private tmux server: input, screen, and what becomes of it.
 
 Output goes from tmux through a pipe into ``directory/log`` whether a daemon is there or not. The pipe's command, the
-sink, holds the FIFO ``directory/sink``: when that reaches its end, the log holds all there will be, and only then is
-tmux asked how the child ended.
+sink, holds the FIFO ``directory/sink``: when that reaches its end, tmux has nothing more to give, and only then is it
+asked how the child ended. What it did not read itself, a saver appends, which holds the FIFO ``directory/tail``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ai_session.errors import OperatorError
-from ai_session.kernel_events import FileGrowth, Process
+from ai_session.kernel_events import FileGrowth, Lifeline, Process
 from ai_session.models import ExitStatus, ScreenSnapshot
 from ai_session.pty_master import BorrowedTty, borrow_tty
 from ai_session.tmux_control import Blocks, TmuxRefused, join, quote
@@ -24,7 +24,7 @@ from ai_session.tmux_server import EXIT_OPTION, ServerGone, TmuxServer
 
 CHUNK_BYTES = 16384
 CHUNKS_IN_FLIGHT = 4
-SINK = "cd #{q:@ais-dir} && exec 3<>sink && exec cat >>log"
+SINK = "cd #{q:@ais-dir} && exec 3<>sink >>log && echo >&3 && exec cat"
 SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{alternate_on} #{pane_title}"
 
 
@@ -56,7 +56,7 @@ class TmuxTerminal:
         self._on_exit: Callable[[ExitStatus], None] | None = None
         self._queue = bytearray()
         self._in_flight = 0
-        self._sink = -1
+        self._sink: Lifeline | None = None
         self._stalled = False
         self._settling = False
         self._piped_at = -1
@@ -71,23 +71,36 @@ class TmuxTerminal:
 
     def make_files(self) -> None:
         """A log that exists, a FIFO nobody of an earlier life holds, and a closed gate; before the pane is made."""
-        for name in ("sink", "gate"):
+        for name in ("sink", "tail", "gate"):
             (self.directory / name).unlink(missing_ok=True)
             os.mkfifo(self.directory / name, 0o600)
         os.close(os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        self._open_sink()
+        self._sink = Lifeline(self.directory / "sink")
         self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def begin(self) -> None:
-        """Takes hold of the tty where that is wanted and allowed, then lets the child go on.
+    async def begin(self) -> None:
+        """Waits for the sink of a new pane, takes hold of the tty and lets the child go on; raises OSError."""
+        self._server_pid = self._server.pid
+        if self._sink is None or not await self._sink.word():
+            raise OSError(f"cannot append to {self.log}")
+        self._hold_on()
+        self.open_gate()
+
+    def _hold_on(self) -> None:
+        """Takes hold of the tty where that is wanted and allowed.
 
         tmux drops a pane with the output it has not read when the child ends or closes its tty for a while. Held, the
-        tty stays open, and its output is read to the end here.
+        tty stays open, and its output is read to the end by the saver.
         """
-        self._server_pid = self._server.pid
-        if self._server.hold:
+        if self._hold is None and self._server.hold:
             self._hold = borrow_tty(self._server_pid, self.tty)
-        self.open_gate()
+        if self._hold is None:
+            return
+        tail = Lifeline(self.directory / "tail")
+        if not tail.held():
+            sink, own = str(self.directory / "sink"), str(self.directory / "tail")
+            self._server.take_child(self._hold.leave_saver(self.pid, sink, own, self.log))
+        tail.close()
 
     def open_gate(self) -> None:
         """Without the gate's name the child does not wait; one that waits already sees the end of the FIFO."""
@@ -102,22 +115,23 @@ class TmuxTerminal:
 
         Not by asking tmux, which learns that a sink has gone only when it has something to write.
         """
-        if not self._open_sink():
-            self.close_sink()
-            self._stalled = self.ended is None
-        if self.ended is None:
-            self.begin()
+        self._server_pid = self._server.pid
+        self._sink = Lifeline(self.directory / "sink")
+        self._stalled = not self._sink.held()
+        if self._stalled:
+            self._close_sink()
+        elif self.ended is None:
+            self._hold_on()
+        self.open_gate()
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         self._on_output, self._on_exit = on_output, on_exit
         self._growth.add(self.log, self._grown)
-        self._watch_sink()
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self._grown)
+        if self._sink is not None:
+            self._sink.watch(self._sink_ended)
+        asyncio.get_running_loop().call_soon(self._grown)
         if self.ended is None:
             self._reaper = self._server.spawn(self._reap())
-        elif self._sink < 0:
-            loop.call_soon(self._finish, self.ended)
 
     def read_into(self, buffer: memoryview) -> int:
         return 0
@@ -173,7 +187,7 @@ class TmuxTerminal:
         if self._reaper is not None:
             self._reaper.cancel()
         self._growth.remove(self.log)
-        self.close_sink()
+        self._close_sink()
         self._gate = closed(self._gate)
         hold, self._hold = self._hold, None
         if hold is not None:
@@ -258,35 +272,14 @@ class TmuxTerminal:
                 return await self._server.ask(line, blocks, counted=counted, pid=self._server_pid)
         return None
 
-    def _open_sink(self) -> bool:
-        """Opens the FIFO anew; False when no sink holds it now.
+    def _close_sink(self) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.close()
 
-        A reader that never saw a writer is not told of an end, so this must precede the sink it is to watch.
-        """
-        self.close_sink()
-        self._sink = os.open(self.directory / "sink", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        return not self._sink_at_end()
-
-    def _sink_at_end(self) -> bool:
-        try:
-            return not os.read(self._sink, 1)
-        except BlockingIOError:
-            return False
-
-    def _watch_sink(self) -> None:
-        if self._sink >= 0 and self._on_exit is not None:
-            asyncio.get_running_loop().add_reader(self._sink, self._sink_readable)
-
-    def close_sink(self) -> None:
-        """Stops watching the sink; it goes on."""
-        if self._sink >= 0:
-            asyncio.get_running_loop().remove_reader(self._sink)
-            self._sink = closed(self._sink)
-
-    def _sink_readable(self) -> None:
-        if self._sink_at_end():
-            self.close_sink()
-            self._settle_soon()
+    def _sink_ended(self) -> None:
+        self._close_sink()
+        self._settle_soon()
 
     def _settle_soon(self) -> None:
         if not self._settling:
@@ -297,7 +290,7 @@ class TmuxTerminal:
         """The sink has ended, or there was none: tell how the child ended, or begin a new sink."""
         touched, self._stalled = self._stalled, False
         try:
-            if not await self._concluded() and self._sink < 0:
+            if not await self._concluded() and self._sink is None:
                 # A sink that saved nothing is begun again at a touch only: the disk may be full.
                 before, self._piped_at = self._piped_at, os.stat(self.log).st_size
                 self._stalled = True
@@ -312,14 +305,18 @@ class TmuxTerminal:
             self._settling = False
 
     async def _pipe_again(self) -> None:
-        self._open_sink()
+        sink = Lifeline(self.directory / "sink")
         try:
             await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, SINK]), pid=self._server_pid)
+            if not await sink.word() or self._on_exit is None:
+                raise OSError(f"cannot append to {self.log}")
         except BaseException:
-            self.close_sink()
+            sink.close()
             raise
         self._stalled = False
-        self._watch_sink()
+        self._sink = sink
+        self._hold_on()
+        sink.watch(self._sink_ended)
 
     async def _concluded(self) -> bool:
         """True when the child is known to have ended; the owner is told as soon as no sink is at work."""
@@ -334,9 +331,23 @@ class TmuxTerminal:
             if not told and pane == self.pane:
                 return False
             status = exit_status(*told.split(",")[:2]) if told else ExitStatus(lost=True)
-        if self._sink < 0:
+        if self._sink is None:
+            # What a killed server had read is lost, and what would come after that gap is not wanted.
+            if not status.lost:
+                await self._save_tail()
             self._finish(status)
         return True
+
+    async def _save_tail(self) -> None:
+        tail = Lifeline(self.directory / "tail")
+        try:
+            if tail.held():
+                await tail.word()
+            elif self._hold is not None:
+                with open(self.log, "ab", buffering=0) as log:
+                    log.writelines(self._hold.tail())
+        finally:
+            tail.close()
 
     async def _reap(self) -> None:
         """Tells tmux of the child's end until it listens: SIGCHLD is lost while tmux waits for its utempter."""
@@ -360,9 +371,6 @@ class TmuxTerminal:
         self._queue.clear()
         on_output, on_exit = self._on_output, self._on_exit
         if on_output is not None and on_exit is not None:
-            if self._hold is not None:
-                with contextlib.suppress(OSError), open(self.log, "ab", buffering=0) as log:
-                    log.writelines(self._hold.tail())
             self.detach()
             on_output()
             on_exit(status)

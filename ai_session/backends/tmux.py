@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from ai_session.errors import BackendUnavailable, DirectoryUnusable, OperatorError, StorageFull, TerminalsExhausted
 from ai_session.kernel_events import FileGrowth
 from ai_session.models import BackendStatus, TerminalSpec
-from ai_session.tmux_control import ControlClosed, TmuxRefused, join, literal
-from ai_session.tmux_server import EXIT_OPTION, INSTALL, OLDEST, ServerGone, TmuxServer, version_number
+from ai_session.tmux_control import ControlClosed, TmuxRefused, join, literal, lock_file
+from ai_session.tmux_server import ANSWER_SECONDS, EXIT_OPTION, INSTALL, OLDEST, ServerGone, TmuxServer, version_number
 from ai_session.tmux_terminal import SINK, TmuxTerminal, exit_status
 
 if TYPE_CHECKING:
     import libtmux
+    from libtmux.common import tmux_cmd
 
 PROBE_SECONDS = 10.0
 # What tmux, the shell of the gate and the server's own environment add to a child's.
@@ -37,6 +38,7 @@ ASSIGNABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 GATE = '{ read -r _ <"$1"; } 2>/dev/null; shift; exec "$@"'
 PANES = "#{@ais-id} #{pane_pid} #{pane_tty} #{session_id} #{pane_id} #{@ais-dir}"
 SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
+TAKEN = "duplicate session: "
 EXHAUSTED = re.compile(r"fork|socketpair|too many|resource|device", re.IGNORECASE)
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
@@ -56,6 +58,7 @@ class TmuxBackend:
         self._growth: FileGrowth | None = None
         self._objects: tuple[int, libtmux.Server] | None = None
         self._signals: Sequence[str] | None = None
+        self._abandoned: set[asyncio.Future[None]] = set()
 
     async def probe(self) -> BackendStatus:
         try:
@@ -87,48 +90,54 @@ class TmuxBackend:
                 return await self._open(spec)
             except (ControlClosed, ServerGone):
                 # The server or its client was killed meanwhile: nothing is begun twice, the child waits at its gate.
-                await self._undo(spec.session_id)
                 return await self._open(spec)
         except OSError as error:
             raise told(error) from error
 
     async def _open(self, spec: TerminalSpec) -> TmuxTerminal:
         terminal = self._terminal(spec.session_id, spec.directory)
+        words = creation(spec, await self._env_options())
         try:
             await self.server.client(start=True)
             terminal.make_files()
-            await self._create(terminal, spec)
         except BaseException:
             terminal.detach()
+            raise
+        creating = asyncio.ensure_future(asyncio.to_thread(self._create, words))
+        try:
+            answer = await asyncio.shield(creating)
+            if answer.stderr:
+                raise refusal(answer.stderr[0])
+            session, terminal.pane, pid, terminal.tty = answer.stdout[0].split(" ")
+            terminal.pid, terminal.hang_up = int(pid), self._hang_up(session)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await terminal.begin()
+        except asyncio.CancelledError:
+            abandoning = asyncio.ensure_future(self._abandon(terminal, creating))
+            self._abandoned.add(abandoning)
+            abandoning.add_done_callback(self._abandoned.discard)
+            raise
+        except BaseException:
+            await self._abandon(terminal, creating)
             raise
         self._terminals.add(terminal)
         return terminal
 
-    async def _create(self, terminal: TmuxTerminal, spec: TerminalSpec) -> None:
-        words = creation(spec, await self._env_options())
-        creating = asyncio.ensure_future(asyncio.to_thread(lambda: self._tmux().cmd(words[0], *words[1:])))
+    def _create(self, words: Sequence[str]) -> tmux_cmd:
+        lock = lock_file(self.server.lock, shared=True)
         try:
-            answer = await asyncio.shield(creating)
-        except asyncio.CancelledError:
-            self.server.spawn(self._undo(spec.session_id, creating))
-            raise
-        if answer.stderr:
-            reason = answer.stderr[0]
-            if not reason.startswith("duplicate session"):
-                await self._undo(spec.session_id)
-            if EXHAUSTED.search(reason):
-                raise TerminalsExhausted(f"tmux: {reason}", suggestion="close sessions or raise the system's limits")
-            raise BackendUnavailable(f"tmux refused: {reason}", suggestion="run: ai-session doctor")
-        session, terminal.pane, pid, terminal.tty = answer.stdout[0].split(" ")
-        terminal.pid = int(pid)
-        terminal.hang_up = self._hang_up(session)
-        terminal.begin()
+            return self._tmux().cmd(words[0], *words[1:])
+        finally:
+            os.close(lock)
 
-    async def _undo(self, session_id: str, creating: asyncio.Future[Any] | None = None) -> None:
-        if creating is not None:
-            await asyncio.wait((creating,))
+    async def _abandon(self, terminal: TmuxTerminal, creating: asyncio.Future[Any]) -> None:
+        """Ends what was begun, before the gate opens."""
+        await asyncio.wait((creating,))
         with contextlib.suppress(OperatorError):
-            await self.server.ask(join(["kill-session", "-t", f"={session_id}"]))
+            taken = creating.exception() is None and creating.result().stderr[:1] == [TAKEN + terminal.session_id]
+            if not taken:
+                await self.server.ask(join(["kill-session", "-t", f"={terminal.session_id}"]))
+        terminal.detach()
 
     async def _env_options(self) -> Sequence[str]:
         """tmux leaves SIGTTIN and SIGTTOU ignored in its children; GNU env can undo that, others cannot."""
@@ -145,20 +154,20 @@ class TmuxBackend:
         except ServerGone:
             return []
         panes, dead = await asyncio.to_thread(self._list)
-        found = {terminal.session_id for terminal in self._terminals}
+        known = {terminal.session_id for terminal in self._terminals}
         terminals: list[TmuxTerminal] = []
-        for session_id, pid, tty, session, pane, directory in (line.split(" ", 5) for line in panes):
-            if not session_id or session_id in found:
-                continue
-            terminal = self._terminal(session_id, directory)
-            terminal.pid, terminal.tty, terminal.pane = int(pid), tty, pane
-            terminal.hang_up = self._hang_up(session)
-            terminals.append(terminal)
         for session_id, value in dead:
-            if session_id not in found:
+            if session_id not in known:
                 code, signal, pid, directory = value.split(",", 3)
                 terminal = self._terminal(session_id, directory)
                 terminal.pid, terminal.ended = int(pid), exit_status(code, signal)
+                terminals.append(terminal)
+                known.add(session_id)
+        for session_id, pid, tty, session, pane, directory in (line.split(" ", 5) for line in panes):
+            if session_id and session_id not in known:
+                terminal = self._terminal(session_id, directory)
+                terminal.pid, terminal.tty, terminal.pane = int(pid), tty, pane
+                terminal.hang_up = self._hang_up(session)
                 terminals.append(terminal)
         return [terminal for terminal in terminals if await self._take_up(terminal)]
 
@@ -173,15 +182,19 @@ class TmuxBackend:
         return True
 
     def _list(self) -> tuple[list[str], list[tuple[str, str]]]:
+        """Panes first: one that ends meanwhile stands in both lists instead of in none."""
         tmux = self._tmux()
+        panes = tmux.cmd("list-panes", "-a", "-F", PANES).stdout
         names = [line.split(" ")[0] for line in tmux.cmd("show-options", "-g").stdout if line.startswith(EXIT_OPTION)]
         dead = [(name.removeprefix(EXIT_OPTION), tmux.cmd("show-options", "-gv", name).stdout[0]) for name in names]
-        return tmux.cmd("list-panes", "-a", "-F", PANES).stdout, dead
+        return panes, dead
 
     async def aclose(self) -> None:
         for terminal in list(self._terminals):
             terminal.detach()
         self._terminals.clear()
+        if self._abandoned:
+            await asyncio.wait(self._abandoned, timeout=ANSWER_SECONDS)
         await self.server.close()
         if self._growth is not None:
             self._growth.close()
@@ -306,6 +319,13 @@ def exact_environment(env: Mapping[str, str]) -> Iterator[str]:
     for name, value in env.items():
         if name in CHANGED or not ASSIGNABLE.fullmatch(name):
             yield f"{name}={value}"
+
+
+def refusal(reason: str) -> OperatorError:
+    """The error the caller should see for what tmux said."""
+    if EXHAUSTED.search(reason):
+        return TerminalsExhausted(f"tmux: {reason}", suggestion="close sessions or raise the system's limits")
+    return BackendUnavailable(f"tmux refused: {reason}", suggestion="run: ai-session doctor")
 
 
 def told(error: OSError) -> OperatorError:

@@ -215,7 +215,7 @@ async def test_a_later_daemon_finds_everything(here: World) -> None:
 async def test_a_child_whose_daemon_died_while_opening_it_is_let_go(here: World) -> None:
     kept = await here.sh(CAT)
     spec = here.spec(["/bin/sh", "-c", ECHOES])
-    for name in ("sink", "gate"):
+    for name in ("sink", "tail", "gate"):
         os.mkfifo(Path(spec.directory) / name)
     (Path(spec.directory) / "log").touch()
     await tmux(here, *creation(spec, []))
@@ -234,6 +234,25 @@ async def test_a_terminal_whose_directory_has_gone_is_ended(here: World) -> None
     assert list(await here.succeed()) == [kept.terminal.session_id]
     await gone(stray.terminal.pid)
     assert f"@ais-exit-{dead.terminal.session_id}" not in await tmux(here, "show-options", "-g")
+
+
+async def test_attaching_while_terminals_end_leaves_the_server_alive(here: World) -> None:
+    await (await here.sh("true")).close()
+    server = backend(here).server.pid
+    for _ in range(5):
+        everyone = await asyncio.gather(*(here.sh("read x") for _ in range(12)))
+        await backend(here).aclose()
+        here.backend = here.new_backend()
+        adopting = asyncio.ensure_future(here.adopt())
+        for owned in everyone:
+            os.kill(owned.terminal.pid, signal.SIGKILL)
+            await asyncio.sleep(0)
+        found = await adopting
+        assert set(found) == {owned.terminal.session_id for owned in everyone}
+        for owned in found.values():
+            assert await owned.ended() == ExitStatus(signal=9)
+            await owned.close()
+        assert backend(here).server.pid == server
 
 
 async def test_adopting_starts_no_server(here: World) -> None:

@@ -88,9 +88,10 @@ async def until_piped(owned: Owned) -> None:
 class Person:
     """Somebody who attached to a terminal with tmux itself, on a terminal of another size."""
 
-    def __init__(self, owned: Owned, home: World) -> None:
+    def __init__(self, owned: Owned, elsewhere: World, here: World) -> None:
         self.owned = owned
-        self._here = home
+        self._elsewhere = elsewhere
+        self._here = here
 
     @classmethod
     async def attach(cls, here: World, owned: Owned) -> Person:
@@ -98,12 +99,14 @@ class Person:
         command = ("tmux", "-S", backend(here).server.socket, "attach", "-t", pane(owned).session_id)
         elsewhere = World("pty", here.runtime.parent / "p")
         elsewhere.runtime.mkdir(mode=0o700)
-        person = cls(await elsewhere.open(*command, env={"PATH": os.environ["PATH"], "TERM": "xterm"}), elsewhere)
+        env = {"PATH": os.environ["PATH"], "TERM": "xterm"}
+        person = cls(await elsewhere.open(*command, env=env), elsewhere, here)
         await person.owned.shows(b"ready")
         return person
 
     async def leave(self) -> None:
-        self.owned.terminal.write(b"\x02d")
+        # Not by its key: tmux takes keys that come within a millisecond for pasted text.
+        await tmux(self._here, "detach-client", "-a", "-t", f"client-{backend(self._here).server.client_pid}")
         await self.owned.ended()
         await self.owned.close()
-        await self._here.backend.stop()
+        await self._elsewhere.backend.stop()
