@@ -81,14 +81,16 @@ class Backend(Protocol):
         ...
 
     async def open(self, spec: TerminalSpec) -> Terminal:
-        """Start ``spec.argv`` on a new terminal. The child sees exactly ``spec.env`` (plus what the terminal itself needs).
+        """Start ``spec.argv`` on a new terminal. The child sees exactly ``spec.env`` (plus what the terminal itself
+        needs).
 
         Raises BackendUnavailable, TerminalsExhausted, DirectoryUnusable.
         """
         ...
 
     async def adopt(self) -> Sequence[Terminal]:
-        """Terminals an earlier daemon left alive (or dead with a known status), not yet started. Starts nothing anew."""
+        """Terminals an earlier daemon left alive (or dead with a known status), not yet started. Starts nothing anew.
+        """
         ...
 
     async def aclose(self) -> None:
