@@ -23,7 +23,7 @@ check:
 
 clients:
 	@scripts/bootstrap clients
-	@.venv/bin/pytest -m clients
+	@.venv/bin/pytest -m clients tests/clients
 
 torture:
 	@scripts/bootstrap dev
