@@ -89,8 +89,7 @@ class Backend(Protocol):
         ...
 
     async def adopt(self) -> Sequence[Terminal]:
-        """Terminals an earlier daemon left alive (or dead with a known status), not yet started. Starts nothing anew.
-        """
+        """Terminals an earlier daemon left alive (or dead with a known status), not yet started; starts none anew."""
         ...
 
     async def aclose(self) -> None:
