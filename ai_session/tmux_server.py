@@ -51,9 +51,9 @@ set-option -s escape-time 10
 set-option -g default-terminal "%(term)s"
 set-hook -g pane-died "if-shell -F '#{@ais-id}' \\"\
 set-option -gF '%(exit)s#{@ais-id}' '#{pane_dead_status},#{pane_dead_signal},#{pane_pid},#{@ais-dir}' ; \
+set-option -p @ais-dead 1 ; \
 if-shell -F '#{S:#{?#{==:#{session_name},%(keeper)s},#{session_attached},}}' kill-pane\\""
 """
-LEFT_DEAD = "#{&&:#{pane_dead},#{!=:#{@ais-id},}}"
 
 
 class ServerGone(BackendUnavailable):
@@ -211,7 +211,7 @@ class TmuxServer:
         (self.directory / "tmux.client").write_text(f"{client.pid} {os.getpid()}")
         ask = b'display-message -p "#{pid} #{version} #{AIS_INPUT}" ; list-commands paste-buffer ; '
         [facts], [usage], dead = await client.send(
-            ask + join(["list-panes", "-a", "-f", LEFT_DEAD, "-F", "#{pane_id}"]), 3
+            ask + join(["list-panes", "-a", "-f", "#{@ais-dead}", "-F", "#{pane_id}"]), 3
         )
         for pane in dead:
             with contextlib.suppress(TmuxRefused):
