@@ -105,6 +105,7 @@ class Lifeline:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def held(self) -> bool:
@@ -114,15 +115,28 @@ class Lifeline:
     async def word(self) -> bool:
         """Waits until a holder writes something, or has ended: then False."""
         readable = asyncio.Event()
+        # Other systems than Linux show a FIFO that never had a writer as ended.
+        guard = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK) if sys.platform != "linux" else -1
         self._loop.add_reader(self._fd, readable.set)
         try:
             await readable.wait()
+            return self._read() != b""
         finally:
             self._loop.remove_reader(self._fd)
-        return self._read() != b""
+            if guard >= 0:
+                os.close(guard)
+
+    async def end(self) -> None:
+        """Waits until the last of those who hold it has ended."""
+        ended = asyncio.Event()
+        self.watch(ended.set)
+        try:
+            await ended.wait()
+        finally:
+            self._loop.remove_reader(self._fd)
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Calls back, once, when the last holder has ended."""
+        """Calls back, once, when the last of those who hold it has ended."""
 
         def readable() -> None:
             if self._read() == b"":
@@ -197,6 +211,15 @@ async def process_ended(pid: int) -> None:
         await process.ended()
     finally:
         process.close()
+
+
+def traces_descendants_only() -> bool:
+    """Whether this process may look into its own descendants only: Yama's default on Ubuntu."""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope") as scope:
+            return scope.read().strip() == "1" and os.geteuid() != 0
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

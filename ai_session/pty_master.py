@@ -74,15 +74,6 @@ class BorrowedTty:
         os.close(self._slave)
 
 
-def only_of_descendants() -> bool:
-    """Whether ``borrow_tty`` is allowed for keepers that descend from this process only: Yama's default on Ubuntu."""
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope") as scope:
-            return scope.read().strip() == "1" and os.geteuid() != 0
-    except OSError:
-        return False
-
-
 def borrow_tty(keeper: int, tty: str) -> BorrowedTty | None:
     """Takes hold of ``tty``, whose master process ``keeper`` has; None where the kernel does not allow it.
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.errors import BackendUnavailable, OperatorError, TerminalsExhausted
-from ai_session.kernel_events import parent_of_orphans, process_ended
-from ai_session.pty_master import only_of_descendants
+from ai_session.kernel_events import parent_of_orphans, process_ended, traces_descendants_only
 from ai_session.tmux_control import (
     Blocks,
     ControlClient,
@@ -192,7 +191,7 @@ class TmuxServer:
             complaint = await complaint_of([tmux, "-S", self.socket, "-N", "display-message", "-p", "x"], env)
             if complaint and not start:
                 raise ControlClosed(complaint)
-            with parent_of_orphans() if self.hold and only_of_descendants() else contextlib.nullcontext():
+            with parent_of_orphans() if self.hold and traces_descendants_only() else contextlib.nullcontext():
                 client = await ControlClient.start(argv, env, self._noticed, self._closed)
         except OSError as error:
             raise TerminalsExhausted(

@@ -342,7 +342,7 @@ class TmuxTerminal:
         tail = Lifeline(self.directory / "tail")
         try:
             if tail.held():
-                await tail.word()
+                await tail.end()
             elif self._hold is not None:
                 with open(self.log, "ab", buffering=0) as log:
                     log.writelines(self._hold.tail())

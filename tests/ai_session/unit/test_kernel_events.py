@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.kernel_events import FileGrowth, Process, parent_of_orphans, process_ended
+from ai_session.kernel_events import FileGrowth, Lifeline, Process, parent_of_orphans, process_ended
 from ai_session.pty_master import borrow_tty
 
 pytestmark = pytest.mark.anyio
@@ -76,6 +76,56 @@ async def test_the_end_of_a_process_is_told_before_its_status_is_taken() -> None
     process.close()
     async with asyncio.timeout(BOUND_SECONDS):
         await process_ended(child.pid)
+
+
+async def test_a_lifeline_is_held_as_long_as_somebody_lives(home: Path) -> None:
+    os.mkfifo(path := home / "fifo")
+    lifeline, ended = Lifeline(path), asyncio.Event()
+    assert not lifeline.held()
+    script = f"exec 3<>'{path}'; echo up >&3; exec cat"
+    holder = await asyncio.create_subprocess_exec("sh", "-c", script, stdin=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(BOUND_SECONDS):
+        assert await lifeline.word()
+    assert lifeline.held()
+    lifeline.watch(ended.set)
+    later = Lifeline(path)
+    assert later.held()
+    assert not ended.is_set()
+    await holder.communicate(b"")
+    async with asyncio.timeout(BOUND_SECONDS):
+        await ended.wait()
+        await later.end()
+    assert not lifeline.held()
+    for one in (lifeline, later):
+        one.close()
+
+
+async def test_a_saver_appends_what_nobody_read(home: Path) -> None:
+    for name in ("fifo", "own"):
+        os.mkfifo(home / name)
+    (home / "log").write_bytes(b"before ")
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    keeper = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE, pass_fds=[master])
+    hold = borrow_tty(keeper.pid, os.ttyname(slave))
+    assert hold is not None
+    for child, wanted in ((os.getpid(), b"before "), (keeper.pid, b"before said")):
+        holder, own = os.open(home / "fifo", os.O_RDWR), Lifeline(home / "own")
+        saver = hold.leave_saver(child, str(home / "fifo"), str(home / "own"), str(home / "log"))
+        assert own.held()
+        if child == keeper.pid:
+            keeper.kill()
+            await keeper.wait()
+            os.write(slave, b"said")
+        os.close(holder)
+        async with asyncio.timeout(BOUND_SECONDS):
+            await own.end()
+        assert (home / "log").read_bytes() == wanted
+        await asyncio.to_thread(os.waitpid, saver, 0)
+        own.close()
+    hold.close()
+    for end in (master, slave):
+        os.close(end)
 
 
 async def test_a_tty_is_borrowed_from_its_keeper() -> None:
