@@ -99,7 +99,9 @@ class TmuxTerminal:
         tail = Lifeline(self.directory / "tail")
         if not tail.held():
             sink, own = str(self.directory / "sink"), str(self.directory / "tail")
-            self._server.take_child(self._hold.leave_saver(self.pid, sink, own, self.log))
+            # Out of processes: while this daemon lives, it can save the tail itself.
+            with contextlib.suppress(OSError):
+                self._server.take_child(self._hold.leave_saver(self.pid, sink, own, self.log))
         tail.close()
 
     def open_gate(self) -> None:
