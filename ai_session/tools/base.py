@@ -32,15 +32,20 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-def checked_text(text: str) -> str:
-    """Text a shell can take: any bytes but NUL, as UTF-8; lone surrogates that stand for no byte are refused."""
-    if "\0" in text:
-        raise ValueError("holds a NUL character, which no shell can take")
+def encodable(text: str) -> str:
+    """Text that stands for bytes: UTF-8, with a lone surrogate for a byte that is none; others are refused."""
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise ValueError("holds a lone surrogate, which is no character") from None
     return text
+
+
+def checked_text(text: str) -> str:
+    """Text a shell can take: encodable, and no NUL."""
+    if "\0" in text:
+        raise ValueError("holds a NUL character, which no shell can take")
+    return encodable(text)
 
 
 class EffectfulArguments(Arguments):

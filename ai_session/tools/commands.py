@@ -21,6 +21,7 @@ from ai_session.tools.base import (
     SessionId,
     Tool,
     checked_text,
+    encodable,
     output,
 )
 
@@ -35,7 +36,9 @@ class ExecuteCommand(EffectfulArguments):
     timeout_seconds: Annotated[
         float, Field(ge=0, description="How long to wait (default 30, at most 50); the command goes on after it.")
     ] = -1.0
-    stdin: Annotated[str | None, Field(description="Standard input; without it the terminal is.")] = None
+    stdin: Annotated[
+        str | None, AfterValidator(lambda text: text and encodable(text)), Field(description="Default: the terminal.")
+    ] = None
     separate_stderr: Annotated[bool, Field(description="Return stderr apart.")] = False
     max_output_chars: Annotated[int, Field(ge=200, description="Default 7000, at most 200000.")] = 0
 
@@ -56,7 +59,7 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
             suggestion="look at the session with get_session_info; use a new call_key to run it again",
         )
     if found is None:
-        stdin = None if arguments.stdin is None else arguments.stdin.encode("utf-8", "surrogatepass")
+        stdin = None if arguments.stdin is None else arguments.stdin.encode("utf-8", "surrogateescape")
         found = await session.begin(
             arguments.command,
             command_id="cmd_" + secrets.token_urlsafe(16),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ai_session import keys
 from ai_session.errors import InvalidArguments
 from ai_session.models import Effect, ToolResult
-from ai_session.tools.base import Context, EffectfulArguments, SessionId, Tool, output
+from ai_session.tools.base import Context, EffectfulArguments, SessionId, Tool, encodable, output
 
 MODE_BYTES = 1 << 18
 """How far back the terminal's cursor-key mode is looked for; programs set it when they start and leave."""
@@ -17,7 +17,9 @@ MODE_BYTES = 1 << 18
 
 class SendInput(EffectfulArguments):
     session_id: SessionId
-    text: Annotated[str, Field(max_length=10_000_000, description="Typed as it is; no Enter is added.")] = ""
+    text: Annotated[
+        str, AfterValidator(encodable), Field(max_length=10_000_000, description="Typed as it is; no Enter is added.")
+    ] = ""
     keys: list[str] = Field(
         default_factory=list[str],
         max_length=1000,
@@ -33,7 +35,7 @@ async def send_input(context: Context, arguments: SendInput) -> ToolResult:
     cursor_mode = bool(arguments.keys) and keys.application_cursor(
         log.read(max(log.first, log.end - MODE_BYTES), log.end)
     )
-    data = arguments.text.encode("utf-8", "surrogatepass").replace(b"\r\n", b"\n")
+    data = arguments.text.encode("utf-8", "surrogateescape").replace(b"\r\n", b"\n")
     data += b"".join(keys.encode(name, application_cursor=cursor_mode) for name in arguments.keys)
     offset = log.end - (session.running.record.start_offset if session.running else 0)
     session.send(data)
