@@ -124,6 +124,7 @@ def header_of(record: CommandRecord, trigger_offset: int) -> str:
             "at": record.started_at,
             "key": record.call_key,
             "stderr": record.stderr_path,
+            "cwd": record.cwd,
             "command": record.command[:400],
         }
     )
@@ -133,7 +134,7 @@ def parse_header(directory: Path) -> tuple[CommandRecord, int] | None:
     """The command begun last in ``directory`` and the log offset of its trigger; None when there was none."""
     try:
         with open(directory / "c", "rb") as file:
-            line = file.readline(8192)
+            line = file.readline(65536)
     except OSError:
         return None
     _, found, text = line.partition(b"# ai-session ")
@@ -148,6 +149,7 @@ def parse_header(directory: Path) -> tuple[CommandRecord, int] | None:
             status="running",
             started_at=data["at"],
             start_offset=data["offset"],
+            cwd=data["cwd"],
             call_key=data["key"],
             stderr_path=data["stderr"],
         )

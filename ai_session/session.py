@@ -88,7 +88,7 @@ class Session:
         self._seq = last.seq if (last := self.history.last) else 0
         if begun is not None:
             record, offset = begun
-            self._seq = record.seq
+            self._seq, self.at.cwd = record.seq, record.cwd
             if self.history.get(record.command_id) is None:
                 future = asyncio.get_running_loop().create_future()
                 self.running = RunningCommand(record, future, offset)

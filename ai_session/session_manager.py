@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import fnmatch
 import json
+import logging
 import os
 import pwd
 import secrets
@@ -34,6 +35,8 @@ from ai_session.models import SessionSpec, TerminalSpec
 from ai_session.output_log import FollowedLog, MappedLog, OutputLog
 from ai_session.session import Session
 from ai_session.shells.base import Shell
+
+log = logging.getLogger(__name__)
 
 AUTO = ("tmux", "pty")
 """Backends ``auto`` tries, best first."""
@@ -184,15 +187,21 @@ class SessionManager:
             await session.terminal.close()
         here = session.at.cwd if os.path.isdir(session.at.cwd) else spec.working_directory
         spec = replace(spec, working_directory=here)
-        session.respawn(await self._open(spec, directory, shell, backend))
+        # The state of a shell that did not leave in an orderly way is that of an earlier one, elsewhere.
+        orderly = session.at.exit_code is not None
+        session.respawn(await self._open(spec, directory, shell, backend, "" if orderly else here))
         await session.wait_started()
         return session
 
-    async def _open(self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend) -> Terminal:
+    async def _open(
+        self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend, cwd: str = ""
+    ) -> Terminal:
         integration = shell.install(
             directory, spec.nonce, executable=spec.shell, user_rc=self.defaults.user_rc, login_env=spec.env
         )
         env = {**spec.env, **integration.env, "AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
+        if cwd:
+            env["AI_SESSION_CWD"] = cwd
         return await backend.open(
             TerminalSpec(
                 session_id=spec.session_id,
@@ -265,6 +274,13 @@ class SessionManager:
         self._store(session.spec)
         return session
 
+    async def resize(self, session: Session, rows: int, cols: int) -> None:
+        """Change a session's size for good; a viewer's size comes and goes without this. Raises SessionExited."""
+        await session.resize(rows, cols)
+        if session.own_size:
+            session.own_size = (rows, cols)
+        self._store(session.spec)
+
     async def close(self, session: Session) -> None:
         """End a session with all its processes and forget it, log included."""
         self._sessions.pop(session.spec.session_id, None)
@@ -277,13 +293,20 @@ class SessionManager:
         specs = [spec for path in self._root.glob("*/spec.json") if (spec := _read_spec(path)) is not None]
         terminals: dict[str, Terminal] = {}
         for name in {s.backend for s in specs}:
-            with contextlib.suppress(AiSessionError, OSError):
-                for terminal in await self._backend(name).adopt():
-                    terminals[terminal.session_id] = terminal
+            try:
+                terminals |= {terminal.session_id: terminal for terminal in await self._backend(name).adopt()}
+            except (AiSessionError, OSError) as problem:
+                # Not known is not lost: these sessions stay on disk for a daemon that can ask.
+                log.warning("sessions on %s are left alone: %s", name, problem)
+                specs = [spec for spec in specs if spec.backend != name]
         for spec in specs:
             self._adopt_one(spec, terminals.pop(spec.session_id, None))
         for stray in terminals.values():
             await stray.close()
+        # A person who was attached has gone with the earlier daemon, the size of their window may be left.
+        for session in self._sessions.values():
+            if session.exit is None:
+                await session.resize(session.spec.rows, session.spec.cols)
         return len(self._sessions)
 
     def _adopt_one(self, spec: SessionSpec, terminal: Terminal | None) -> None:

@@ -37,6 +37,7 @@ class ShellState:
         elif kind is MarkKind.PROMPT_READY:
             self.ready, self.human_line = True, False
         elif kind is MarkKind.SHELL_STARTED:
+            self.reset()
             self.up, self.version = True, mark.version
         elif kind is MarkKind.SHELL_EXITED:
             self.exit_code = mark.exit_code

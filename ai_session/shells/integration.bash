@@ -20,6 +20,7 @@ if [[ ${__ais_n-} ]]; then
     if builtin shopt -q expand_aliases; then __ais_q=-s; else __ais_q=-u; fi
     builtin shopt -u expand_aliases
     builtin . "$__ais_d/state" 2>/dev/null || builtin :
+    if [[ ${AI_SESSION_CWD-} ]]; then builtin cd -- "$AI_SESSION_CWD" 2>/dev/null || builtin :; fi
     builtin shopt "$__ais_q" expand_aliases
   fi
 elif [[ $(builtin history 1 2>/dev/null) == *"$__ais_d/integration"* ]]; then

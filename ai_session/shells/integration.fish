@@ -13,6 +13,7 @@ set -g fish_greeting
 if set -q __ais_n
     set -e __ais_n
     test -r $__ais_d/state; and source $__ais_d/state 2>/dev/null
+    set -q AI_SESSION_CWD; and builtin cd -- $AI_SESSION_CWD 2>/dev/null
 end
 
 function __ais_m

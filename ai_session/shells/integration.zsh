@@ -13,6 +13,7 @@ if [[ -n ${__ais_n-} ]]; then
   builtin unset __ais_n
   if [[ -r $__ais_d/state ]]; then
     { builtin . "$__ais_d/state" 2>/dev/null || builtin :; } always { TRY_BLOCK_ERROR=0; }
+    if [[ -n ${AI_SESSION_CWD-} ]]; then builtin cd -- "$AI_SESSION_CWD" 2>/dev/null || builtin :; fi
   fi
 fi
 

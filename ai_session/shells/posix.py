@@ -60,6 +60,7 @@ class Posix:
             # The shells with a history cannot leave the trigger out of it; busybox would take 20 ms to write each line.
             "unset HISTFILE; HISTFILE=",
             f"if [ -f {quoted}/state ]; then . {quoted}/state 2>/dev/null || :; fi",
+            'if [ -n "${AI_SESSION_CWD-}" ]; then cd -- "$AI_SESSION_CWD" 2>/dev/null || :; fi',
             "unset __ais_n; __ais_h; __ais_t; __ais_i",
             "",
         ]

@@ -123,7 +123,7 @@ async def close_session(context: Context, arguments: CloseSession) -> ToolResult
 
 async def resize_session(context: Context, arguments: ResizeSession) -> ToolResult:
     session = context.sessions.get(arguments.session_id)
-    await session.resize(arguments.rows, arguments.cols)
+    await context.sessions.resize(session, arguments.rows, arguments.cols)
     facts = {"session_id": session.spec.session_id, "rows": arguments.rows, "cols": arguments.cols}
     return ToolResult(text=f"{arguments.rows} rows, {arguments.cols} columns", structured=facts)
 
