@@ -145,7 +145,8 @@ def test_the_relay_is_killed(rounds: int) -> None:
 
 
 def test_stop_leaves_no_orphan() -> None:
-    fled = "sleep 1000 & nohup sleep 1001 >&0 & (setsid sh -c 'sleep 1002 & exec sleep 1003' >/dev/null 2>&1 &)"
+    fled = "sleep 1000 & nohup sleep 1001 >/dev/null & "
+    fled += "(setsid sh -c 'sleep 1002 & exec sleep 1003' >/dev/null 2>&1 &)"
     with daemon(), connect() as client:
         for backend in ("pty", "tmux"):
             client.call("create_session", name=backend, backend=backend)
