@@ -241,7 +241,7 @@ def test_the_password_prompt_of_a_program_that_may_not_be_looked_into_is_seen() 
         ("import time; print('runs'); time.sleep(600)", {None}),
         ("import socket; a, b = socket.socketpair(); print('runs', flush=True); a.recv(1)", {None}),
         ("import socket; s = socket.create_server(('127.0.0.1', 0)); print('runs', flush=True); s.accept()", {None}),
-        ("import sys, tty, select; tty.setraw(0); print('r' + 'uns'); select.select([0, 1, 2], [], [])", {"raw"}),
+        ("import sys, tty, select; tty.setraw(0); print('waits'); select.select([0, 1, 2], [], [])", {"raw"}),
         ("import os; r, w = os.pipe(); print('runs', flush=True); os.read(r, 1)", {None}),
     ],
 )
