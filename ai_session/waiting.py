@@ -72,14 +72,6 @@ async def for_output(session: Session, seconds: float, found: Callable[[], bool]
     return True
 
 
-async def for_input(session: Session, seconds: float) -> bool:
-    """Waits until the foreground program asks for input; False when it ended or ``seconds`` passed."""
-    if session.running is None:
-        return session.input_wanted() is not None
-    running = session.running
-    return await for_command(session, running, seconds, until_input=True) == "input"
-
-
 @dataclass(frozen=True, slots=True)
 class Interruption:
     """What was sent, in order, and whether the command has ended."""
