@@ -83,11 +83,19 @@ def read_stderr(path: str, max_chars: int) -> tuple[str, int]:
     return kept, size - len(data) + len(text[: len(text) - len(kept)].encode())
 
 
+def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None:
+    """Says how much of the command's output found no room on the disk."""
+    end = session.log.end if record.end_offset is None else record.end_offset
+    if lost := session.log.lost_bytes(record.start_offset, end):
+        notes.append(f"{lost} bytes of output are lost: the disk was full")
+
+
 def command_result(
     session: Session, record: CommandRecord, max_chars: int, notes: list[str], **extra: Any
 ) -> ToolResult:
     """What ``execute_command`` answers: the whole output when it fits, else head and tail."""
     rendering = transcript(session, record).render(max_chars)
+    note_lost(session, record, notes)
     if rendering.omitted_bytes:
         notes.append(
             f"{rendering.omitted_bytes} bytes omitted from the middle: read_output(command_id='{record.command_id}', "

@@ -10,7 +10,7 @@ from pydantic import Field
 from ai_session import waiting
 from ai_session.errors import CommandNotFound, InvalidArguments
 from ai_session.models import CommandRecord, Effect, InputMode, ToolResult
-from ai_session.report import INPUT_HINT, command_result, record_facts, result, transcript
+from ai_session.report import INPUT_HINT, command_result, note_lost, record_facts, result, transcript
 from ai_session.session import Session
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
 
@@ -84,6 +84,8 @@ async def _read(
     session: Session, record: CommandRecord, arguments: ReadOutput, chars: int, notes: list[str], extra: dict[str, Any]
 ) -> ToolResult:
     text = transcript(session, record)
+    if arguments.pattern or arguments.tail_lines or arguments.offset >= 0:
+        note_lost(session, record, notes)
     facts = record_facts(record)
     about: dict[str, Any] = {"command_id": record.command_id}
     if arguments.pattern:
