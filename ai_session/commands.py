@@ -7,6 +7,7 @@ all of it, and the header of the command file says which command was begun last.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections import OrderedDict
@@ -62,10 +63,14 @@ class CommandHistory:
     """Ended commands, newest last; appended to ``directory/history.jsonl`` as they end."""
 
     def __init__(self, directory: Path) -> None:
-        self._fd = os.open(directory / "history.jsonl", os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd = -1
         self._records: OrderedDict[str, CommandRecord] = OrderedDict()
         self.count = 0
-        self._load()
+        # Without the file, records are kept in memory only: no session is given up for that.
+        with contextlib.suppress(OSError):
+            flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(directory / "history.jsonl", flags, 0o600)
+            self._load()
 
     def _load(self) -> None:
         size = os.fstat(self._fd).st_size

@@ -54,9 +54,11 @@ class BorrowedTty:
         It does so when the FIFO ``lifeline``, which somebody must hold now, comes to its end, and only if ``child`` has
         ended by then. It holds ``own_lifeline`` until it is done, and the terminal with it.
         """
-        end = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        own = os.open(own_lifeline, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with contextlib.ExitStack() as opened:
+            end = os.open(lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened.callback(os.close, end)
+            own = os.open(own_lifeline, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened.callback(os.close, own)
             os.set_blocking(end, True)
             words = ["sh", "-c", _SAVER, "sh", str(child), str(_TAIL_BYTES), log]
             null = (
@@ -65,9 +67,6 @@ class BorrowedTty:
             )
             given = [(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in ((self.master, 0), (end, 3), (own, 4))]
             return os.posix_spawn("/bin/sh", words, {"PATH": os.defpath}, file_actions=[*given, *null], setsid=True)
-        finally:
-            os.close(end)
-            os.close(own)
 
     def close(self) -> None:
         os.close(self.master)

@@ -92,13 +92,13 @@ class Session:
             if self.history.get(record.command_id) is None:
                 future = asyncio.get_running_loop().create_future()
                 self.running = RunningCommand(record, future, offset)
-            offset = max(offset, self.log.first)
+            # Beyond the end: somebody removed the log, and this is another one.
+            offset = max(offset, self.log.first) if offset <= self.log.end else self.log.first
         self._scanner = MarkScanner(self.spec.nonce, offset)
         self._catch_up()
         if self.terminal is None:
-            self._on_exit(
-                ExitStatus(code=self.at.exit_code) if self.at.exit_code is not None else ExitStatus(lost=True)
-            )
+            code = self.at.exit_code
+            self._on_exit(ExitStatus(code=code, lost=code is None))
         else:
             self.start()
             self._on_output()

@@ -96,6 +96,7 @@ class SessionManager:
         self._sessions: dict[str, Session] = {}
         self._names: dict[str, str] = {}
         self._usable: dict[str, bool] = {}
+        self._reviving: set[Session] = set()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -124,7 +125,16 @@ class SessionManager:
         """Open a session and wait until its shell is ready; an ended one of that name gets a new shell instead."""
         old = self._sessions.get(self._names.get(request.name, ""))
         if old is not None:
-            return await self._respawn(old)
+            if old.exit is None or old in self._reviving:
+                raise SessionExists(
+                    f"session {request.name!r} already exists ({old.spec.session_id})",
+                    suggestion="use it as it is, or choose another name",
+                )
+            self._reviving.add(old)
+            try:
+                return await self._respawn(old)
+            finally:
+                self._reviving.discard(old)
         if request.name in self._names:
             raise SessionExists(
                 f"session {request.name!r} is just being created",
@@ -175,11 +185,6 @@ class SessionManager:
 
     async def _respawn(self, session: Session) -> Session:
         spec = session.spec
-        if session.exit is None:
-            raise SessionExists(
-                f"session {spec.name!r} already exists ({spec.session_id})",
-                suggestion="use it as it is, or choose another name",
-            )
         shell, _ = find_shell(spec.shell)
         backend = await self._backend_for(spec.backend)
         directory = session.directory

@@ -92,6 +92,8 @@ class TmuxBackend:
             except (ControlClosed, ServerGone):
                 # The server or its client was killed meanwhile: nothing is begun twice, the child waits at its gate.
                 return await self._open(spec)
+        except OperatorError:
+            raise
         except OSError as error:
             raise told(error) from error
 
