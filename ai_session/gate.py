@@ -60,16 +60,14 @@ class Gate:
 
         Cancelling the wait never ends a command.
         """
-        try:
-            record = self._audit.begin(call.call_id, call.principal, call.name, call.arguments)
-        except AiSessionError as error:
-            return _failure(error.code, error.message, error.suggestion, call.call_id)
+        record = self._audit.begin(call.call_id, call.principal, call.name, call.arguments)
         outcome, rule, code = "crash", "", ""
         try:
             tool = self._tools.get(call.name)
             if tool is None:
                 outcome, code = "invalid", UnknownTool.code
                 raise self._unknown(call.name)
+            self._audit.require_room(tool.effect)
             decision = self._policy.decide(call.principal, tool.name, tool.effect)
             rule = decision.rule
             if decision.verdict != "allow":
@@ -119,6 +117,7 @@ class Gate:
         record = self._audit.begin("", principal, "attach", {"session_id": reference, "read_only": read_only})
         outcome, rule = "denied", ""
         try:
+            self._audit.require_room(effect)
             decision = self._policy.decide(principal, "attach", effect)
             rule = decision.rule
             if decision.verdict != "allow" or principal.kind != "person":
@@ -136,6 +135,7 @@ class Gate:
         record = self._audit.begin("", principal, "rename", {"session_id": reference, "name": name})
         outcome = "tool_error"
         try:
+            self._audit.require_room(Effect.WRITE)
             await self._sessions.rename(reference, name)
             outcome = "ok"
         finally:

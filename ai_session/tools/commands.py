@@ -152,7 +152,7 @@ PLUGIN = (
         title="Interrupt command",
         description="Interrupt (stop, cancel, kill) the running command: Ctrl-C twice, Ctrl-\\, SIGTERM, SIGKILL to the"
         " foreground program, each step only if the one before did not end it. The shell stays.",
-        effect=Effect.EXECUTE,
+        effect=Effect.DESTRUCTIVE,
         arguments=InterruptCommand,
         run=interrupt_command,
         output_schema=RESULT,

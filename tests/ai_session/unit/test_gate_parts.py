@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from ai_session import plugins
-from ai_session.audit import AuditLog
+from ai_session.audit import WAITING_BYTES, AuditLog
 from ai_session.errors import InvalidArguments, StorageFull
 from ai_session.gate import validate
 from ai_session.models import Effect, Principal, ToolResult
@@ -75,11 +75,19 @@ def test_audit_keeps_shapes_and_never_contents(home: Path) -> None:
     assert (home / "audit.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_record_that_finds_no_room_is_kept_and_nothing_more_begins() -> None:
+def test_while_records_find_no_room_sessions_can_be_read_and_ended_and_nothing_runs() -> None:
     audit = AuditLog(Path("/dev/full"))
+    audit.require_room(Effect.EXECUTE)
     audit.end(audit.begin("call_1", ME, "sample", {}), "ok")
+    for effect in (Effect.READ, Effect.DESTRUCTIVE):
+        audit.require_room(effect)
+    for effect in (Effect.EXECUTE, Effect.WRITE, Effect.NETWORK, None):
+        with pytest.raises(StorageFull):
+            audit.require_room(effect)
+    while len(audit.waiting) <= WAITING_BYTES:
+        audit.end(audit.begin("call_2", ME, "sample", {"name": "a" * 200}), "ok")
     with pytest.raises(StorageFull):
-        audit.begin("call_2", ME, "sample", {})
+        audit.require_room(Effect.READ)
     audit.close()
 
 
