@@ -15,115 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
+from ai_session.settings import Section, Settings
 
 PREFIX = "AI_SESSION_"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 SOCKET_PATH_LIMIT = 100
 """Bytes; sun_path takes 107, and the longest name beside ``sock`` in the directory is 6 bytes longer."""
-
-PASSED_ON = (
-    *("HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "MANPATH", "INFOPATH"),
-    *("XDG_*", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "GNUPGHOME"),
-    *("EDITOR", "VISUAL", "BROWSER", "LS_COLORS", "LESS", "NO_COLOR"),
-    *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
-    *("VIRTUAL_ENV", "CONDA_*", "PYENV_*", "PYTHONPATH", "UV_CACHE_DIR", "PIP_INDEX_URL", "PIP_CONFIG_FILE"),
-    *("CARGO_HOME", "RUSTUP_*", "GOPATH", "GOROOT", "GOBIN", "JAVA_HOME", "ANDROID_HOME", "NVM_*", "NODE_PATH"),
-    *("BUN_INSTALL", "DENO_DIR", "PNPM_HOME", "RBENV_*", "SDKMAN_*", "HOMEBREW_*", "NIX_*"),
-    *("DOCKER_HOST", "DOCKER_CONTEXT", "KUBECONFIG", "AWS_PROFILE", "AWS_REGION"),
-)
-
-
-class Section(BaseModel):
-    """One table of the file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SessionSettings(Section):
-    """What a new session is when the caller does not say."""
-
-    backend: str = Field(
-        default="auto",
-        pattern=r"^[a-z][a-z0-9_]*$",
-        description="Where terminals live: pty, tmux, or auto (tmux where a usable one is installed, else pty).",
-    )
-    shell: str = Field(
-        default="", description="bash, zsh, fish, posix or a path; empty takes $SHELL where it is supported, else bash."
-    )
-    user_rc: bool = Field(default=True, description="Read the person's own start files (.bashrc, .zshrc, config.fish).")
-    rows: int = Field(default=50, ge=2, le=1000, description="Height of a new terminal.")
-    cols: int = Field(default=200, ge=10, le=1000, description="Width of a new terminal.")
-    env: dict[str, str] = Field(
-        default_factory=lambda: {"PAGER": "cat", "GIT_PAGER": "cat"},
-        description="Variables set in every session; replaces this default as a whole.",
-    )
-    env_allow: tuple[str, ...] = Field(
-        default=PASSED_ON,
-        description="Variables a session takes from its client: names or patterns (LC_*). The terminal sets TERM.",
-    )
-    max_sessions: int = Field(default=64, ge=1, le=10_000, description="Sessions open at once.")
-    retain_bytes: int = Field(
-        default=64 << 20, ge=1 << 20, description="Newest output kept on disk for each session, in bytes."
-    )
-    close_grace_seconds: float = Field(
-        default=2.0,
-        ge=0,
-        le=30,
-        description="Time a closing session's processes have after the hang-up before they are killed.",
-    )
-
-
-class OutputSettings(Section):
-    """How much text a call returns."""
-
-    max_chars: int = Field(
-        default=7000,
-        ge=200,
-        le=200_000,
-        description="Characters of output in one result (head and tail; the rest stays readable).",
-    )
-
-
-class TimeoutSettings(Section):
-    """How long a call waits. Clients give up after about 60 s, so no call waits longer than 50."""
-
-    execute_seconds: float = Field(
-        default=30.0, gt=0, le=50, description="A command that runs longer is reported as running and goes on."
-    )
-    wait_seconds: float = Field(default=50.0, gt=0, le=50, description="Longest wait a caller may ask for.")
-    interrupt_step_seconds: float = Field(
-        default=2.0, gt=0, le=8, description="Time between the steps of an interrupt: ^C, ^C, ^\\, TERM, KILL."
-    )
-
-
-class DaemonSettings(Section):
-    """The process that serves every client of this user."""
-
-    idle_exit_seconds: float = Field(
-        default=0.0, ge=0, description="End after this time without clients and sessions; 0 means never."
-    )
-
-
-class CallSettings(Section):
-    """Calls that carry a call_key."""
-
-    key_hours: float = Field(default=24.0, gt=0, le=720, description="How long the result of a keyed call is kept.")
-
-
-class Settings(Section):
-    """Everything that can be configured."""
-
-    session: SessionSettings = SessionSettings()
-    output: OutputSettings = OutputSettings()
-    timeouts: TimeoutSettings = TimeoutSettings()
-    daemon: DaemonSettings = DaemonSettings()
-    calls: CallSettings = CallSettings()
-
 
 DEFAULTS = Settings()
 

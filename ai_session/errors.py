@@ -15,13 +15,19 @@
     │   ├── ShellUnavailable        shell_unavailable
     │   ├── CallKeyConflict         call_key_conflict
     │   ├── CallInterrupted         call_interrupted
-    │   └── LimitReached            limit_reached
+    │   ├── LimitReached            limit_reached
+    │   ├── Denied                  denied
+    │   ├── ConsentNeeded           consent_needed
+    │   └── RateLimited             rate_limited
     └── OperatorError               the machine or its configuration must change
         ├── ConfigInvalid           config_invalid
         ├── BackendUnavailable      backend_unavailable
         ├── TerminalsExhausted      terminals_exhausted
         ├── StorageFull             storage_full
         ├── RuntimeDirectoryUnsafe  runtime_directory_unsafe
+        ├── SandboxUnavailable      sandbox_unavailable
+        ├── SandboxRefused          sandbox_refused
+        ├── AuditBroken             audit_broken
         ├── IntegrationLost         integration_lost
         └── DaemonUnavailable       daemon_unavailable
 
@@ -138,6 +144,28 @@ class LimitReached(CallerError):
     code = "limit_reached"
 
 
+class Denied(CallerError, PermissionError):
+    """The policy, or a person, said no."""
+
+    code = "denied"
+
+
+class ConsentNeeded(CallerError, PermissionError):
+    """A person has to agree first, and could not be asked through this client."""
+
+    code = "consent_needed"
+
+
+class RateLimited(CallerError):
+    """Too many calls; the same call is accepted after ``retry_after_seconds``."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_seconds: float, suggestion: str = "") -> None:
+        super().__init__(message, suggestion=suggestion)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class OperatorError(AiSessionError):
     """The machine or its configuration must change."""
 
@@ -173,6 +201,24 @@ class RuntimeDirectoryUnsafe(OperatorError):
     """The runtime directory belongs to another user or is open to others."""
 
     code = "runtime_directory_unsafe"
+
+
+class SandboxUnavailable(OperatorError):
+    """This machine cannot contain a shell as strongly as is asked for."""
+
+    code = "sandbox_unavailable"
+
+
+class SandboxRefused(OperatorError):
+    """The workspace cannot be protected as it is, e.g. for a symbolic link in a protected place."""
+
+    code = "sandbox_refused"
+
+
+class AuditBroken(OperatorError):
+    """The audit log does not verify."""
+
+    code = "audit_broken"
 
 
 class IntegrationLost(OperatorError):

@@ -25,6 +25,16 @@ class Effect(StrEnum):
     DESTRUCTIVE = "destructive"
 
 
+class SandboxLevel(StrEnum):
+    """How a shell is contained, strongest first; ``none`` only where a person or the configuration says so."""
+
+    BWRAP = "bwrap"
+    BWRAP_NOPROC = "bwrap-noproc"
+    LANDLOCK = "landlock"
+    SEATBELT = "seatbelt"
+    NONE = "none"
+
+
 class SessionState(StrEnum):
     """Each state follows from marks, the kernel's foreground group or termios, never from output text."""
 
@@ -66,6 +76,33 @@ class ExitStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxProfile:
+    """The box of one shell; made from configuration or by a person, never from a tool's arguments. Paths are absolute.
+
+    ``workspace`` is writable in profile ``workspace``, visible in ``read-only``. ``network``: ``off`` is a network of
+    its own without a way out, ``proxy`` adds the daemon's proxy to ``domains``, ``host`` is no box for the network.
+    """
+
+    name: Literal["read-only", "workspace", "trusted"] = "trusted"
+    workspace: str = ""
+    home: str = ""
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    home_readable: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    network: Literal["off", "proxy", "host"] = "off"
+    domains: tuple[str, ...] = ()
+    ports: tuple[int, ...] = (80, 443)
+    memory_bytes: int = 4 << 30
+    processes: int = 512
+    file_bytes: int = 4 << 30
+    tmp_bytes: int = 2 << 30
+
+
+TRUSTED = SandboxProfile()
+
+
+@dataclass(frozen=True, slots=True)
 class SessionSpec:
     """What a session is asked to be; kept on disk so that a later daemon can adopt it."""
 
@@ -80,6 +117,8 @@ class SessionSpec:
     created_at: float
     nonce: str
     cookie: str
+    profile: SandboxProfile = TRUSTED
+    level: SandboxLevel = SandboxLevel.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +181,62 @@ class ScreenSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked before something goes on. ``message`` is complete and printable; secrets are masked."""
+
+    question_id: str
+    principal: Principal
+    tool: str
+    session: str
+    message: str
+    rule: str
+    arguments_sha256: str
+    policy_sha256: str
+    asked_at: float
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's word. ``scope``: this call only, this session and rule, or kept for good."""
+
+    allowed: bool
+    scope: Literal["once", "session", "always"] = "once"
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One request to the gate, whatever way it came in."""
+    """One request to the gate, whatever way it came in.
+
+    ``profile`` is a person's choice for a new session, which only a person's connection may set. ``state`` and
+    ``answers`` come back with a call that was answered by a question. ``agent`` and ``client_call_id`` are claims of
+    the client, kept for the audit only.
+    """
 
     principal: Principal
     name: str
     arguments: Mapping[str, Any]
     call_id: str
+    profile: str = ""
+    agent: str = ""
+    client_call_id: str = ""
+    state: str = ""
+    answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call returns. ``text`` and ``structured`` carry the same facts."""
+    """What a call returns. ``text`` and ``structured`` carry the same facts; ``meta`` goes beside them.
+
+    With ``question`` nothing ran: the caller is to ask its person and to call again with ``state`` and the answer.
+    """
 
     text: str
     structured: Mapping[str, Any]
     is_error: bool = False
     call_id: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    question: Question | None = None
+    state: str = ""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session import config
+from ai_session import config, settings
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
 
 ROOT = Path(__file__).parents[3]
@@ -163,7 +163,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]) | st.just(" "), max_siz
 
 @given(st.dictionaries(words, words, max_size=4), st.lists(words, max_size=30))
 def test_rendered_settings_read_back_equal(env: dict[str, str], allow: list[str]) -> None:
-    session = config.SessionSettings(env=env, env_allow=tuple(allow))
+    session = settings.SessionSettings(env=env, env_allow=tuple(allow))
     data = tomllib.loads(config.render(config.Settings(session=session)))
     assert config.Settings.model_validate(data).session == session
 

@@ -1,0 +1,205 @@
+"""What can be configured: one model per table of the file, one described field per setting. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PASSED_ON = (
+    *("HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "MANPATH", "INFOPATH"),
+    *("XDG_*", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "GNUPGHOME"),
+    *("EDITOR", "VISUAL", "BROWSER", "LS_COLORS", "LESS", "NO_COLOR"),
+    *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    *("VIRTUAL_ENV", "CONDA_*", "PYENV_*", "PYTHONPATH", "UV_CACHE_DIR", "PIP_INDEX_URL", "PIP_CONFIG_FILE"),
+    *("CARGO_HOME", "RUSTUP_*", "GOPATH", "GOROOT", "GOBIN", "JAVA_HOME", "ANDROID_HOME", "NVM_*", "NODE_PATH"),
+    *("BUN_INSTALL", "DENO_DIR", "PNPM_HOME", "RBENV_*", "SDKMAN_*", "HOMEBREW_*", "NIX_*"),
+    *("DOCKER_HOST", "DOCKER_CONTEXT", "KUBECONFIG", "AWS_PROFILE", "AWS_REGION"),
+)
+
+
+class Section(BaseModel):
+    """One table of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SessionSettings(Section):
+    """What a new session is when the caller does not say."""
+
+    backend: str = Field(
+        default="auto",
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="Where terminals live: pty, tmux, or auto (tmux where a usable one is installed, else pty).",
+    )
+    shell: str = Field(
+        default="", description="bash, zsh, fish, posix or a path; empty takes $SHELL where it is supported, else bash."
+    )
+    user_rc: bool = Field(default=True, description="Read the person's own start files (.bashrc, .zshrc, config.fish).")
+    rows: int = Field(default=50, ge=2, le=1000, description="Height of a new terminal.")
+    cols: int = Field(default=200, ge=10, le=1000, description="Width of a new terminal.")
+    env: dict[str, str] = Field(
+        default_factory=lambda: {"PAGER": "cat", "GIT_PAGER": "cat"},
+        description="Variables set in every session; replaces this default as a whole.",
+    )
+    env_allow: tuple[str, ...] = Field(
+        default=PASSED_ON,
+        description="Variables a session takes from its client: names or patterns (LC_*). The terminal sets TERM.",
+    )
+    max_sessions: int = Field(default=64, ge=1, le=10_000, description="Sessions open at once.")
+    retain_bytes: int = Field(
+        default=64 << 20, ge=1 << 20, description="Newest output kept on disk for each session, in bytes."
+    )
+    close_grace_seconds: float = Field(
+        default=2.0,
+        ge=0,
+        le=30,
+        description="Time a closing session's processes have after the hang-up before they are killed.",
+    )
+
+
+class OutputSettings(Section):
+    """How much text a call returns."""
+
+    max_chars: int = Field(
+        default=7000,
+        ge=200,
+        le=200_000,
+        description="Characters of output in one result (head and tail; the rest stays readable).",
+    )
+
+
+class TimeoutSettings(Section):
+    """How long a call waits. Clients give up after about 60 s, so no call waits longer than 50."""
+
+    execute_seconds: float = Field(
+        default=30.0, gt=0, le=50, description="A command that runs longer is reported as running and goes on."
+    )
+    wait_seconds: float = Field(default=50.0, gt=0, le=50, description="Longest wait a caller may ask for.")
+    interrupt_step_seconds: float = Field(
+        default=2.0, gt=0, le=8, description="Time between the steps of an interrupt: ^C, ^C, ^\\, TERM, KILL."
+    )
+
+
+class DaemonSettings(Section):
+    """The process that serves every client of this user."""
+
+    idle_exit_seconds: float = Field(
+        default=0.0, ge=0, description="End after this time without clients and sessions; 0 means never."
+    )
+
+
+class CallSettings(Section):
+    """Calls that carry a call_key."""
+
+    key_hours: float = Field(default=24.0, gt=0, le=720, description="How long the result of a keyed call is kept.")
+
+
+class SandboxSettings(Section):
+    """What the shell of a session may reach."""
+
+    profile: Literal["read-only", "workspace", "trusted"] = Field(
+        default="workspace",
+        description="Box of a new session: read-only, workspace (one directory writable) or trusted (no box at all).",
+    )
+    workspaces: tuple[str, ...] = Field(
+        default=(),
+        description="Directories that sessions may work in without asking, each with all below it. The directory the"
+        " client was started in counts as well, unless it is / or holds the home.",
+    )
+    minimum_level: Literal["bwrap", "bwrap-noproc", "landlock", "seatbelt"] = Field(
+        default="landlock", description="Weakest containment a boxed session may start in; below it, none starts."
+    )
+    readable: tuple[str, ...] = Field(default=(), description="Further directories a boxed shell sees, read-only.")
+    writable: tuple[str, ...] = Field(default=(), description="Further directories a boxed shell may write to.")
+    home_readable: tuple[str, ...] = Field(
+        default=(
+            *(".pyenv", ".cargo/bin", ".rustup", ".nvm", ".local/bin", ".local/share/uv/python", ".local/share/mise"),
+            *(".gitconfig", "go/bin", ".bun/bin", ".deno/bin"),
+        ),
+        description="Parts of the home, relative to it, that a boxed shell sees, read-only; the rest is hidden.",
+    )
+    masked: tuple[str, ...] = Field(
+        default=(".env", ".env.*", "*.pem", "*.key"),
+        description="Files in the workspace's top directory that a boxed shell finds empty: names or patterns.",
+    )
+    env_allow: tuple[str, ...] = Field(
+        default=("TERM", "COLORTERM", "LANG", "LANGUAGE", "LC_*", "TZ", "PATH", "HOME", "USER", "LOGNAME", "SHELL"),
+        description="Variables a boxed shell takes from its client, instead of session.env_allow.",
+    )
+    memory_bytes: int = Field(default=4 << 30, ge=64 << 20, description="Memory of all processes of a box together.")
+    processes: int = Field(default=512, ge=16, le=65_536, description="Processes in one box at once.")
+    file_bytes: int = Field(default=4 << 30, ge=1 << 20, description="Largest file a boxed process may write.")
+    tmp_bytes: int = Field(default=2 << 30, ge=1 << 20, description="Size of a box's own /tmp, kept in memory.")
+
+
+class NetworkSettings(Section):
+    """What a boxed shell may reach over the network: nothing but what is named here."""
+
+    allow_domains: tuple[str, ...] = Field(
+        default=(), description="Names (pypi.org) or suffixes (*.pypi.org, not pypi.org itself); empty means nothing."
+    )
+    ports: tuple[int, ...] = Field(default=(80, 443), description="Ports of these domains.")
+    ask: bool = Field(
+        default=False, description="Ask a person about a domain that is not named, and hold the connection meanwhile."
+    )
+
+
+class PolicySettings(Section):
+    """What is allowed, asked or denied."""
+
+    mode: Literal["read-only", "workspace", "ask-all", "trusted"] = Field(
+        default="workspace",
+        description="read-only: nothing runs; workspace: free inside the box, asks to leave it; ask-all: asks before"
+        " every effect; trusted: never asks.",
+    )
+    rules: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Rules, each a table: see docs/policy.md. The strictest that fits decides."
+    )
+    ask_seconds: float = Field(default=45.0, gt=0, le=50, description="How long a call waits for a person's answer.")
+
+
+class RateSettings(Section):
+    """How often each client may call; a refused call says when to come back."""
+
+    read_per_minute: int = Field(default=6000, ge=1, description="Calls that only look.")
+    effect_per_minute: int = Field(default=1200, ge=1, description="Calls that run, write or end something.")
+    sessions_per_minute: int = Field(default=120, ge=1, description="New sessions.")
+    output_bytes_per_minute: int = Field(default=64 << 20, ge=1 << 16, description="Output returned by calls.")
+    questions_per_minute: int = Field(default=10, ge=1, description="Questions put to a person.")
+
+
+class AuditSettings(Section):
+    """The record of every call."""
+
+    segment_bytes: int = Field(default=64 << 20, ge=1 << 16, description="A new file is begun after so many bytes.")
+    retain_days: int = Field(default=365, ge=1, description="Files older than this may be removed, with a tombstone.")
+
+
+class RedactionSettings(Section):
+    """What is masked in results, recordings and the audit log."""
+
+    enabled: bool = Field(default=True, description="Mask what looks like a secret, and the values named below.")
+    environment: tuple[str, ...] = Field(
+        default=("*_TOKEN", "*_KEY", "*_SECRET", "*_PASSWORD", "*_CREDENTIALS"),
+        description="Variables of the clients whose values are masked wherever they appear: names or patterns.",
+    )
+    patterns: tuple[str, ...] = Field(default=(), description="Further regular expressions (RE2) of secrets.")
+
+
+class Settings(Section):
+    """Everything that can be configured."""
+
+    session: SessionSettings = SessionSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    network: NetworkSettings = NetworkSettings()
+    policy: PolicySettings = PolicySettings()
+    rates: RateSettings = RateSettings()
+    audit: AuditSettings = AuditSettings()
+    redaction: RedactionSettings = RedactionSettings()
+    output: OutputSettings = OutputSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
+    daemon: DaemonSettings = DaemonSettings()
+    calls: CallSettings = CallSettings()
