@@ -7,6 +7,8 @@ first line holds status, exit code, what was cut and where to read on.
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from typing import Any
 
 from ai_session.clean_text import clean
@@ -72,15 +74,26 @@ def result(
 
 
 def read_stderr(path: str, max_chars: int) -> tuple[str, int]:
-    """The separate standard error, clean and bounded (its end is kept), and the bytes left out."""
+    """The separate standard error, clean and bounded (its end is kept), and the bytes left out.
+
+    The file is the shell's to write, so a link there is not followed and a pipe not waited for.
+    """
     data, size = b"", 0
-    with contextlib.suppress(OSError), open(path, "rb") as file:
+    with contextlib.suppress(OSError), open(path, "rb", opener=_open_plain) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - STDERR_READ_BYTES))
         data = file.read()
     text = clean(data)
     kept = text[-max_chars:] if max_chars else ""
     return kept, size - len(data) + len(text[: len(text) - len(kept)].encode())
+
+
+def _open_plain(path: str, flags: int) -> int:
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError("no plain file")
+    return fd
 
 
 def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None:

@@ -53,6 +53,7 @@ class Session:
         self.shell = shell
         self.log = log
         self.terminal = terminal
+        self.files = directory / "shell"
         self.history = CommandHistory(directory)
         self.running: RunningCommand | None = None
         self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
@@ -82,7 +83,7 @@ class Session:
 
     def resume(self) -> None:
         """Take up a terminal an earlier daemon left: what happened meanwhile is read from the log."""
-        begun = parse_header(self.directory)
+        begun = parse_header(self.files)
         offset = self.log.first
         self.at.up = begun is not None or offset > 0
         self._seq = last.seq if (last := self.history.last) else 0
@@ -114,9 +115,7 @@ class Session:
         self.start()
 
     async def wait_started(self) -> None:
-        """Returns when the shell has read its start files, or has ended; bounded by 15 s, then the state says
-        starting.
-        """
+        """Returns when the shell has read its start files or has ended; after 15 s, the state then says starting."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STARTUP_SECONDS
         while not (self.at.up and (self.at.ready or not self.shell.line_editor)) and self.exit is None:
@@ -237,7 +236,7 @@ class Session:
         finally:
             self._claimed = False
         self._seq += 1
-        stderr_path = str(self.directory / f"stderr-{self._seq}") if separate_stderr else ""
+        stderr_path = str(self.files / f"out/stderr-{self._seq}") if separate_stderr else ""
         offset = self.log.end
         record = CommandRecord(
             command_id=command_id, seq=self._seq, command=command, status="running", started_at=time.time(),
@@ -245,11 +244,11 @@ class Session:
         )  # fmt: skip
         stdin_path = ""
         if stdin is not None:
-            stdin_path = str(self.directory / "stdin")
-            (self.directory / "stdin").write_bytes(stdin)
+            stdin_path = str(self.files / "stdin")
+            (self.files / "stdin").write_bytes(stdin)
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
         self.shell.write_command(
-            self.directory, command_text(record, self.spec.nonce, offset, stdin_path, self.at.last_exit, self.at.flags)
+            self.files, command_text(record, self.spec.nonce, offset, stdin_path, self.at.last_exit, self.at.flags)
         )
         self.running = running
         self._type_trigger()
@@ -328,7 +327,7 @@ class Session:
                 self.wake()
                 return
             if running.retries == 3:
-                terminal.write(self.shell.reintegrate(self.directory))
+                terminal.write(self.shell.reintegrate(self.files))
             if running.retries > 1:
                 if running.retries == 2:
                     terminal.write(b"\x03")
@@ -341,7 +340,7 @@ class Session:
         if self.running is not None and self.running.started and self.terminal is not None and not self.at.ready:
             holder = processes.foreground(self.terminal.pid, self.terminal.tty)
             if holder is not None and holder.leads_itself and holder.input_mode == "raw":
-                self.shell.write_probe(self.directory, 130)
+                self.shell.write_probe(self.files, 130)
                 self.terminal.write(self.shell.trigger(ready=True))
 
     def holder(self) -> processes.Foreground | None:

@@ -201,8 +201,10 @@ class SessionManager:
     async def _open(
         self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend, cwd: str = ""
     ) -> Terminal:
+        files = directory / "shell"
+        files.mkdir(mode=0o700, exist_ok=True)
         integration = shell.install(
-            directory, spec.nonce, executable=spec.shell, user_rc=self.defaults.user_rc, login_env=spec.env
+            files, spec.nonce, executable=spec.shell, user_rc=self.defaults.user_rc, login_env=spec.env
         )
         env = {**spec.env, **integration.env, "AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
         if cwd:

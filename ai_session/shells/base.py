@@ -21,12 +21,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ai_session.errors import ShellUnavailable
+
+WHOLE = b"# end of state\n"
+"""The last line of a saved state."""
 
 COMMON = ("bash", "zsh", "fish", "dash", "busybox", "ksh", "mksh", "sh")
 
@@ -77,8 +81,8 @@ class Shell(Protocol):
     ) -> Integration:
         """Write the integration into ``directory`` (private, 0700) and say how to start the shell.
 
-        With ``user_rc`` the person's own start files are read first. If ``directory/state`` exists (left by an exit),
-        directory, exports, functions and aliases are restored from it.
+        The shell itself writes only below ``directory/out``. With ``user_rc`` the person's own start files are read
+        first. If ``out/state`` exists (left by an exit), directory, exports, functions and aliases are restored.
         """
         ...
 
@@ -145,7 +149,20 @@ def replace(path: Path, text: str) -> None:
     os.rename(new, path)
 
 
-def drop_torn_state(path: Path) -> None:
-    """Remove a saved state whose shell was killed while it wrote."""
-    if path.exists() and not path.read_bytes().endswith(b"# end of state\n"):
-        path.unlink()
+def prepare_out(directory: Path) -> None:
+    """Make the part that the shell writes to, ``directory/out``, and drop a saved state whose shell was killed while
+    it wrote. A boxed shell may have put anything there: links and pipes are not followed or waited for."""
+    path = directory / "out" / "state"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError:
+        whole = False
+    else:
+        with open(fd, "rb"):
+            info = os.fstat(fd)
+            whole = stat.S_ISREG(info.st_mode) and os.pread(fd, len(WHOLE), max(0, info.st_size - len(WHOLE))) == WHOLE
+    if not whole:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -10,9 +10,9 @@ from pathlib import Path
 from ai_session.shells.base import (
     CommandText,
     Integration,
-    drop_torn_state,
     find_executable,
     one_line,
+    prepare_out,
     quote,
     title_of,
 )
@@ -36,7 +36,7 @@ class Bash:
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.bash").read_text()
         write(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
-        drop_torn_state(directory / "state")
+        prepare_out(directory)
         env: dict[str, str] = {}
         start = f"{quoted}/integration"
         # A start file that fails half way ends all of them: the prompt hook then still reads the integration.

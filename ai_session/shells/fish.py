@@ -10,9 +10,9 @@ from pathlib import Path
 from ai_session.shells.base import (
     CommandText,
     Integration,
-    drop_torn_state,
     find_executable,
     one_line,
+    prepare_out,
     replace,
     title_of,
 )
@@ -36,7 +36,7 @@ class Fish:
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.fish").read_text()
         replace(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
-        drop_torn_state(directory / "state")
+        prepare_out(directory)
         begin = [f"set -g __ais_n 1; source {quoted}/integration"]
         if user_rc:
             return Integration((executable, "-i", "--init-command", begin[0]), {})
@@ -44,7 +44,7 @@ class Fish:
         before = login_env.get("XDG_CONFIG_HOME")
         begin.insert(0, "set -e XDG_CONFIG_HOME" if before is None else f"set -gx XDG_CONFIG_HOME {quote(before)}")
         argv = (executable, "-i", "--private", "--init-command", "; ".join(begin))
-        return Integration(argv, {"XDG_CONFIG_HOME": str(directory / "config")})
+        return Integration(argv, {"XDG_CONFIG_HOME": str(directory / "out/config")})
 
     def write_command(self, directory: Path, command: CommandText) -> None:
         """See ``Shell.write_command``."""

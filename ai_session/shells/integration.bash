@@ -15,11 +15,11 @@ if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __
 
 if [[ ${__ais_n-} ]]; then
   builtin unset __ais_n
-  if [[ -r $__ais_d/state ]]; then
+  if [[ -r $__ais_d/out/state ]]; then
     # Aliases must be off: they would be expanded once more in every restored function.
     if builtin shopt -q expand_aliases; then __ais_q=-s; else __ais_q=-u; fi
     builtin shopt -u expand_aliases
-    builtin . "$__ais_d/state" 2>/dev/null || builtin :
+    builtin . "$__ais_d/out/state" 2>/dev/null || builtin :
     if [[ ${AI_SESSION_CWD-} ]]; then builtin cd -- "$AI_SESSION_CWD" 2>/dev/null || builtin :; fi
     builtin shopt "$__ais_q" expand_aliases
   fi
@@ -94,8 +94,8 @@ __ais_h() {
 
 # The person's own EXIT trap is run from ours. Without a fork, but 160 us: not done after every command.
 __ais_t() {
-  if builtin trap -p EXIT >|"$__ais_d/trap"; then
-    IFS= builtin read -r -d '' __ais_w <"$__ais_d/trap" || builtin :
+  if builtin trap -p EXIT >|"$__ais_d/out/trap"; then
+    IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/trap" || builtin :
     if [[ $__ais_w != *__ais_x* ]]; then
       if [[ $__ais_w == *'7777;@N@;X'* ]]; then __ais_w=; fi
       __ais_w=${__ais_w#trap -- }
@@ -123,7 +123,7 @@ __ais_x() {
       builtin declare -Fx
       builtin alias -p
       builtin printf '# end of state\n'
-    } >|"$__ais_d/state"
+    } >|"$__ais_d/out/state"
   ) 2>/dev/null
 }
 __ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}"; } 2>/dev/null

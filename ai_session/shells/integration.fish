@@ -12,7 +12,7 @@ set -g fish_greeting
 
 if set -q __ais_n
     set -e __ais_n
-    test -r $__ais_d/state; and source $__ais_d/state 2>/dev/null
+    test -r $__ais_d/out/state; and source $__ais_d/out/state 2>/dev/null
     set -q AI_SESSION_CWD; and builtin cd -- $AI_SESSION_CWD 2>/dev/null
 end
 
@@ -90,12 +90,12 @@ function __ais_x --on-event fish_exit
         end
         for name in (functions --names)
             set -l file (functions --details -- $name)
-            if test "$file" = $__ais_d/state; or not test -e "$file"
+            if test "$file" = $__ais_d/out/state; or not test -e "$file"
                 functions --no-details -- $name
             end
         end
         printf '# end of state\n'
-    end >$__ais_d/state 2>/dev/null
+    end >$__ais_d/out/state 2>/dev/null
     __ais_m "X;$__ais_r;$s;;;"(__ais_w)
 end
 

@@ -63,7 +63,7 @@ __ais_h() { case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; 
 
 # The person's own EXIT trap is run from ours.
 __ais_t() {
-  trap >|"$__ais_d/trap" || return 0
+  trap >|"$__ais_d/out/trap" || return 0
   __ais_q= __ais_k=
   while IFS= read -r __ais_c; do
     case $__ais_c in
@@ -72,7 +72,7 @@ __ais_t() {
 $__ais_c" ;;
     esac
     case $__ais_c in *' EXIT') __ais_k=${__ais_q% EXIT} && break ;; esac
-  done <"$__ais_d/trap"
+  done <"$__ais_d/out/trap"
   case $__ais_k in
   *__ais_x*) ;;
   *)
@@ -104,7 +104,7 @@ __ais_x() {
       done
       __ais_m2 'cd -- "$__ais_cwd"; unset __ais_cwd'
       __ais_m2 '# end of state'
-    } >|"$__ais_d/state"
+    } >|"$__ais_d/out/state"
   )
 } 2>/dev/null
 case ${KSH_VERSION-} in

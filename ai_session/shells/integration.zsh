@@ -11,8 +11,8 @@ builtin zmodload zsh/datetime 2>/dev/null
 
 if [[ -n ${__ais_n-} ]]; then
   builtin unset __ais_n
-  if [[ -r $__ais_d/state ]]; then
-    { builtin . "$__ais_d/state" 2>/dev/null || builtin :; } always { TRY_BLOCK_ERROR=0; }
+  if [[ -r $__ais_d/out/state ]]; then
+    { builtin . "$__ais_d/out/state" 2>/dev/null || builtin :; } always { TRY_BLOCK_ERROR=0; }
     if [[ -n ${AI_SESSION_CWD-} ]]; then builtin cd -- "$AI_SESSION_CWD" 2>/dev/null || builtin :; fi
   fi
 fi
@@ -101,7 +101,7 @@ __ais_w() {
       builtin functions
       builtin alias -L
       builtin printf '# end of state\n'
-    } >|"$__ais_d/state"
+    } >|"$__ais_d/out/state"
   )
   builtin :
 } 2>/dev/null
@@ -118,7 +118,7 @@ __ais_x() {
 
 # The end by set -e runs only the EXIT trap, the others also zshexit_functions. The person's own trap is run from ours.
 # To be evaluated outside of any function, where such a trap belongs to the shell.
-__ais_c='builtin trap >|"$__ais_d/trap"
+__ais_c='builtin trap >|"$__ais_d/out/trap"
 if __ais_u; then
   builtin trap '\''__ais_l=$?; __ais_w; if (( __ais_l )); then __ais_s "$__ais_l" || builtin eval "$__ais_v"
     else builtin :; builtin eval "$__ais_v"; fi; __ais_x "$__ais_l"'\'' EXIT
@@ -126,7 +126,7 @@ fi'
 __ais_u() {
   builtin emulate -L zsh
   builtin local text line
-  text=$(<"$__ais_d/trap")
+  text=$(<"$__ais_d/out/trap")
   if [[ $text == *__ais_x* ]]; then builtin return 1; fi
   __ais_v=
   for line in ${(f)text}; do

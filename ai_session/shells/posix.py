@@ -12,9 +12,9 @@ from pathlib import Path
 from ai_session.shells.base import (
     CommandText,
     Integration,
-    drop_torn_state,
     find_executable,
     one_line,
+    prepare_out,
     quote,
     replace,
     title_of,
@@ -41,7 +41,7 @@ class Posix:
         for name, value in (("DIR", quoted), ("N", nonce), ("ESC", "\x1b"), ("BEL", "\a"), ("KILL", "\x15")):
             script = script.replace(f"@{name}@", value)
         replace(directory / "integration", script)
-        drop_torn_state(directory / "state")
+        prepare_out(directory)
         before = login_env.get("ENV")
         lines = ["unset ENV" if before is None else f"ENV={quote(before)}; export ENV"]
         lines += ["__ais_n=1", f". {quoted}/integration"]
@@ -59,7 +59,7 @@ class Posix:
         lines += [
             # The shells with a history cannot leave the trigger out of it; busybox would take 20 ms to write each line.
             "unset HISTFILE; HISTFILE=",
-            f"if [ -f {quoted}/state ]; then . {quoted}/state 2>/dev/null || :; fi",
+            f"if [ -f {quoted}/out/state ]; then . {quoted}/out/state 2>/dev/null || :; fi",
             'if [ -n "${AI_SESSION_CWD-}" ]; then cd -- "$AI_SESSION_CWD" 2>/dev/null || :; fi',
             "unset __ais_n; __ais_h; __ais_t; __ais_i",
             "",

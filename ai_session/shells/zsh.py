@@ -10,9 +10,9 @@ from pathlib import Path
 from ai_session.shells.base import (
     CommandText,
     Integration,
-    drop_torn_state,
     find_executable,
     one_line,
+    prepare_out,
     quote,
     replace,
     title_of,
@@ -37,7 +37,7 @@ class Zsh:
         quoted = quote(str(directory))
         script = Path(__file__).with_name("integration.zsh").read_text()
         replace(directory / "integration", script.replace("@DIR@", quoted).replace("@N@", nonce))
-        drop_torn_state(directory / "state")
+        prepare_out(directory)
         before = login_env.get("ZDOTDIR")
         own = "builtin unset ZDOTDIR" if before is None else f"builtin export ZDOTDIR={quote(before)}"
         begin, last = "__ais_n=1", f". {quoted}/integration"

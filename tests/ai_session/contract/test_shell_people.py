@@ -192,7 +192,7 @@ def test_hooks_and_functions_of_ours_survive_being_replaced(plugin: str, home: P
         session.run("exit 4")
         session.wait_end()
         assert session.status == 4
-        assert (session.directory / "state").exists()
+        assert (session.directory / "out/state").exists()
     finally:
         session.close()
 

@@ -44,7 +44,7 @@ def test_state_is_private_and_holds_nothing_of_ours(plugin: str, home: Path) -> 
     session = start(plugin, home, AI_SESSION_ID="cookie", TERM="vt100")
     try:
         ends(session, "exit 0")
-        state = session.directory / "state"
+        state = session.directory / "out/state"
         text = state.read_text()
         assert state.stat().st_mode & 0o777 == 0o600
         assert text.endswith("# end of state\n")
@@ -61,7 +61,7 @@ def test_torn_state_is_not_read(plugin: str, home: Path) -> None:
     session = start(plugin, home)
     try:
         ends(session, "exit 0")
-        state = session.directory / "state"
+        state = session.directory / "out/state"
         state.write_text("cd /usr\nbroken '")
         session.start()
         assert session.run("pwd").output == b"/\n"
