@@ -9,12 +9,14 @@ from pathlib import Path
 from ai_session import plugins
 from ai_session.audit import AuditLog
 from ai_session.call_keys import CallKeys
-from ai_session.config import Settings
+from ai_session.config import Settings, home_directory
 from ai_session.display import preload
 from ai_session.gate import Gate
 from ai_session.policy import Policy
-from ai_session.session_manager import SessionDefaults, SessionManager
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import SessionDefaults
 from ai_session.tools.base import Limits, Tool
+from ai_session.workspace import Workspaces
 
 EXPIRE_SECONDS = 3600.0
 
@@ -48,7 +50,8 @@ class App:
             wait_seconds=settings.timeouts.wait_seconds,
             interrupt_step_seconds=settings.timeouts.interrupt_step_seconds,
         )
-        self.gate = Gate(tools, self.sessions, Policy(os.getuid()), self._audit, self._call_keys, limits)
+        workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
+        self.gate = Gate(tools, self.sessions, workspaces, Policy(os.getuid()), self._audit, self._call_keys, limits)
         self._expiry: asyncio.TimerHandle | None = None
         self._preload: asyncio.Future[None] | None = None
 
@@ -72,7 +75,7 @@ class App:
         if self._expiry:
             self._expiry.cancel()
         if self._preload:
-            await asyncio.wait((self._preload,))
+            self._preload.cancel()  # the thread goes on; a client may be waiting for this process to end
         if sessions:
             await self.sessions.stop()
         await self.sessions.aclose()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import errno
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,6 +23,7 @@ from ai_session.policy import Policy
 from ai_session.session_manager import SessionManager
 from ai_session.tools.base import Arguments, Context, Limits, Tool
 from ai_session.viewer import Viewer
+from ai_session.workspace import Workspaces
 
 REFUSED = ("system_error", "run: ai-session doctor")
 OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
@@ -39,6 +41,7 @@ class Gate:
         self,
         tools: Sequence[Tool],
         sessions: SessionManager,
+        workspaces: Workspaces,
         policy: Policy,
         audit: AuditLog,
         call_keys: CallKeys,
@@ -46,6 +49,7 @@ class Gate:
     ) -> None:
         self._tools = {tool.name: tool for tool in sorted(tools, key=lambda t: t.name)}
         self._sessions = sessions
+        self._workspaces = workspaces
         self._policy = policy
         self._audit = audit
         self._call_keys = call_keys
@@ -76,7 +80,9 @@ class Gate:
                     "denied", f"{tool.name} is not allowed here (rule {rule})", "ask the person to allow it"
                 )
             arguments, ignored = validate(tool, call.arguments)
-            result = await self._run(tool, arguments, call)
+            context = Context(call.principal, self._sessions, self._workspaces, self._limits, call.profile)
+            context = replace(context, subject=tool.subject(context, arguments))
+            result = await self._run(tool, arguments, context)
             outcome = "ok"
             return _with_note(result, ignored, call.call_id)
         except UnknownTool:
@@ -93,11 +99,11 @@ class Gate:
         finally:
             self._audit.end(record, outcome, rule=rule, code=code)
 
-    async def _run(self, tool: Tool, arguments: Arguments, call: ToolCall) -> ToolResult:
+    async def _run(self, tool: Tool, arguments: Arguments, context: Context) -> ToolResult:
         key: str = getattr(arguments, "call_key", "")
 
         async def run(repeated: bool) -> ToolResult:
-            return await tool.run(Context(call.principal, self._sessions, self._limits, repeated), arguments)
+            return await tool.run(replace(context, repeated=repeated), arguments)
 
         if not key:
             return await run(False)

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fnmatch
-import json
 import logging
 import os
-import pwd
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ai_session import plugins
 from ai_session.backends.base import Backend, Terminal
+from ai_session.boxes import Boxes
 from ai_session.errors import (
     AiSessionError,
     BackendUnavailable,
@@ -34,6 +31,7 @@ from ai_session.errors import (
 from ai_session.models import SessionSpec, TerminalSpec
 from ai_session.output_log import FollowedLog, MappedLog, OutputLog
 from ai_session.session import Session
+from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, store
 from ai_session.shells.base import Shell
 
 log = logging.getLogger(__name__)
@@ -45,50 +43,12 @@ SPARE_DESCRIPTORS = 8
 """A new session must leave so many free, or those that exist could run nothing more."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionDefaults:
-    """What a session is made with when the caller does not say."""
-
-    backend: str = "auto"
-    shell: str = ""
-    user_rc: bool = True
-    rows: int = 50
-    cols: int = 200
-    max_sessions: int = 64
-    retain_bytes: int = 64 << 20
-    close_grace_seconds: float = 2.0
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    env_allow: tuple[str, ...] = ("*",)
-
-    def environment(self, client: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-        """What a new shell sees: what is allowed of the client's, the configured defaults, then ``extra``."""
-        user = pwd.getpwuid(os.getuid())
-        env = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "PATH": os.defpath}
-        env |= {k: v for k, v in client.items() if any(fnmatch.fnmatchcase(k, p) for p in self.env_allow)}
-        if not env.keys() & {"LANG", "LC_ALL", "LC_CTYPE"}:
-            env["LANG"] = "C.UTF-8"
-        return {**env, **self.env, **extra}
-
-
-@dataclass(frozen=True, slots=True)
-class NewSession:
-    """A request for a session; empty fields take the defaults. ``env`` adds to what is allowed of ``client_env``."""
-
-    name: str
-    working_directory: str
-    client_env: Mapping[str, str]
-    env: Mapping[str, str]
-    shell: str = ""
-    backend: str = ""
-    rows: int = 0
-    cols: int = 0
-
-
 class SessionManager:
     """Owns every session of one runtime directory."""
 
-    def __init__(self, runtime_directory: Path, defaults: SessionDefaults) -> None:
+    def __init__(self, runtime_directory: Path, defaults: SessionDefaults, boxes: Boxes | None = None) -> None:
         self.runtime_directory = runtime_directory
+        self.boxes = boxes or Boxes()
         self.defaults = defaults
         self._root = runtime_directory / "sessions"
         self._root.mkdir(mode=0o700, exist_ok=True)
@@ -110,9 +70,13 @@ class SessionManager:
         """Every session, oldest first."""
         return sorted(self._sessions.values(), key=lambda s: s.spec.created_at)
 
+    def find(self, reference: str) -> Session | None:
+        """The session with this id or name."""
+        return self._sessions.get(reference) or self._sessions.get(self._names.get(reference, ""))
+
     def get(self, reference: str) -> Session:
-        """The session with this id or name; raises SessionNotFound naming those that exist."""
-        session = self._sessions.get(reference) or self._sessions.get(self._names.get(reference, ""))
+        """As ``find``; raises SessionNotFound naming those that exist."""
+        session = self.find(reference)
         if session is None:
             known = ", ".join(repr(s.spec.name) for s in self.all()[:10]) or "none"
             raise SessionNotFound(
@@ -158,16 +122,18 @@ class SessionManager:
                 shell=executable,
                 backend=backend.name,
                 working_directory=request.working_directory,
-                env=self.defaults.environment(request.client_env, request.env),
+                env=self.defaults.environment(request.client_env, request.env, self._env_allow(request)),
                 rows=request.rows or self.defaults.rows,
                 cols=request.cols or self.defaults.cols,
                 created_at=time.time(),
                 nonce=secrets.token_hex(8),
                 cookie=secrets.token_hex(16),
+                profile=request.profile,
             )
-            self._store(spec)
-            session = await self._begin(spec, shell_plugin, await self._open(spec, directory, shell_plugin, backend))
+            spec, terminal = await self._open(spec, directory, shell_plugin, backend)
+            session = await self._begin(spec, shell_plugin, terminal)
         except BaseException:
+            await self.boxes.leave(session_id)
             self._names.pop(request.name, None)
             shutil.rmtree(directory, ignore_errors=True)
             raise
@@ -183,6 +149,9 @@ class SessionManager:
         except ShellUnavailable:
             return find_shell("")
 
+    def _env_allow(self, request: NewSession) -> tuple[str, ...]:
+        return self.defaults.env_allow if request.profile.name == "trusted" else self.boxes.env_allow
+
     async def _respawn(self, session: Session) -> Session:
         spec = session.spec
         shell, _ = find_shell(spec.shell)
@@ -194,32 +163,46 @@ class SessionManager:
         spec = replace(spec, working_directory=here)
         # The state of a shell that did not leave in an orderly way is that of an earlier one, elsewhere.
         orderly = session.at.exit_code is not None
-        session.respawn(await self._open(spec, directory, shell, backend, "" if orderly else here))
+        session.spec, terminal = await self._open(spec, directory, shell, backend, "" if orderly else here)
+        session.respawn(terminal)
         await session.wait_started()
         return session
 
     async def _open(
         self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend, cwd: str = ""
-    ) -> Terminal:
+    ) -> tuple[SessionSpec, Terminal]:
+        """The terminal with its shell in its box, and the spec with the box's level, which is kept."""
         files = directory / "shell"
         files.mkdir(mode=0o700, exist_ok=True)
         integration = shell.install(
             files, spec.nonce, executable=spec.shell, user_rc=self.defaults.user_rc, login_env=spec.env
         )
-        env = {**spec.env, **integration.env, "AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
+        env = {**spec.env, **integration.env}
         if cwd:
             env["AI_SESSION_CWD"] = cwd
-        return await backend.open(
+        argv, own = integration.argv, {"AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
+        if spec.profile.name != "trusted":
+            boxed = await self.boxes.prepare(spec, directory, env)
+            spec = replace(spec, level=boxed.level)
+            argv, env = (*boxed.argv, *argv), dict(boxed.env)
+        store(directory, spec)
+        terminal = await backend.open(
             TerminalSpec(
                 session_id=spec.session_id,
                 directory=str(directory),
-                argv=integration.argv,
-                env=env,
+                argv=argv,
+                env=env | own,
                 working_directory=spec.working_directory,
                 rows=spec.rows,
                 cols=spec.cols,
             )
         )
+        try:
+            await self.boxes.enter(spec, terminal.pid)
+        except BaseException:
+            await terminal.close()
+            raise
+        return spec, terminal
 
     async def _begin(self, spec: SessionSpec, shell: Shell, terminal: Terminal) -> Session:
         """A session that reads its new terminal; where that cannot be, nothing of it stays."""
@@ -241,14 +224,6 @@ class SessionManager:
         follows = terminal.writes_log if terminal else spec.backend != "pty"
         kind = FollowedLog if follows else MappedLog
         return kind(path, retain_bytes=self.defaults.retain_bytes)
-
-    def _store(self, spec: SessionSpec) -> None:
-        path = self._root / spec.session_id / "spec.json"
-        temporary = path.with_suffix(".new")
-        fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with open(fd, "w") as file:
-            json.dump(asdict(spec), file)
-        temporary.rename(path)
 
     async def _backend_for(self, name: str) -> Backend:
         if name == "auto":
@@ -278,7 +253,7 @@ class SessionManager:
         self._names.pop(session.spec.name, None)
         self._names[name] = session.spec.session_id
         session.spec = replace(session.spec, name=name)
-        self._store(session.spec)
+        store(session.directory, session.spec)
         return session
 
     async def resize(self, session: Session, rows: int, cols: int) -> None:
@@ -286,18 +261,19 @@ class SessionManager:
         await session.resize(rows, cols)
         if session.own_size:
             session.own_size = (rows, cols)
-        self._store(session.spec)
+        store(session.directory, session.spec)
 
     async def close(self, session: Session) -> None:
         """End a session with all its processes and forget it, log included."""
         self._sessions.pop(session.spec.session_id, None)
         self._names.pop(session.spec.name, None)
         await session.close(self.defaults.close_grace_seconds)
+        await self.boxes.leave(session.spec.session_id)
         await asyncio.to_thread(shutil.rmtree, session.directory, ignore_errors=True)
 
     async def adopt(self) -> int:
         """Take up what an earlier daemon left: live terminals go on, dead ones are told as exited or lost."""
-        specs = [spec for path in self._root.glob("*/spec.json") if (spec := _read_spec(path)) is not None]
+        specs = [spec for path in self._root.glob("*/spec.json") if (spec := read(path.parent)) is not None]
         terminals: dict[str, Terminal] = {}
         for name in {s.backend for s in specs}:
             try:
@@ -312,8 +288,9 @@ class SessionManager:
             await stray.close()
         # A person who was attached has gone with the earlier daemon, the size of their window may be left.
         for session in self._sessions.values():
-            if session.exit is None:
+            if session.exit is None and session.terminal is not None:
                 await session.resize(session.spec.rows, session.spec.cols)
+                await self.boxes.adopt(session.spec, session.terminal.pid, session.directory)
         return len(self._sessions)
 
     def _adopt_one(self, spec: SessionSpec, terminal: Terminal | None) -> None:
@@ -331,6 +308,7 @@ class SessionManager:
         """Let go of everything and leave every shell alive."""
         for session in self._sessions.values():
             session.release()
+        await self.boxes.aclose()
         for backend in self._backends.values():
             await backend.aclose()
 
@@ -339,24 +317,3 @@ class SessionManager:
         await asyncio.gather(*(self.close(s) for s in list(self._sessions.values())), return_exceptions=True)
         for backend in self._backends.values():
             await backend.stop()
-
-
-def find_shell(wanted: str) -> tuple[Shell, str]:
-    """The plugin and executable for ``bash``, ``/bin/dash``…; empty takes bash. Raises ShellUnavailable."""
-    name = os.path.basename(wanted or "bash")
-    known: list[str] = []
-    for plugin_name in plugins.names("shells"):
-        shell: Shell = plugins.load("shells", plugin_name)
-        known += shell.names
-        if name in shell.names:
-            return shell, shell.find(wanted or "bash")
-    raise ShellUnavailable(
-        f"no support for shell {wanted[:80]!r}", suggestion=f"use one of: {', '.join(sorted(known))}"
-    )
-
-
-def _read_spec(path: Path) -> SessionSpec | None:
-    try:
-        return SessionSpec(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return None

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from ai_session import plugins, waiting
-from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
 from benchmarks.floors import RawReadline
 from benchmarks.report import Report, median_ms
 from benchmarks.wire import Client

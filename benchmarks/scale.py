@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ai_session import plugins, waiting
 from ai_session.session import Session
-from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
 from benchmarks.report import Report, median_ms
 from benchmarks.startup import resident_mb
 

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from ai_session import plugins, waiting
-from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
 from benchmarks.floors import read_loop_seconds
 from benchmarks.report import Report
 

@@ -12,8 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ai_session.models import Effect, Principal, ToolResult
+from ai_session.models import TRUSTED, Effect, Principal, SandboxLevel, SandboxProfile, ToolResult
+from ai_session.session import Session
 from ai_session.session_manager import SessionManager
+from ai_session.workspace import Place, Workspaces
 
 MAX_WAIT_SECONDS = 50.0
 """Six clients give up on a call at 60 s whatever progress they get."""
@@ -65,12 +67,34 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """What a call is about, as the policy judges it and the tool then finds it.
+
+    ``profile`` and ``level`` are the box of the session it acts in, or would create at ``place``.
+    """
+
+    session: Session | None = None
+    profile: SandboxProfile = TRUSTED
+    level: SandboxLevel = SandboxLevel.NONE
+    place: Place | None = None
+    command: str | None = None
+    raw_input: bool = False
+    loosens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
-    """What a running tool may use. ``repeated``: the call's key was seen before, so nothing may be started anew."""
+    """What a running tool may use. ``repeated``: the call's key was seen before, so nothing may be started anew.
+
+    ``profile`` is a person's choice for a new session, empty: the configured one.
+    """
 
     principal: Principal
     sessions: SessionManager
+    workspaces: Workspaces
     limits: Limits
+    profile: str = ""
+    subject: Subject = Subject()
     repeated: bool = False
 
     def bounded(self, seconds: float, chars: int, notes: list[str]) -> tuple[float, int]:
@@ -84,9 +108,21 @@ class Context:
         return min(wait, longest), min(chars or self.limits.max_output_chars, MAX_OUTPUT_CHARS)
 
 
+def subject_of(context: Context, arguments: Any) -> Subject:
+    """The session a call names, if any, and the command it would run. Raises SessionNotFound."""
+    command: str | None = getattr(arguments, "command", None)
+    if reference := getattr(arguments, "session_id", ""):
+        session = context.sessions.get(reference)
+        return Subject(session, session.spec.profile, session.spec.level, command=command)
+    return Subject(command=command)
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One entry of ``tools/list``. ``run`` raises AiSessionError for what the caller should read as a tool error."""
+    """One entry of ``tools/list``. ``run`` raises AiSessionError for what the caller should read as a tool error.
+
+    ``subject`` says, before anything is decided, what a call is about.
+    """
 
     name: str
     title: str
@@ -95,6 +131,7 @@ class Tool:
     arguments: type[Arguments]
     run: Callable[[Context, Any], Awaitable[ToolResult]]
     output_schema: Mapping[str, Any]
+    subject: Callable[[Context, Any], Subject] = subject_of
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -9,7 +10,16 @@ from pydantic import AfterValidator, Field
 from ai_session import keys
 from ai_session.errors import InvalidArguments
 from ai_session.models import Effect, ToolResult
-from ai_session.tools.base import Context, EffectfulArguments, SessionId, Tool, encodable, output
+from ai_session.tools.base import (
+    Context,
+    EffectfulArguments,
+    SessionId,
+    Subject,
+    Tool,
+    encodable,
+    output,
+    subject_of,
+)
 
 MODE_BYTES = 1 << 18
 """How far back the terminal's cursor-key mode is looked for; programs set it when they start and leave."""
@@ -25,6 +35,11 @@ class SendInput(EffectfulArguments):
         max_length=1000,
         description="Then these keys, e.g. ['Enter'], ['C-c'], ['Escape', 'Up', 'F5'].",
     )
+
+
+def subject_of_input(context: Context, arguments: SendInput) -> Subject:
+    """What is typed cannot be judged as a command: half lines, here-documents, an editor's keys."""
+    return replace(subject_of(context, arguments), raw_input=True)
 
 
 async def send_input(context: Context, arguments: SendInput) -> ToolResult:
@@ -57,6 +72,7 @@ PLUGIN = (
         effect=Effect.EXECUTE,
         arguments=SendInput,
         run=send_input,
+        subject=subject_of_input,
         output_schema=output("state", "command_id", sent_bytes="integer", next_offset="integer"),
         destructive=True,
         open_world=True,

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from ai_session.errors import DirectoryUnusable
-from ai_session.models import Effect, SessionState, ToolResult
+from ai_session.models import Effect, SandboxLevel, SessionSpec, SessionState, ToolResult
 from ai_session.report import record_facts
 from ai_session.session import Session
-from ai_session.session_manager import NewSession
-from ai_session.tools.base import Arguments, Context, EffectfulArguments, SessionId, Tool, checked_text, output
+from ai_session.session_spec import NewSession
+from ai_session.tools.base import (
+    Arguments,
+    Context,
+    EffectfulArguments,
+    SessionId,
+    Subject,
+    Tool,
+    checked_text,
+    output,
+)
+from ai_session.workspace import Place, unboxed
+
+LOOSE = ("read-only", "workspace", "trusted")
+"""Profiles, tightest first."""
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -66,37 +78,36 @@ class ResizeSession(EffectfulArguments):
     cols: Annotated[int, Field(ge=2, le=1000)]
 
 
-def resolve_directory(wanted: str, base: str, home: str) -> str:
-    """An existing directory for the shell; relative paths count from the client's. Raises DirectoryUnusable."""
-    start = base if base and base != "/" and os.path.isdir(base) else home or "/"
-    if not wanted:
-        return start if os.path.isdir(start) else "/"
-    if "\0" in wanted:
-        raise DirectoryUnusable("working_directory holds a NUL byte", suggestion="pass an existing directory")
-    path = os.path.join(start, os.path.expanduser(wanted))
-    if not os.path.isdir(path):
-        what = "is not a directory" if os.path.exists(path) else "does not exist"
-        raise DirectoryUnusable(
-            f"working_directory {path!r} {what}", suggestion="create it first, or pass an existing directory"
-        )
-    if not os.access(path, os.X_OK):
-        raise DirectoryUnusable(f"no permission to enter {path!r}", suggestion="pass another directory")
-    return os.path.normpath(path)
+def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
+    """The box of a new session: as configured, or a person's choice. Raises DirectoryUnusable, SandboxRefused."""
+    old = context.sessions.find(arguments.name)
+    if old is not None:
+        return Subject(old, old.spec.profile, old.spec.level)
+    principal, boxes = context.principal, context.sessions.boxes
+    template = boxes.profile(context.profile)
+    loosens = LOOSE.index(template.name) > LOOSE.index(boxes.profile("").name)
+    home = principal.env.get("HOME", "")
+    if template.name == "trusted":
+        directory = unboxed(arguments.working_directory, principal.working_directory, home)
+        return Subject(profile=template, place=Place(directory, ""), loosens=loosens)
+    place = context.workspaces.place(arguments.working_directory, principal.working_directory)
+    profile = replace(template, workspace=place.workspace, home=home)
+    return Subject(profile=profile, level=boxes.minimum_level, place=place, loosens=loosens)
 
 
 async def create_session(context: Context, arguments: CreateSession) -> ToolResult:
-    principal = context.principal
-    home = principal.env.get("HOME", "")
+    place = context.subject.place
     session = await context.sessions.create(
         NewSession(
             name=arguments.name,
-            client_env=principal.env,
+            client_env=context.principal.env,
             env=arguments.env,
             shell=arguments.shell,
             backend=arguments.backend,
-            working_directory=resolve_directory(arguments.working_directory, principal.working_directory, home),
+            working_directory=place.directory if place else "",
             rows=arguments.rows,
             cols=arguments.cols,
+            profile=context.subject.profile,
         )
     )
     facts = session_facts(session)
@@ -128,6 +139,13 @@ async def resize_session(context: Context, arguments: ResizeSession) -> ToolResu
     return ToolResult(text=f"{arguments.rows} rows, {arguments.cols} columns", structured=facts)
 
 
+def sandbox_of(spec: SessionSpec) -> str:
+    """The box in a few words: ``workspace (bwrap, network off)``, or ``none``."""
+    if spec.level is SandboxLevel.NONE:
+        return "none"
+    return f"{spec.profile.name} ({spec.level}, network {spec.profile.network})"
+
+
 def session_facts(session: Session, *, full: bool = False) -> dict[str, Any]:
     """What anyone may know of a session now."""
     spec, state = session.spec, session.state()
@@ -140,6 +158,7 @@ def session_facts(session: Session, *, full: bool = False) -> dict[str, Any]:
         "shell": os.path.basename(spec.shell),
         "backend": spec.backend,
         "working_directory": session.at.cwd,
+        "sandbox": sandbox_of(spec),
     }
     if session.running:
         record = session.running.record
@@ -180,7 +199,7 @@ def _describe(facts: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-SESSION = output("session_id", "name", "state", "shell", "backend", "working_directory")
+SESSION = output("session_id", "name", "state", "shell", "backend", "working_directory", "sandbox")
 
 PLUGIN = (
     Tool(
@@ -191,6 +210,7 @@ PLUGIN = (
         "whose shell has exited is started again where it left off. The session lives until close_session.",
         effect=Effect.EXECUTE,
         arguments=CreateSession,
+        subject=subject_of_new,
         run=create_session,
         output_schema=SESSION,
         always_load=True,

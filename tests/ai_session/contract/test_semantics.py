@@ -12,7 +12,8 @@ import pytest
 from ai_session import plugins, waiting
 from ai_session.marks import strip_marks
 from ai_session.session import Session
-from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
 from tests.ai_session.contract.shell_cases import BASH, FISH, MKSH, POSIX, Case, prepare
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]

@@ -22,7 +22,8 @@ from ai_session.errors import (
 from ai_session.models import CommandRecord, ExitStatus, SessionState
 from ai_session.report import transcript
 from ai_session.session import Session
-from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
 from ai_session.viewer import Viewer
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,8 @@ from ai_session.errors import SessionBusy, SessionExited
 from ai_session.models import ExitStatus, SessionState
 from ai_session.report import transcript
 from ai_session.session import Session
-from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
 from tests.ai_session.torture.kills import spin
 from tests.ai_session.torture.random_material import characters
 from tests.ai_session.torture.random_posix import quote

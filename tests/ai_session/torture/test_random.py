@@ -17,7 +17,8 @@ from ai_session.marks import strip_marks
 from ai_session.models import CommandRecord, ExitStatus
 from ai_session.report import transcript
 from ai_session.session import Session
-from ai_session.session_manager import NewSession, SessionDefaults, SessionManager
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
 from tests.ai_session.torture.random_fish import FishCommands
 from tests.ai_session.torture.random_material import Expected
 from tests.ai_session.torture.random_posix import PosixCommands

@@ -1,0 +1,122 @@
+"""Where a session may work: directories that callers name, confined to the workspaces of configuration and people.
+
+A workspace is never chosen by a tool's argument: what lies in none is told as ``outside``, and a person decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ai_session.errors import DirectoryUnusable, SandboxRefused
+
+DEFAULT_NAME = "ai-session-workspace"
+"""Made in the home for clients that are started nowhere in particular, as desktop programs are."""
+
+SYSTEM = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/proc", "/sys", "/dev", "/boot", "/run")
+SHARED = ("/tmp", "/var", "/var/tmp", "/srv", "/mnt", "/media")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory to start in, without links, and the workspace it belongs to. ``outside``: in no known one, so that
+    ``workspace`` is the directory itself and somebody has to agree."""
+
+    directory: str
+    workspace: str
+    outside: bool = False
+
+
+class Workspaces:
+    """The configured workspaces. ``private`` are directories that no workspace may hold or lie in."""
+
+    def __init__(self, roots: Sequence[str], home: str, private: Sequence[str] = ()) -> None:
+        self._home = os.path.realpath(home)
+        self._private = [os.path.realpath(path) for path in private]
+        self._roots = [os.path.realpath(os.path.join(self._home, os.path.expanduser(root))) for root in roots]
+
+    def place(self, wanted: str, client_directory: str) -> Place:
+        """Where ``wanted`` (relative to the client's directory; empty: the default) is.
+
+        Raises DirectoryUnusable, and SandboxRefused for a directory that can be nobody's workspace.
+        """
+        base = os.path.realpath(client_directory) if client_directory else ""
+        roots = [*self._roots, *([base] if base and os.path.isdir(base) and not self.unfit(base) else [])]
+        start = base if base in roots else roots[0] if roots else self._default()
+        directory = os.path.realpath(existing(wanted, start)) if wanted else start
+        if not os.path.isdir(directory):
+            raise DirectoryUnusable(f"the workspace {directory!r} does not exist", suggestion="create it, or pass one")
+        around = [root for root in [*roots, start] if directory == root or directory.startswith(root.rstrip("/") + "/")]
+        workspace = max(around, key=len, default=directory)
+        if reason := self.unfit(workspace):
+            raise SandboxRefused(
+                f"{workspace!r} cannot be a workspace: {reason}",
+                suggestion="pass a directory of one project; a person can open an unboxed session with "
+                "ai-session new --profile trusted",
+            )
+        return Place(directory, workspace, outside=not around)
+
+    def _default(self) -> str:
+        path = os.path.join(self._home, DEFAULT_NAME)
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise DirectoryUnusable(
+                f"no workspace: {path!r} cannot be made ({error.strerror})",
+                suggestion="start the client in a project's directory, or set sandbox.workspaces in the configuration",
+            ) from None
+        return os.path.realpath(path)
+
+    def unfit(self, directory: str) -> str:
+        """Why a directory can be no workspace, empty when it can."""
+        if directory == "/" or _holds(directory, self._home):
+            return "it holds the home directory"
+        for path in self._private:
+            if _holds(directory, path) or _holds(path, directory):
+                return "ai-session keeps its own files there"
+        for system in (
+            "/usr",
+            "/etc",
+            "/bin",
+            "/sbin",
+            "/lib",
+            "/lib64",
+            "/opt",
+            "/proc",
+            "/sys",
+            "/dev",
+            "/boot",
+            "/run",
+        ):
+            if _holds(system, directory):
+                return "it belongs to the system"
+        return "it is everybody's" if directory in ("/tmp", "/var", "/var/tmp", "/srv", "/mnt", "/media") else ""
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")
+
+
+def existing(wanted: str, start: str) -> str:
+    """``wanted``, counted from ``start``, as an existing directory one may enter. Raises DirectoryUnusable."""
+    if "\0" in wanted:
+        raise DirectoryUnusable("working_directory holds a NUL byte", suggestion="pass an existing directory")
+    path = os.path.join(start, os.path.expanduser(wanted))
+    if not os.path.isdir(path):
+        what = "is not a directory" if os.path.exists(path) else "does not exist"
+        raise DirectoryUnusable(
+            f"working_directory {path!r} {what}", suggestion="create it first, or pass an existing directory"
+        )
+    if not os.access(path, os.X_OK):
+        raise DirectoryUnusable(f"no permission to enter {path!r}", suggestion="pass another directory")
+    return os.path.normpath(path)
+
+
+def unboxed(wanted: str, client_directory: str, home: str) -> str:
+    """Where an unboxed session starts: ``wanted``, else the client's directory, else the home."""
+    base = client_directory
+    start = base if base and base != "/" and os.path.isdir(base) else home or "/"
+    if wanted:
+        return existing(wanted, start)
+    return start if os.path.isdir(start) else "/"

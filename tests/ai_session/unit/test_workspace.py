@@ -1,0 +1,72 @@
+from pathlib import Path
+
+import pytest
+
+from ai_session.errors import DirectoryUnusable, SandboxRefused
+from ai_session.workspace import DEFAULT_NAME, Workspaces, unboxed
+
+
+@pytest.fixture
+def tree(home: Path) -> Path:
+    for name in ("project/src", "other", "home/.local", "private/sub"):
+        (home / name).mkdir(parents=True)
+    return home
+
+
+def make(tree: Path, *roots: str) -> Workspaces:
+    return Workspaces(roots, str(tree / "home"), [str(tree / "private")])
+
+
+def test_the_deepest_workspace_around_a_directory_is_its_box(tree: Path) -> None:
+    workspaces = make(tree, str(tree / "project"), str(tree / "project/src"))
+    for wanted, workspace in (("project", "project"), ("project/src", "project/src")):
+        place = workspaces.place(str(tree / wanted), "")
+        assert (place.directory, place.workspace, place.outside) == (
+            str(tree / wanted),
+            str(tree / workspace),
+            False,
+        )
+
+
+def test_the_clients_directory_is_a_workspace_and_where_a_session_starts(tree: Path) -> None:
+    place = make(tree).place("", str(tree / "project"))
+    assert (place.directory, place.workspace, place.outside) == (str(tree / "project"),) * 2 + (False,)
+    assert make(tree).place("src", str(tree / "project")).workspace == str(tree / "project")
+
+
+def test_what_lies_in_no_workspace_is_outside_also_behind_a_link(tree: Path) -> None:
+    (tree / "project/link").symlink_to(tree / "other")
+    for wanted in (str(tree / "other"), "link", "../other"):
+        place = make(tree).place(wanted, str(tree / "project"))
+        assert (place.directory, place.workspace, place.outside) == (str(tree / "other"), str(tree / "other"), True)
+
+
+@pytest.mark.parametrize(
+    "directory", ["/", "home", "", "private", "private/sub", "/etc", "/usr/lib", "/tmp", "/proc/self"]
+)
+def test_what_can_be_nobodys_workspace_is_refused(tree: Path, directory: str) -> None:
+    with pytest.raises(SandboxRefused) as caught:
+        make(tree).place(str(tree / directory), str(tree / "project"))
+    assert "trusted" in caught.value.suggestion
+
+
+def test_a_client_started_nowhere_in_particular_gets_a_workspace_of_its_own(tree: Path) -> None:
+    for nowhere in ("/", "", str(tree / "home"), str(tree), str(tree / "gone")):
+        place = make(tree).place("", nowhere)
+        assert place.directory == place.workspace == str(tree / "home" / DEFAULT_NAME)
+        assert not place.outside
+    assert Path(place.directory).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_configured_workspace_may_be_named_from_the_home(tree: Path) -> None:
+    (tree / "home/code").mkdir()
+    assert make(tree, "code").place("", "/").workspace == str(tree / "home/code")
+
+
+def test_a_directory_that_is_none_is_refused(tree: Path) -> None:
+    (tree / "file").touch()
+    for wanted in ("gone", "../file", "a\0b"):
+        with pytest.raises(DirectoryUnusable):
+            make(tree).place(wanted, str(tree / "project"))
+        with pytest.raises(DirectoryUnusable):
+            unboxed(wanted, str(tree / "project"), "")
