@@ -56,6 +56,8 @@ class Daemon:
         self._connections: set[asyncio.Task[Any]] = set()
         self._servers: dict[str, Any] = {}
         self._starting: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._hopeless: AiSessionError | None = None
         self._leaving = asyncio.Event()
         # Without a listener nobody else can reach the sessions, so they end with this process.
         self._end_sessions = listener is None
@@ -63,19 +65,27 @@ class Daemon:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._born = time.monotonic()
 
-    async def run(self) -> None:
-        """Serve until ``stop``, SIGTERM or SIGINT, then leave within bounded time."""
+    async def run(self, *, expected: bool = True) -> None:
+        """Serve until ``stop``, SIGTERM or SIGINT, then leave within bounded time.
+
+        ``expected``: a client is on its way, whose first lines come before anything heavy. Else somebody watches this
+        process, and what keeps the app from starting is raised.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, partial(self.stop, sessions=False))
         server = None
         if self._listener:
             server = await asyncio.start_unix_server(self.accept, sock=self._listener, limit=HELLO_BYTES)
+        if not expected:
+            self._watch_idleness()
         await self._leaving.wait()
         if server:
             server.close()
             (self.directory / "sock").unlink(missing_ok=True)
         await self._leave()
+        if self._hopeless and not expected:
+            raise self._hopeless
 
     async def started(self) -> None:
         """Starts the app where nobody did yet; returns once the gate answers, raises what kept it from starting."""
@@ -187,9 +197,26 @@ class Daemon:
         if self._idle_timer:
             self._idle_timer.cancel()
             self._idle_timer = None
-        if self._idle_exit_seconds and not self._connections:
+        if self._connections or self._listener is None or self._leaving.is_set():
+            return
+        if self.app is None:
+            self._settling = self._settling or asyncio.create_task(self._settle())
+        elif self._idle_exit_seconds:
             loop = asyncio.get_running_loop()
             self._idle_timer = loop.call_later(self._idle_exit_seconds, self._leave_if_idle)
+
+    async def _settle(self) -> None:
+        """Only the app's settings say how long to stay. Who has none and cannot get it is of no use to anybody."""
+        try:
+            await self.started()
+        except AiSessionError as problem:
+            if self.idle:
+                self._hopeless = problem
+                self.stop(sessions=False)
+        finally:
+            self._settling = None
+        if self.app:
+            self._watch_idleness()
 
     def _leave_if_idle(self) -> None:
         if self.idle:
@@ -274,12 +301,11 @@ def main(arguments: list[str]) -> NoReturn:
         except AiSessionError as error:
             sys.exit(f"ai-session: {error.message}; {error.suggestion}")
         relay.warn(f"serving on {directory}/sock")
-    run_and_leave(Daemon(directory, listener).run())
+    run_and_leave(Daemon(directory, listener).run(expected=arguments[:1] == ["--handed"]))
 
 
-def serve_stdio() -> NoReturn:
+def serve_stdio(make: MakeApp | None = None) -> NoReturn:
     """`ai-session mcp-server --stdio --no-daemon`: one client, in this process; its sessions end with it."""
-    import shutil
     import tempfile
 
     # Children must neither read the client's bytes nor write between ours.
@@ -288,7 +314,15 @@ def serve_stdio() -> NoReturn:
     os.dup2(null, 0)
     os.dup2(2, 1)
     directory = Path(tempfile.mkdtemp(prefix=f"ai-session-{os.getuid()}-", dir="/tmp"))
-    run_and_leave(_serve_one(Daemon(directory), source, target), partial(shutil.rmtree, directory, ignore_errors=True))
+    run_and_leave(_serve_one(Daemon(directory, None, make), source, target), partial(remove, directory))
+
+
+def remove(directory: Path) -> None:
+    """Remove a folder in which an app that is still starting may be making files: under its new name nobody does."""
+    import shutil
+
+    with contextlib.suppress(OSError):
+        shutil.rmtree(directory.rename(f"{directory}.gone"))
 
 
 async def _serve_one(daemon: Daemon, source: int, target: int) -> None:
@@ -339,6 +373,8 @@ def run_and_leave(work: Coroutine[Any, Any, None], clean: Callable[[], None] | N
         try:
             await work
             status = 0
+        except AiSessionError as error:
+            relay.warn(f"{error.message}; {error.suggestion}")
         except Exception:
             log.exception("the daemon ends")
         finally:

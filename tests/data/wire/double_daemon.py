@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,10 +94,20 @@ def make(_: Path) -> tuple[Any, float]:
     return App(), idle[0] if idle else 0.0
 
 
+def make_files_for_ever(directory: Path) -> tuple[Any, float]:
+    print(directory, file=sys.stderr, flush=True)
+    for number in itertools.count():
+        with suppress(FileNotFoundError):
+            (directory / str(number)).mkdir()
+    raise AssertionError
+
+
 if __name__ == "__main__":
+    if "--no-daemon" in sys.argv:
+        daemon.serve_stdio(make_files_for_ever)
     if "--old" in sys.argv:
         daemon.__version__ = "0.0.1"
     directory, listener = daemon.listen()
     plugins.load("servers", "mcp").heartbeat_seconds = 0.01
     print("ready", flush=True)
-    daemon.run_and_leave(daemon.Daemon(directory, listener, make).run())
+    daemon.run_and_leave(daemon.Daemon(directory, listener, make).run(expected="--unexpected" not in sys.argv))
