@@ -1,0 +1,122 @@
+"""The way into a box's network: waits until the box stands, puts a listening socket inside, then lets its shell start.
+
+bubblewrap is started with ``--info-fd`` on a file and ``--block-fd`` on a FIFO, both out of the box's sight. Whatever
+fails here leaves the box without any network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from ai_session import network_listener
+from ai_session.errors import SandboxUnavailable
+from ai_session.kernel_events import FileGrowth
+
+LISTEN_SECONDS = 10.0
+"""The program that listens takes 25 ms; a machine that needs longer than this has other troubles."""
+
+
+class Box(NamedTuple):
+    """A process in a box, and the inode of the box's network namespace: a pid alone may be somebody else's by now."""
+
+    pid: int
+    network: int
+
+
+def read_box(info_path: str | os.PathLike[str]) -> Box | None:
+    """What bubblewrap wrote about the box it made; None while it has not written all of it."""
+    try:
+        info = cast(dict[str, int], json.loads(Path(info_path).read_text()))
+        return Box(int(info["child-pid"]), int(info["net-namespace"]))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+async def open_gate(
+    info_path: str | os.PathLike[str], block_path: str | os.PathLike[str], start: Callable[[Box], Awaitable[None]]
+) -> None:
+    """Await ``start`` when the box stands, and only then let bubblewrap start the shell.
+
+    To be called before or while bubblewrap starts, which does not get past opening ``block_path`` until then. When
+    ``start`` fails or this is cancelled, the box is ended before its shell starts. Bound it: a bubblewrap that never
+    gets as far as to tell of its box is not noticed here.
+    """
+    # Emptied first: bubblewrap writes it after it got the FIFO, so what is there now is of an earlier box.
+    os.close(os.open(info_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    gate = os.open(block_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        box = await _standing(info_path)
+        try:
+            held = os.pidfd_open(box.pid)
+        except ProcessLookupError:
+            raise _unavailable("the box ended while it was being set up") from None
+        try:
+            await start(box)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(held, signal.SIGKILL)
+            raise
+        finally:
+            os.close(held)
+        os.write(gate, b"\n")
+    finally:
+        os.close(gate)
+
+
+async def _standing(info_path: str | os.PathLike[str]) -> Box:
+    written, growth = asyncio.Event(), FileGrowth()
+    try:
+        growth.add(os.fspath(info_path), written.set)
+        while (box := read_box(info_path)) is None:
+            await written.wait()
+            written.clear()
+        return box
+    finally:
+        growth.close()
+
+
+async def listen_inside(box: Box, port: int) -> socket.socket:
+    """A non-blocking socket that listens on 127.0.0.1:``port`` of the box.
+
+    Raises SandboxUnavailable when the box has ended, or something in it listens there already.
+    """
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with here, there:
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", network_listener.__file__, str(box.pid), str(box.network), str(port)),
+            stdin=there.fileno(),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={},
+        )
+        there.close()
+        try:
+            async with asyncio.timeout(LISTEN_SECONDS):
+                _, complaint = await program.communicate()
+        except TimeoutError:
+            raise _unavailable("no socket could be made inside the box in time") from None
+        finally:
+            if program.returncode is None:
+                program.kill()
+                await program.wait()
+        here.setblocking(False)
+        if program.returncode == 0:
+            _, descriptors, _, _ = socket.recv_fds(here, 1, 1)
+            listener = socket.socket(fileno=descriptors[0])
+            listener.setblocking(False)
+            return listener
+    reason = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+    raise _unavailable(f"no socket could be made inside the box: {reason}")
+
+
+def _unavailable(message: str) -> SandboxUnavailable:
+    return SandboxUnavailable(message, suggestion="begin the session again, or begin it without allowed domains")
