@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ai_session import __version__, plugins, relay
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
-from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.models import Answer, Principal, ToolCall, ToolResult
 from ai_session.servers.base import Connection
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class StartingGate:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
-    async def call(self, call: ToolCall) -> ToolResult:
+    async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:
         """As Gate.call; a daemon that cannot start is a result with ``is_error``."""
         try:
             app = self._daemon.app or await self._started()
@@ -239,7 +239,7 @@ class StartingGate:
             facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
             text = f"error {error.code}: {error.message}\nnext: {error.suggestion}"
             return ToolResult(text, {"error": facts}, is_error=True, call_id=call.call_id)
-        return await app.gate.call(call)
+        return await app.gate.call(call, asker)
 
     def list_tools(self, principal: Principal) -> Any:
         """As Gate.list_tools; only after ``started``."""
@@ -256,6 +256,18 @@ class StartingGate:
         """As Gate.rename."""
         app = await self._started()
         await app.gate.rename(principal, reference, name)
+
+    async def approvals(self, principal: Principal) -> Any:
+        """As Gate.approvals."""
+        return await (await self._started()).gate.approvals(principal)
+
+    async def answer(self, principal: Principal, question_id: str, answer: Answer) -> str:
+        """As Gate.answer."""
+        return await (await self._started()).gate.answer(principal, question_id, answer)
+
+    async def watch(self, principal: Principal) -> Any:
+        """As Gate.watch."""
+        return await (await self._started()).gate.watch(principal)
 
     async def _started(self) -> App:
         await self._daemon.started()

@@ -15,10 +15,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ai_session.approvals import Grant
 from ai_session.audit import AuditLog
 from ai_session.call_keys import CallKeys
+from ai_session.consent import Asker, Consent, Watch
 from ai_session.errors import AiSessionError, InvalidArguments, StorageFull, TerminalsExhausted, UnknownTool
-from ai_session.models import Effect, Principal, ToolCall, ToolResult
+from ai_session.models import Answer, Effect, Principal, Question, ToolCall, ToolResult
 from ai_session.policy import Policy
 from ai_session.session_manager import SessionManager
 from ai_session.tools.base import Arguments, Context, Limits, Tool
@@ -46,6 +48,7 @@ class Gate:
         audit: AuditLog,
         call_keys: CallKeys,
         limits: Limits,
+        consent: Consent | None = None,
     ) -> None:
         self._tools = {tool.name: tool for tool in sorted(tools, key=lambda t: t.name)}
         self._sessions = sessions
@@ -54,15 +57,16 @@ class Gate:
         self._audit = audit
         self._call_keys = call_keys
         self._limits = limits
+        self._consent = consent
 
     def list_tools(self, principal: Principal) -> Sequence[Tool]:
         """The tools this principal may ever use, sorted by name."""
         return [t for t in self._tools.values() if self._policy.decide(principal, t.name, t.effect).verdict != "deny"]
 
-    async def call(self, call: ToolCall) -> ToolResult:
+    async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         """Run one call. Raises UnknownTool only; every other failure is a result with ``is_error``.
 
-        Cancelling the wait never ends a command.
+        ``asker`` is the client's own way to a person. Cancelling the wait never ends a command.
         """
         record = self._audit.begin(call.call_id, call.principal, call.name, call.arguments)
         outcome, rule, code = "crash", "", ""
@@ -146,6 +150,29 @@ class Gate:
             outcome = "ok"
         finally:
             self._audit.end(record, outcome)
+
+    async def approvals(self, principal: Principal) -> tuple[list[Question], list[Grant]]:
+        """The questions that wait for a person, and what was allowed for longer than one call."""
+        return (self._asking.pending(), self._asking.grants()) if principal.kind == "person" else ([], [])
+
+    async def answer(self, principal: Principal, question_id: str, answer: Answer) -> str:
+        """A person's word on a question, or a denial that ends a grant; returns what it was about.
+
+        Raises InvalidArguments for an unknown id, Denied when the one who answers may be the one who asks.
+        """
+        if question_id.startswith("gr_") and not answer.allowed:
+            return self._asking.revoke(question_id, principal).what
+        return self._asking.answer(question_id, answer, principal).message
+
+    async def watch(self, principal: Principal) -> Watch:
+        """The questions this person may answer, as they come and go."""
+        return self._asking.watch(principal)
+
+    @property
+    def _asking(self) -> Consent:
+        if self._consent is None:
+            raise InvalidArguments("nothing is ever asked here", suggestion="the policy allows or denies")
+        return self._consent
 
 
 def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:

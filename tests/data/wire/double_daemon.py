@@ -42,7 +42,7 @@ class Gate:
     def list_tools(self, principal: Principal) -> list[Tool]:
         return [Tool("echo", always_load=True), Tool("fail"), Tool("seen", read_only=True), Tool("wait")]
 
-    async def call(self, call: ToolCall) -> ToolResult:
+    async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:
         self.seen.append(call)
         text = str(call.arguments.get("text", ""))
         if call.name == "wait":

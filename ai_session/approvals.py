@@ -1,0 +1,226 @@
+"""Questions that wait for a person, answers that wait for their call, and what was granted for longer; on disk.
+
+One file for each question, one for all grants, written whole and renamed, so that a killed daemon leaves what was. What
+cannot be read counts as never asked and never granted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ai_session.errors import LimitReached
+from ai_session.models import Answer, Principal, Question
+
+MAX_OPEN = 256
+MAX_OPEN_OF_ONE = 32
+"""Open questions of one client; with more, calls that would ask are refused."""
+
+MAX_GRANTS = 1000
+ONCE_SECONDS = 3600.0
+"""How long an answer waits for its call to be made again."""
+
+SESSION_SECONDS = 7 * 86400.0
+NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A question on its way. ``askers`` are the processes that must not answer it; ``nonce`` is that of the one sealed
+    state in a client's hands; ``answer`` was given while the call did not wait."""
+
+    question: Question
+    binding: str
+    askers: frozenset[str]
+    expires_at: float
+    nonce: str = ""
+    nonce_expires_at: float = 0.0
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An answer that holds for more than one call. ``covers`` is the digest of what it is about."""
+
+    grant_id: str
+    covers: str
+    answer: Answer
+    what: str
+    at: float
+    expires_at: float | None
+
+
+class Approvals:
+    """What ``directory`` holds. Only one process may use it."""
+
+    def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
+        self._directory = directory / "questions"
+        self._grants_path = directory / "grants.json"
+        self._clock = clock
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._open: dict[str, Approval] = {}
+        for path in sorted(self._directory.glob("*.json")):
+            approval = _read_approval(path)
+            if approval is None or approval.question.question_id != path.stem:
+                path.unlink(missing_ok=True)
+            else:
+                self._open[path.stem] = approval
+        self._grants: dict[str, Grant] = {grant.grant_id: grant for grant in _read_grants(self._grants_path)}
+
+    def __iter__(self) -> Iterator[Approval]:
+        """Those that have not expired, oldest first."""
+        now = self._clock()
+        for approval in sorted(self._open.values(), key=lambda a: a.question.asked_at):
+            if now >= approval.expires_at:
+                self.remove(approval.question.question_id)
+            else:
+                yield approval
+
+    def get(self, question_id: str) -> Approval | None:
+        """The one with that id, unless it has expired."""
+        return next((approval for approval in self if approval.question.question_id == question_id), None)
+
+    def put(self, approval: Approval) -> None:
+        """Keep it, in place of an earlier one of the same question. Raises LimitReached."""
+        question = approval.question
+        if question.question_id not in self._open:
+            asker = client_of(question.principal)
+            waiting = [a for a in self if a.answer is None]
+            own = sum(client_of(a.question.principal) == asker for a in waiting)
+            if len(waiting) >= MAX_OPEN or own >= MAX_OPEN_OF_ONE:
+                raise LimitReached(
+                    f"{own if own >= MAX_OPEN_OF_ONE else len(waiting)} questions wait for a person already",
+                    suggestion="a person answers or rejects them: ai-session approvals",
+                )
+        if not NAME.match(question.question_id):
+            raise ValueError(f"{question.question_id!r} cannot name a file")
+        self._open[question.question_id] = approval
+        _write(self._directory / f"{question.question_id}.json", _plain(approval))
+
+    def remove(self, question_id: str) -> None:
+        """Forget it."""
+        if self._open.pop(question_id, None):
+            (self._directory / f"{question_id}.json").unlink(missing_ok=True)
+
+    def grant(self, question: Question, answer: Answer) -> None:
+        """Remember an answer whose scope is wider than one call."""
+        now = self._clock()
+        session = answer.scope == "session"
+        grant = Grant(
+            grant_id="gr_" + secrets.token_urlsafe(16),
+            covers=covers(question, answer.scope),
+            answer=answer,
+            what=f"{question.tool}, {question.rule}" + (f", session {question.session}" if session else ""),
+            at=now,
+            expires_at=now + SESSION_SECONDS if session else None,
+        )
+        kept = [g for g in self.grants() if g.covers != grant.covers]
+        self._keep([*kept[-MAX_GRANTS + 1 :], grant])
+
+    def granted(self, question: Question) -> Grant | None:
+        """What covers ``question``."""
+        wanted = {covers(question, "session"), covers(question, "always")}
+        return next((grant for grant in self.grants() if grant.covers in wanted), None)
+
+    def grants(self) -> list[Grant]:
+        """Those that hold, oldest first."""
+        now = self._clock()
+        return [g for g in self._grants.values() if g.expires_at is None or now < g.expires_at]
+
+    def revoke(self, grant_id: str) -> Grant | None:
+        """Forget a grant; None when there is none with that id."""
+        revoked = self._grants.get(grant_id)
+        if revoked:
+            self._keep([grant for grant in self.grants() if grant.grant_id != grant_id])
+        return revoked
+
+    def end_session(self, session: str) -> None:
+        """A session has gone: nobody waits for its questions any more."""
+        for approval in list(self):
+            if session and approval.question.session == session:
+                self.remove(approval.question.question_id)
+
+    def _keep(self, grants: list[Grant]) -> None:
+        self._grants = {grant.grant_id: grant for grant in grants}
+        _write(self._grants_path, [asdict(grant) for grant in grants])
+
+
+def client_of(principal: Principal) -> str:
+    """Who asks, the same after the client or its relay was started again."""
+    return json.dumps([principal.kind, principal.uid, principal.client])
+
+
+def binding(question: Question) -> str:
+    """Digest of the one call a question is about: client and its directory, session, tool, arguments, policy, rule."""
+    return _digest(
+        client_of(question.principal),
+        question.principal.working_directory,
+        question.session,
+        question.tool,
+        question.arguments_sha256,
+        question.policy_sha256,
+        question.rule,
+    )
+
+
+def covers(question: Question, scope: str) -> str:
+    """Digest of what a wider answer is about: with ``session`` this rule and tool in this session under this policy,
+    with ``always`` this rule and tool for this client."""
+    wide = [scope, client_of(question.principal), question.tool, question.rule]
+    return _digest(*wide, *((question.session, question.policy_sha256) if scope == "session" else ()))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _plain(approval: Approval) -> dict[str, Any]:
+    """JSON values; never the client's environment."""
+    bare = replace(approval.question, principal=replace(approval.question.principal, env={}))
+    return {**asdict(replace(approval, question=bare)), "askers": sorted(approval.askers)}
+
+
+def _read_approval(path: Path) -> Approval | None:
+    try:
+        stored: dict[str, Any] = json.loads(path.read_bytes())
+        question = stored.pop("question")
+        principal = Principal(**question.pop("principal"))
+        answer = stored.pop("answer")
+        return Approval(
+            question=Question(principal=principal, **question),
+            askers=frozenset(stored.pop("askers")),
+            answer=_answer(answer) if answer else None,
+            **stored,
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _read_grants(path: Path) -> list[Grant]:
+    try:
+        stored: list[dict[str, Any]] = json.loads(path.read_bytes())
+        return [Grant(answer=_answer(grant.pop("answer")), **grant) for grant in stored]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return []
+
+
+def _answer(stored: Mapping[str, Any]) -> Answer:
+    answer = Answer(**stored)
+    if not isinstance(answer.allowed, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # a file may say anything
+        raise TypeError("allowed is yes or no")
+    return answer
+
+
+def _write(path: Path, value: Any) -> None:
+    temporary = path.with_suffix(".new")
+    fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "w") as file:
+        json.dump(value, file)
+    temporary.rename(path)
