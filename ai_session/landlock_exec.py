@@ -1,0 +1,311 @@
+"""Runs a program inside Landlock, seccomp and limits, and watches over it: ``landlock_exec.py SPEC -- argv...``.
+
+The program's exit status becomes this process's own, a death by signal the same death. Whatever the program started
+ends with it, and with this process when it is told to (SIGTERM, or SIGHUP of the terminal). Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import struct
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+_CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL_DEVICE = 64, 2048, 16384, 32768
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
+_LOOK = _EXECUTE | _READ_FILE | _READ_DIR
+_USE_DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE
+_RIGHTS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
+_ALL_RIGHTS = 16
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_SUBREAPER = 1, 22, 24, 36
+_PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 38, 47, 4
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+_GRACE_SECONDS = 1.0
+"""What the tree has between being asked to leave and being killed; a session's own grace comes before that."""
+_SWEEP_ROUNDS = 200
+
+_WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
+_OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+
+
+def abi() -> int:
+    """The version of the kernel's Landlock; 0 where it has none or it is switched off."""
+    if sys.platform != "linux":
+        return 0
+    version_flag = 1
+    return max(0, _libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(version_flag)))
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Never returns: ends as the program ended; 126 when it could not be boxed, 127 when it could not be run."""
+    spec_path, separator, *argv = arguments
+    if separator != "--" or not argv:
+        raise SystemExit("usage: landlock_exec.py SPEC -- argv...")
+    with open(spec_path, "rb") as file:
+        spec: dict[str, Any] = json.load(file)
+    with open(spec["filter"], "rb") as file:
+        seccomp = file.read()
+    _check(_libc().prctl(_PR_SET_SUBREAPER, 1, 0, 0, 0), "become the parent of orphans")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _enter(spec, seccomp, argv, parent)
+    _supervise(child, spec["scratch"])
+
+
+def _enter(spec: Mapping[str, Any], seccomp: bytes, argv: Sequence[str], parent: int) -> NoReturn:
+    try:
+        _check(_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "end with the supervisor")
+        if os.getppid() != parent:
+            os._exit(126)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # Python ignores these two, and what is ignored stays so in the program.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        _limit(spec["limits"])
+        _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
+        _drop_capabilities()
+        _restrict(spec["readable"], spec["writable"], spec["devices"], spec["network"])
+        _filter(seccomp)
+    except BaseException as error:
+        os.write(2, f"ai-session: the sandbox cannot be entered: {error}\n".encode())
+        os._exit(126)
+    try:
+        for name, value in spec["env"].items():
+            os.putenv(name, value)
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        os.write(2, f"ai-session: {argv[0]}: {error.strerror}\n".encode())
+        os._exit(127)
+
+
+def _limit(limits: Mapping[str, int]) -> None:
+    for name, wanted in limits.items():
+        number = getattr(resource, f"RLIMIT_{name}")
+        if name == "NPROC":
+            # Without a user namespace the kernel counts all threads of this user, in and outside the box.
+            wanted += _threads_of_user()
+        hard = resource.getrlimit(number)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(number, (value, value))
+
+
+def _threads_of_user() -> int:
+    count, user = 0, os.getuid()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == user:
+                    count += len(os.listdir(f"/proc/{name}/task"))
+    return count
+
+
+def _drop_capabilities() -> None:
+    """What root could do beyond its files; a user has none to lose, and may not drop any."""
+    libc = _libc()
+    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for capability in range(64):
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    _check(libc.capset(struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24)), "drop capabilities")
+
+
+def _restrict(readable: Sequence[str], writable: Sequence[str], devices: Sequence[str], network: bool) -> None:
+    """Nothing but these paths, no signal and no abstract socket out of the box; no TCP unless ``network``."""
+    version = abi()
+    handled = (1 << _RIGHTS_OF_ABI.get(version, _ALL_RIGHTS)) - 1
+    tcp = 0 if network else 3
+    scopes = 3
+    attributes = struct.pack("<QQQ", handled, tcp, scopes)
+    fd = _libc().syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    _check(fd, "make a Landlock ruleset")
+    for path in readable:
+        for part, rights in _parts(path):
+            _allow(fd, part, rights & handled)
+    for path in writable:
+        _allow(fd, path, handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEVICE))
+    for path in (*devices, *_terminal()):
+        _allow(fd, path, _USE_DEVICE & handled)
+    _check(_libc().syscall(_RESTRICT, fd, ctypes.c_uint32(0)), "restrict itself with Landlock")
+    os.close(fd)
+
+
+def _terminal() -> tuple[str, ...]:
+    """The device behind standard input: the box's own terminal and nobody else's."""
+    return (os.ttyname(0),) if os.isatty(0) else ()
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # what is not there needs no right
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        rights &= _OF_FILES
+    beneath = 1
+    rule = struct.pack("<Qi", rights, fd)
+    _check(_libc().syscall(_ADD_RULE, ruleset, beneath, rule, ctypes.c_uint32(0)), f"allow {path}")
+    os.close(fd)
+
+
+def _parts(path: str) -> list[tuple[str, int]]:
+    """The path; for root, whose files the modes do not guard from itself, only what everybody may read of it."""
+    if os.geteuid() != 0 or path == "/proc":
+        return [(path, _LOOK)]
+    try:
+        mode = os.stat(path, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
+            return [(path, _LOOK)] if os.path.isdir(path) else []
+        if not stat.S_ISDIR(mode):
+            return [(path, _LOOK)] if mode & stat.S_IROTH else []
+        inside = [part for name in os.listdir(path) for part in _parts_inside(f"{path}/{name}")]
+    except OSError:
+        return []
+    if not mode & stat.S_IROTH or not mode & stat.S_IXOTH:
+        return []
+    whole = all(rights == _LOOK for _, rights in inside)
+    return [(path, _LOOK)] if whole else [(path, _READ_DIR), *(part for part in inside if part[1])]
+
+
+def _parts_inside(path: str) -> list[tuple[str, int]]:
+    """As ``_parts``, but links are followed where they lead only, and what is withheld leaves a part without rights."""
+    if os.path.islink(path):
+        return []
+    return _parts(path) or [(path, 0)]
+
+
+def _filter(program: bytes) -> None:
+    code = ctypes.create_string_buffer(program, len(program))
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+    given = Program(len(program) // 8, ctypes.addressof(code))
+    _check(_libc().prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(given), 0, 0), "install the filter")
+
+
+def _supervise(child: int, scratch: str) -> NoReturn:
+    for number in _OF_THE_TERMINAL:
+        signal.signal(number, signal.SIG_IGN)
+    # Whoever leads a kernel session has no shell above it that could resume it.
+    mirrors_stops = os.getsid(0) != os.getpid()
+    status: int | None = None
+    while status is None:
+        number = signal.sigwait(_WATCHED)
+        if number == signal.SIGHUP:
+            _signal(child, signal.SIGHUP)
+            _signal(child, signal.SIGCONT)
+        elif number == signal.SIGTERM:
+            _ask_to_leave()
+            break
+        status = _reap(child, mirrors_stops)
+    _sweep()
+    shutil.rmtree(scratch, ignore_errors=True)
+    _end_as(signal.SIGTERM if status is None else status)
+
+
+def _reap(child: int, mirrors_stops: bool) -> int | None:
+    """The wait status of the program once it has ended; what else has ended is taken note of."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+        except ChildProcessError:
+            return 0
+        if pid == 0:
+            return None
+        if pid == child and os.WIFSTOPPED(status):
+            if mirrors_stops:
+                os.kill(os.getpid(), signal.SIGSTOP)
+                _signal(child, signal.SIGCONT)
+        elif pid == child:
+            return status
+
+
+def _ask_to_leave() -> None:
+    for pid in list(_tree()):
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCONT):
+            _signal(pid, number)
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while _children(os.getpid()) and (left := deadline - time.monotonic()) > 0:
+        signal.sigtimedwait({signal.SIGCHLD}, left)
+        _reap(0, False)
+
+
+def _sweep() -> None:
+    """Kills the tree; all of it is stopped first, so that none can fork away."""
+    for _ in range(_SWEEP_ROUNDS):
+        stopped: set[int] = set()
+        while fresh := set(_tree()) - stopped:
+            for pid in fresh:
+                _signal(pid, signal.SIGSTOP)
+            stopped |= fresh
+        for pid in stopped:
+            _signal(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _tree() -> Iterator[int]:
+    """Every descendant, zombies included; orphans come back to this process."""
+    pending = _children(os.getpid())
+    while pending:
+        pid = pending.pop()
+        yield pid
+        pending += _children(pid)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(OSError):
+        os.kill(pid, number)
+
+
+def _end_as(status: int) -> NoReturn:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        with suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot {what}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
