@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ai_session import plugins
-from ai_session.audit import AuditLog
+from ai_session.audit import SYSLOG, AuditLog
 from ai_session.call_keys import CallKeys
 from ai_session.config import Settings, home_directory
 from ai_session.display import preload
@@ -41,7 +41,12 @@ class App:
                 env_allow=tuple(session.env_allow),
             ),
         )
-        self._audit = AuditLog(runtime_directory / "audit.jsonl")
+        self._audit = AuditLog(
+            runtime_directory / "audit",
+            segment_bytes=settings.audit.segment_bytes,
+            retain_days=settings.audit.retain_days,
+            syslog=SYSLOG,
+        )
         self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
         tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
         limits = Limits(

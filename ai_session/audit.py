@@ -1,86 +1,325 @@
-"""One JSON line per call: who asked for what, what was decided, how it ended. Shapes and digests, never contents."""
+"""The audit log: a begin record, safe on the disk, before each call, an end record after it, and what else happened.
+
+Names, shapes and digests are recorded, and command text with its secrets masked; never other contents.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import json
 import os
+import platform
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ai_session.audit_chain import CHECKPOINT_RECORDS, TEXT_CHARS, seal, statement
+from ai_session.audit_files import Writer, end_of, segments
+from ai_session.audit_keys import Signer
 from ai_session.errors import StorageFull
 from ai_session.models import Effect, Principal
 
-PLAIN = frozenset({"session_id", "command_id", "name", "wait_for", "shell", "backend"})
-"""Arguments that name things; all other strings are recorded as length and digest."""
+PLAIN = frozenset({"session_id", "command_id", "name", "wait_for", "shell", "backend", "working_directory", "call_key"})
+"""Arguments that name things; of all other strings the length is recorded, and a digest of the long ones."""
+
+FREE_TEXT = frozenset({"command", "cwd", "message", "reason", "detail", "domain", "url", "path", "argv"})
+"""Facts that may hold a secret, which is masked."""
 
 WITHOUT_ROOM = frozenset({Effect.READ, Effect.DESTRUCTIVE})
 """What may go on while records find no room: looking and ending, which is how a person frees some."""
 
 WAITING_BYTES = 1 << 20
-"""Records kept in memory until there is room; with more, nothing goes on."""
+"""Records kept in memory until there is room; with more, nothing goes on, and with twice as much they are counted."""
+
+CHECKPOINT_SECONDS = 60.0
+SYNC_SECONDS = 1.0
+"""End records and events are safe after this time, or with the next call's begin record."""
+
+GUESSABLE_CHARS = 32
+"""A digest of so short a string would tell whoever tries all passwords."""
+
+SYSLOG = Path("/dev/log")
+_AUTHPRIV_INFO = 10 * 8 + 6
+_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A call whose begin record is written; ``seq`` 0 where there was no room even in memory."""
+
+    seq: int
+    call_id: str
+    tool: str
+    began: int
 
 
 class AuditLog:
-    """Append-only file of records, mode 0600. A record that finds no room is kept in memory and written later."""
+    """Appends to the log in ``directory`` (mode 0700; the key lies beside it). One event loop, one writer.
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self.waiting = b""
-        """Records that found no room yet."""
+    Raises AuditBroken where another process writes this log, OSError where the directory cannot be used.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        segment_bytes: int = 64 << 20,
+        retain_days: int = 365,
+        redact: Callable[[str], str] = str,
+        syslog: Path | None = None,
+    ) -> None:
+        self._writer = Writer(directory)
+        self._signer = Signer(directory.parent / "audit.key")
+        self._segment_bytes, self._retain_days = segment_bytes, retain_days
+        self._redact, self._syslog = redact, syslog
+        self._seq, self._head = self._writer.seq, self._writer.head
+        self._unsigned = self._writer.unsigned
+        self._lost = 0
+        self._thread = ThreadPoolExecutor(1, "audit")
+        self._syncing: asyncio.Future[str] | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._retention_due = True
+        self._closed = False
+        if self._writer.size == 0:
+            self._append("audit.segment", {"segment": self._writer.number, **_machine()})
+        self._append("audit.open", {"pid": os.getpid(), **_machine()})
+        if self._writer.torn:
+            self._append("audit.recover", self._writer.torn)
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """Number and hash of the newest record: what somebody outside may keep as an anchor."""
+        return self._seq, self._head
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of records that found no room yet."""
+        return len(self._writer.waiting)
 
     def require_room(self, effect: Effect | None) -> None:
-        """Raises StorageFull while earlier records wait for room, unless the call only looks or ends something."""
-        if (problem := self._flush()) and (effect not in WITHOUT_ROOM or len(self.waiting) > WAITING_BYTES):
+        """Raises StorageFull while records cannot be kept safe, unless the call only looks or ends something."""
+        self._writer.flush()
+        problem = self._writer.problem or self._writer.reserve()
+        if problem and (effect not in WITHOUT_ROOM or self.waiting > WAITING_BYTES):
             raise StorageFull(
                 f"the audit log cannot be written: {problem}",
                 suggestion="free disk space; until then sessions can be read and closed, but nothing runs unrecorded",
             )
 
-    def begin(self, call_id: str, principal: Principal, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The record of a call that is about to be judged."""
-        return {
-            "at": round(time.time(), 6),
-            "call_id": call_id,
-            "principal": {
-                "kind": principal.kind,
-                "client": principal.client,
-                "uid": principal.uid,
-                "pid": principal.pid,
-            },
+    async def begin(
+        self,
+        call_id: str,
+        principal: Principal,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        agent: str = "",
+        client_call_id: str = "",
+    ) -> Entry:
+        """Record a call that is about to be judged; the record is safe on the disk when this returns.
+
+        Where it cannot be written it waits in memory, which ``require_room`` tells. Raises nothing but the caller's
+        own cancellation, and then the call is recorded as ended.
+        """
+        began = time.monotonic_ns()
+        facts: dict[str, Any] = {
+            "call": call_id,
+            "actor": _actor(principal, agent),
             "tool": tool[:64],
-            "arguments": {str(k)[:64]: _shape(str(k), v) for k, v in arguments.items()},
+            "args": {str(k)[:64]: self._shape(str(k), v) for k, v in list(arguments.items())[:64]},
+            "request": client_call_id[:200] or None,
         }
-
-    def end(self, record: dict[str, Any], outcome: str, *, rule: str = "", code: str = "") -> None:
-        """Complete and append the record; never raises, for the call has been made."""
-        record |= {"outcome": outcome, "rule": rule, "seconds": round(time.time() - record["at"], 6)}
-        if code:
-            record["code"] = code
-        self.waiting += json.dumps(record, separators=(",", ":")).encode() + b"\n"
-        self._flush()
-
-    def _flush(self) -> str:
+        entry = Entry(self._append("tool.start", facts), call_id, tool[:64], began)
         try:
-            while self.waiting:
-                self.waiting = self.waiting[os.write(self._fd, self.waiting) :]
-        except OSError as error:
-            return error.strerror or str(error)
-        return ""
+            await self._safe()
+        except asyncio.CancelledError:
+            self.end(entry, "cancelled")
+            raise
+        return entry
+
+    def end(
+        self, entry: Entry, outcome: str, *, rule: str = "", code: str = "", facts: Mapping[str, Any] | None = None
+    ) -> tuple[int, str]:
+        """Record how a call ended; number and hash of the record, which outlives this process and is soon safe.
+
+        ``outcome``: ok, tool_error, invalid, denied, limited, timeout, cancelled or crash. Never raises.
+        """
+        record: dict[str, Any] = self._masked(facts or {})
+        record |= {"call": entry.call_id, "start": entry.seq, "tool": entry.tool, "outcome": outcome}
+        record |= {"us": (time.monotonic_ns() - entry.began) // 1000, "rule": rule or None, "code": code or None}
+        self._append("tool.end", record)
+        self._sync_soon()
+        return self.head
+
+    def event(self, event: str, principal: Principal | None = None, **facts: Any) -> None:
+        """Record what is no call: ``session.create``, ``net.deny``, ``policy.change`` … Never raises."""
+        self._append(event, self._masked(facts) | ({"actor": _actor(principal, "")} if principal else {}))
+        self._sync_soon()
 
     def close(self) -> None:
-        """Release the file."""
-        os.close(self._fd)
+        """Sign, make all safe and let the next writer in. A second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        for timer in (self._sync_timer, self._checkpoint_timer):
+            if timer:
+                timer.cancel()
+        self._thread.shutdown(wait=False)
+        if self._unsigned:
+            self._checkpoint()
+        self._writer.close()
+
+    def _append(self, event: str, facts: Mapping[str, Any]) -> int:
+        if self.waiting > 2 * WAITING_BYTES:
+            self._writer.flush()
+        if self.waiting > 2 * WAITING_BYTES:
+            self._lost += 1
+            return 0
+        if self._lost and event != "audit.lost":
+            lost, self._lost = self._lost, 0
+            self._append("audit.lost", {"records": lost})
+        if self._unsigned >= CHECKPOINT_RECORDS - 1 and event != "audit.checkpoint":
+            self._checkpoint()
+        record = {**facts, "v": 1, "seq": self._seq + 1, "prev": self._head, "event": event}
+        record |= {"ts": time.time_ns() // 1000, "mono": time.monotonic_ns() // 1000}
+        line, self._head = seal(record)
+        self._seq += 1
+        self._unsigned += 1
+        self._writer.write(line)
+        return self._seq
+
+    def _checkpoint(self) -> None:
+        """Sign the newest record's hash, and tell the system's log, which others keep."""
+        seq, head = self.head
+        signature = self._signature("audit.checkpoint", seq, head)
+        if not self._append("audit.checkpoint", {"size": seq, "root": head, **signature}):
+            return
+        self._unsigned = 0
+        if self._syslog:
+            message = f"<{_AUTHPRIV_INFO}>ai-session[{os.getpid()}]: audit {seq}:{head} key {self._signer.public}"
+            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as out:
+                out.sendto(message.encode(), str(self._syslog))
+
+    def _signature(self, event: str, size: int, root: str) -> dict[str, str]:
+        return {"key": self._signer.public, "sig": self._signer.sign(statement(event, size, root))}
+
+    async def _safe(self) -> None:
+        """Returns when what is written now is on the disk, or could not be brought there."""
+        if self._syncing:
+            await asyncio.shield(self._syncing)  # it may have begun before our record was written
+        if self._syncing is None and self._writer.unsynced:
+            self._start_sync()
+        if self._syncing:
+            await asyncio.shield(self._syncing)
+
+    def _start_sync(self) -> None:
+        count = self._writer.unsynced
+        self._syncing = asyncio.get_running_loop().run_in_executor(self._thread, self._writer.sync)
+        self._syncing.add_done_callback(lambda done: self._synced(count, done.result()))
+
+    def _synced(self, count: int, problem: str) -> None:
+        self._syncing = None
+        if self._closed:
+            return  # which made all safe itself
+        self._writer.synced(count, problem)
+        if not problem and self._writer.size >= self._segment_bytes:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        self._checkpoint()
+        try:
+            self._writer.rotate()  # waits for the disk, once in a hundred thousand calls
+        except OSError:
+            return  # goes on in the old one, and tries again with the next call
+        self._retention_due = True
+        self._append("audit.segment", {"segment": self._writer.number, **_machine()})
+
+    def _sync_soon(self) -> None:
+        if self._closed:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # without a loop, close() does it
+        if self._sync_timer is None:
+            self._sync_timer = loop.call_later(SYNC_SECONDS, self._sync_now)
+        if self._checkpoint_timer is None and self._unsigned:
+            self._checkpoint_timer = loop.call_later(CHECKPOINT_SECONDS, self._checkpoint_now)
+
+    def _sync_now(self) -> None:
+        self._sync_timer = None
+        if self._retention_due:
+            self._expire()
+        if self._syncing is None and self._writer.unsynced:
+            self._start_sync()
+
+    def _expire(self) -> None:
+        """Remove what is older than has to be kept; a signed record of it stays."""
+        self._retention_due = False
+        oldest = time.time() - self._retain_days * _DAY
+        expired: list[Path] = []
+        last: dict[str, Any] = {}
+        for path in segments(self._writer.directory)[:-1]:
+            newest = end_of(path).records if path.stat().st_mtime < oldest else []
+            if not newest or newest[-1]["ts"] > oldest * 1e6:
+                break
+            expired.append(path)
+            last = newest[-1]
+        if not expired:
+            return
+        facts = {"size": last["seq"], "root": last["hash"], "files": [path.name for path in expired]}
+        self._append("audit.tombstone", facts | self._signature("audit.tombstone", last["seq"], last["hash"]))
+        if not self._writer.waiting and not self._writer.sync():
+            self._writer.remove(expired)
+
+    def _checkpoint_now(self) -> None:
+        self._checkpoint_timer = None
+        if self._unsigned:
+            self._checkpoint()
+            self._sync_soon()
+
+    def _shape(self, name: str, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, str):
+            if name in PLAIN and len(value) <= 200:
+                return self._mask(value)
+            raw = value.encode("utf-8", "surrogatepass")
+            facts: dict[str, Any] = {"chars": len(value)}
+            if name == "command":
+                facts |= {"text": self._mask(value), "sha256": hashlib.sha256(raw).hexdigest()}
+            elif len(value) > GUESSABLE_CHARS:
+                facts["sha256"] = hashlib.sha256(raw).hexdigest()[:16]
+            return facts
+        return {"type": type(value).__name__, "items": len(value) if isinstance(value, dict | list) else 0}  # pyright: ignore[reportUnknownArgumentType]
+
+    def _masked(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            k: self._shape(k, v) if k == "command" else self._mask(v) if k in FREE_TEXT and isinstance(v, str) else v
+            for k, v in facts.items()
+        }
+
+    def _mask(self, text: str) -> str:
+        try:
+            return self._redact(text[: 4 * TEXT_CHARS])[:TEXT_CHARS]
+        except Exception:
+            return "(could not be masked)"  # then no text is the safe text
 
 
-def _shape(name: str, value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str):
-        if name in PLAIN and len(value) <= 200:
-            return value.encode("utf-8", "replace").decode()
-        raw = value.encode("utf-8", "surrogatepass")
-        return {"chars": len(value), "sha256": hashlib.sha256(raw).hexdigest()[:16]}
-    return {"type": type(value).__name__, "items": len(value) if isinstance(value, dict | list) else 0}  # pyright: ignore[reportUnknownArgumentType]
+def _actor(principal: Principal, agent: str) -> dict[str, Any]:
+    facts = {"kind": principal.kind, "uid": principal.uid, "pid": principal.pid}
+    return facts | {"client": principal.client[:200] or None, "agent": agent[:200] or None}
+
+
+def _machine() -> dict[str, str]:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return {"host": platform.node(), "boot": boot}

@@ -68,7 +68,7 @@ class Gate:
 
         ``asker`` is the client's own way to a person. Cancelling the wait never ends a command.
         """
-        record = self._audit.begin(call.call_id, call.principal, call.name, call.arguments)
+        record = await self._audit.begin(call.call_id, call.principal, call.name, call.arguments)
         outcome, rule, code = "crash", "", ""
         try:
             tool = self._tools.get(call.name)
@@ -124,7 +124,7 @@ class Gate:
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
         """A person's live view of a session; judged and recorded like a call. Raises SessionNotFound, SessionExited."""
         effect = Effect.READ if read_only else Effect.EXECUTE
-        record = self._audit.begin("", principal, "attach", {"session_id": reference, "read_only": read_only})
+        record = await self._audit.begin("", principal, "attach", {"session_id": reference, "read_only": read_only})
         outcome, rule = "denied", ""
         try:
             self._audit.require_room(effect)
@@ -142,7 +142,7 @@ class Gate:
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
         """Give a session another name, for a person. Raises SessionNotFound, SessionExists."""
-        record = self._audit.begin("", principal, "rename", {"session_id": reference, "name": name})
+        record = await self._audit.begin("", principal, "rename", {"session_id": reference, "name": name})
         outcome = "tool_error"
         try:
             self._audit.require_room(Effect.WRITE)

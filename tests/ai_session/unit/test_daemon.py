@@ -269,8 +269,8 @@ def folder_of(pid: int) -> Path:
     """The folder that a process without a daemon has made for itself."""
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
-            if (held := Path(os.readlink(link))).name == "audit.jsonl":
-                return held.parent
+            if (held := Path(os.readlink(link))).name == "audit-000001.jsonl":
+                return held.parent.parent
     raise AssertionError("it holds no audit log")
 
 
