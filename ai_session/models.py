@@ -182,7 +182,10 @@ class ScreenSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before something goes on. ``message`` is complete and printable; secrets are masked."""
+    """What a person is asked before something goes on. ``message`` is complete and printable; secrets are masked.
+
+    ``detail`` is what an answer for good holds for: one directory, one domain, one command.
+    """
 
     question_id: str
     principal: Principal
@@ -194,6 +197,7 @@ class Question:
     policy_sha256: str
     asked_at: float
     expires_at: float
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,68 @@
+"""Calls at the gate's edges: checked arguments going in, refusals, notes and masked texts coming out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from ai_session.errors import InvalidArguments
+from ai_session.models import ToolResult
+from ai_session.tools.base import Arguments, Tool
+
+
+def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
+    """Checked arguments and a note on ignored ones; raises InvalidArguments naming every problem, never the values."""
+    known = tool.arguments.model_fields
+    ignored: list[str] = []
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            ignored.append(f"{str(name)[:40]!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    note = "unknown arguments ignored: " + ", ".join(ignored[:8]) if ignored else ""
+    try:
+        return tool.arguments.model_validate({k: v for k, v in given.items() if v is not None}), note
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors(include_input=False, include_url=False)
+        )
+        wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())
+        raise InvalidArguments(
+            f"{tool.name}: {problems}" + (f"; {note}" if note else ""), suggestion=f"arguments: {wanted}"
+        ) from None
+
+
+def failure(code: str, message: str, suggestion: str, **more: Any) -> ToolResult:
+    """A refusal as a result, with its code and the next step."""
+    error = {"code": code, "message": message, "suggestion": suggestion} | more
+    text = f"error {code}: {message}" + (f"\nnext: {suggestion}" if suggestion else "")
+    return ToolResult(text=text, structured={"error": error}, is_error=True)
+
+
+def with_note(result: ToolResult, note: str) -> ToolResult:
+    """The result with one more note, in both forms."""
+    if not note:
+        return result
+    structured = dict(result.structured)
+    structured["note"] = f"{structured['note']}; {note}" if structured.get("note") else note
+    return replace(result, text=f"[{note}]\n{result.text}", structured=structured)
+
+
+def masked(result: ToolResult, mask: Callable[[str], tuple[str, int]]) -> tuple[ToolResult, int]:
+    """The result with every text run through ``mask``, and how much was masked in the main one."""
+    text, count = mask(result.text)
+    return replace(result, text=text, structured=_masked(result.structured, mask)), count
+
+
+def _masked(value: Any, mask: Callable[[str], tuple[str, int]]) -> Any:
+    if isinstance(value, str):
+        return mask(value)[0]
+    if isinstance(value, Mapping):
+        return {k: _masked(v, mask) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [_masked(v, mask) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
