@@ -4,7 +4,7 @@ help:
 	@echo "make demo     drive the server as an MCP client does and show the transcript"
 	@echo "make test     format, lint, types and every test"
 	@echo "make check    the same with the fast tests only"
-	@echo "make clients  drive the server with the official Node inspector, SDKs and clients (1 GB of packages)"
+	@echo "make clients  Claude Code, Codex and Gemini CLI drive the server (1 GB of packages)"
 	@echo "make torture  minutes of kills, floods and endurance"
 	@echo "make bench    measure against floors taken in the same run"
 	@echo "make clean    remove .venv and caches"
@@ -14,7 +14,7 @@ demo:
 	@.venv/bin/python scripts/demo.py
 
 test:
-	@scripts/bootstrap dev
+	@scripts/bootstrap test
 	@scripts/check
 
 check:
@@ -22,7 +22,7 @@ check:
 	@scripts/check tests/test_*.py tests/*/unit
 
 clients:
-	@scripts/bootstrap clients
+	@scripts/bootstrap agents
 	@.venv/bin/pytest -m clients tests/clients
 
 torture:

