@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ai_session.models import CommandRecord, CommandStatus
+from ai_session.errors import IntegrationLost, SessionBusy, SessionExited
+from ai_session.models import CommandRecord, CommandStatus, ExitStatus
 from ai_session.shells.base import CommandText
 
 KEPT = 256
@@ -28,13 +29,20 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass(slots=True)
 class RunningCommand:
-    """A command from its trigger to its end. ``finished`` resolves to the final record."""
+    """A command from its trigger to its end. ``finished`` resolves to the final record.
+
+    ``gap``: output was lost, maybe the end mark, too. ``asked``: the shell was then found idle and asked for a prompt.
+    ``disturbed``: something was typed meanwhile, so that prompt need not be about this command.
+    """
 
     record: CommandRecord
     finished: asyncio.Future[CommandRecord]
     trigger_offset: int
     started: bool = False
     interrupted: bool = False
+    gap: bool = False
+    asked: bool = False
+    disturbed: bool = False
     retries: int = 0
     watchdog: asyncio.TimerHandle | None = field(default=None, repr=False)
 
@@ -117,6 +125,43 @@ class CommandHistory:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def ended(name: str, status: ExitStatus | None) -> SessionExited:
+    """Why session ``name``, whose shell has ended, runs nothing."""
+    return SessionExited(
+        f"session {name!r} has ended ({status or 'lost'})",
+        suggestion=f"create_session with name {name!r} starts its shell again where it left off",
+    )
+
+
+def busy(name: str, running: RunningCommand | None) -> SessionBusy:
+    """Why session ``name`` runs nothing more beside ``running``, or beside what is just being started."""
+    if running is None:
+        return SessionBusy(
+            f"session {name!r} is just starting another command", suggestion="retry, or use another session"
+        )
+    return SessionBusy(
+        f"session {name!r} still runs {running.record.command[:80]!r} ({running.record.command_id})",
+        suggestion="wait with read_output(wait_for='finish'), answer it with send_input, stop it with "
+        "interrupt_command, or use another session",
+    )
+
+
+def occupied(name: str, program: str) -> SessionBusy:
+    """Why session ``name`` runs nothing while ``program``, which is no command of ours, has its terminal."""
+    return SessionBusy(
+        f"{program!r}, started by a person or left behind, holds the terminal of {name!r}",
+        suggestion="look with read_screen; end it with send_input or interrupt_command, or use another session",
+    )
+
+
+def not_started(name: str, seconds: float) -> IntegrationLost:
+    """Why session ``name`` runs nothing yet."""
+    return IntegrationLost(
+        f"the shell of {name!r} has not finished its start files after {seconds:.0f} s",
+        suggestion="look with read_screen; a start file may be waiting for input or running something long",
+    )
 
 
 def header_of(record: CommandRecord, trigger_offset: int) -> str:

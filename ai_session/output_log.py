@@ -13,7 +13,8 @@ Files (every program that appends to a mapped log must follow this, and only one
     Lost        bytes that found no room on the disk are never written: ``end`` moves on and the file keeps a hole.
     Released    bytes older than the retention limit are punched out from the front; offsets stay what they are.
 
-A followed log is the file ``log`` alone: another process (``cat >>log``) appends, its size is its end.
+A followed log is the file ``log`` alone: another process (``cat >>log``) appends, its size is its end. Space behind the
+end is reserved ahead there, too, where the file system can do that without changing the size.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ai_session.errors import OutputExpired
+from ai_session.errors import OutputExpired, StorageFull
 
 READ_BYTES = 65536
 """Most that one call to a source may store; also how far recovery looks behind the committed end."""
@@ -45,7 +46,8 @@ _MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 of 600 kills on ext4."""
 
 _PAGE = mmap.ALLOCATIONGRANULARITY
-_KEEP_SIZE_PUNCH_HOLE = 3
+_KEEP_SIZE = 1
+_PUNCH_HOLE = 2
 
 Source = Callable[[memoryview], int]
 """Stores output in the buffer by one system call; returns the number of bytes, 0 when there is none now."""
@@ -55,13 +57,15 @@ class OutputLog:
     """What both kinds share. All methods belong to one thread.
 
     ``end`` is the offset behind the last byte, ``first`` that of the oldest byte still kept. Bytes that are there when
-    a log is opened count as taken in: ``fill`` returns only what comes after them.
+    a log is opened count as taken in: ``fill`` returns only what comes after them. ``losing`` is set by the owner while
+    output does not even reach the log.
     """
 
     def __init__(self, path: Path, *, retain_bytes: int = RETAIN_BYTES) -> None:
         self.path = path
         self.end = 0
         self.first = 0
+        self.losing = False
         self._retain_bytes = retain_bytes
         self._moved = 0
         self._lost: list[tuple[int, int]] = []
@@ -84,6 +88,14 @@ class OutputLog:
         end = min(end, self.end)
         return self._read(start, end) if start < end else b""
 
+    def require_room(self) -> None:
+        """Raises StorageFull unless READ_BYTES of output surely can be stored now."""
+        if self.losing or not self._has_room():
+            raise StorageFull(
+                "the disk has no room for the session's output",
+                suggestion="free space on the disk that holds the runtime directory; reading and closing sessions work",
+            )
+
     def lost_bytes(self, start: int, end: int) -> int:
         """How many bytes of the range found no room when the disk was full."""
         return sum(max(0, min(end, b) - max(start, a)) for a, b in self._lost)
@@ -93,6 +105,9 @@ class OutputLog:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _has_room(self) -> bool:
+        raise NotImplementedError
 
     def _read(self, start: int, end: int) -> bytes:
         position = start - self._moved
@@ -112,7 +127,7 @@ class OutputLog:
     def _release(self) -> None:
         limit = (self.end - self._retain_bytes) // RELEASE_BYTES * RELEASE_BYTES
         start = max(0, self.first - self._moved)
-        if not _punch(self._fd, start, limit - self._moved - start):
+        if _allocate(self._fd, _KEEP_SIZE | _PUNCH_HOLE, start, limit - self._moved - start):
             self._retain_bytes = 1 << 62
             return
         self.first = limit
@@ -155,7 +170,7 @@ class MappedLog(OutputLog):
     def fill(self, source: Source | None = None) -> bytes:
         if source is None:
             return b""
-        if self._limit - self.end < READ_BYTES and not self._make_room():
+        if not self._has_room():
             return self._fill_memory(source)
         at = self.end - self._base
         try:
@@ -190,10 +205,12 @@ class MappedLog(OutputLog):
         except OSError:
             pass  # a copy-on-write disk that is full: after a kill, one chunk more or less than READ_BYTES is found
 
+    def _has_room(self) -> bool:
+        return self._limit - self.end >= READ_BYTES or self._make_room()
+
     def _make_room(self) -> bool:
         """Reserves and maps the space behind ``end``; False when the disk has none."""
-        step = min(max(self.end, FIRST_RESERVE_BYTES), RESERVE_BYTES)
-        for size in (READ_BYTES + step, READ_BYTES):
+        for size in _reserves(self.end):
             start = self.end if self._memory is None else self._memory_start
             try:
                 _reserve(self._fd, start, self.end + size - start)
@@ -266,7 +283,9 @@ class FollowedLog(OutputLog):
     def __init__(self, path: Path, *, retain_bytes: int = RETAIN_BYTES) -> None:
         super().__init__(path, retain_bytes=retain_bytes)
         self.end = os.fstat(self._fd).st_size
+        self._reserved = 0
         self._find_first()
+        self._has_room()
 
     def fill(self, source: Source | None = None) -> bytes:
         data = os.pread(self._fd, FOLLOW_BYTES, self.end - self._moved)
@@ -277,7 +296,27 @@ class FollowedLog(OutputLog):
         self.end += len(data)
         if self.end - self.first >= self._retain_bytes + RELEASE_BYTES:
             self._release()
+        self._has_room()
         return data
+
+    def _has_room(self) -> bool:
+        if self._reserved - self.end >= READ_BYTES:
+            return True
+        for size in _reserves(self.end):
+            if problem := _allocate(self._fd, _KEEP_SIZE, self.end - self._moved, size):
+                if problem not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                    # Not every file system can; what finds no room is then lost at once instead of a little later.
+                    self._reserved = 1 << 62
+                    return True
+                continue
+            self._reserved = self.end + size
+            return True
+        return False
+
+
+def _reserves(end: int) -> tuple[int, int]:
+    """How much to reserve behind ``end``: much, or at least enough."""
+    return READ_BYTES + min(max(end, FIRST_RESERVE_BYTES), RESERVE_BYTES), READ_BYTES
 
 
 def _reserve(fd: int, start: int, size: int) -> None:
@@ -307,12 +346,13 @@ def _all_nul(fd: int, position: int) -> bool:
     return not os.pread(fd, _PAGE, position).rstrip(b"\0")
 
 
-def _punch(fd: int, start: int, size: int) -> bool:
+def _allocate(fd: int, mode: int, start: int, size: int) -> int:
+    """Linux's fallocate; the number of the error, 0 when it was done."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if fallocate is None:
-        return False
+        return errno.ENOSYS
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    return fallocate(fd, _KEEP_SIZE_PUNCH_HOLE, start, size) == 0
+    return ctypes.get_errno() if fallocate(fd, mode, start, size) else 0

@@ -101,6 +101,8 @@ def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None
     end = session.log.end if record.end_offset is None else record.end_offset
     if lost := session.log.lost_bytes(record.start_offset, end):
         notes.append(f"{lost} bytes of output are lost: the disk was full")
+    if session.log.losing and record.end_offset is None:
+        notes.append("no output can be stored now (is the disk full?): whether it has ended shows when there is room")
 
 
 def command_result(

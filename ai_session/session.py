@@ -11,11 +11,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ai_session import processes
+from ai_session import commands, processes
 from ai_session.backends.base import Terminal
 from ai_session.commands import CommandHistory, RunningCommand, command_text, parse_header
 from ai_session.display import Display
-from ai_session.errors import IntegrationLost, SessionBusy, SessionExited
 from ai_session.marks import Mark, MarkKind, MarkScanner
 from ai_session.models import (
     CommandRecord,
@@ -40,6 +39,7 @@ START_SECONDS = 1.0
 """How long the start mark may be missing before the kernel is asked what the shell does."""
 
 STARTUP_SECONDS = 15.0
+CLEAR_LINE = b"\x1e"
 
 
 class Session:
@@ -74,12 +74,10 @@ class Session:
 
     def _catch_up(self) -> None:
         offset, end = self._scanner.offset, self.log.end
-        while offset < end:
-            chunk = self.log.read(offset, min(end, offset + (1 << 20)))
-            if not chunk:
-                break
+        while offset < end and (chunk := self.log.read(offset, min(end, offset + (1 << 20)))):
             offset += len(chunk)
-            self._scan(chunk)
+            for mark in self._scanner.feed(chunk):
+                self._on_mark(mark)
 
     def resume(self) -> None:
         """Take up a terminal an earlier daemon left: what happened meanwhile is read from the log."""
@@ -103,6 +101,8 @@ class Session:
         else:
             self.start()
             self._on_output()
+            if self.log.lost_bytes(offset, self.log.end):
+                self._ask_end()
             if self.running is not None and not self.running.started:
                 self._watch_start(self.running)
 
@@ -144,8 +144,8 @@ class Session:
         terminal = self.terminal
         if terminal is None:
             return
-        parts: list[bytes] = []
-        more = False
+        lost, self.log.losing = self.log.losing, terminal.losing
+        parts, more = list[bytes](), False
         for _ in range(DRAIN):
             chunk = self.log.fill(terminal.read_into)
             if not chunk:
@@ -157,33 +157,49 @@ class Session:
                 break
         if parts:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
-            self._scan(data)
+            for mark in self._scanner.feed(data):
+                self._on_mark(mark)
             if not terminal.writes_log and (reply := self._display.answer(data)):
                 terminal.write(reply)
         if more:
             asyncio.get_running_loop().call_soon(self._on_output)
+        if lost and not self.log.losing:
+            self._ask_end()
         self.wake()
-
-    def _scan(self, chunk: bytes) -> None:
-        for mark in self._scanner.feed(chunk):
-            self._on_mark(mark)
 
     def _on_mark(self, mark: Mark) -> None:
         running = self.running
         flags = self.at.flags
         self.at.apply(mark)
-        if running is None or mark.seq is None or mark.seq != running.record.seq:
+        if running is None or mark.seq not in (None, running.record.seq):
             return
-        if mark.kind is MarkKind.COMMAND_EXECUTED:
-            if not running.started:
-                running.start_at(mark.end)
-        elif running.started:
+        if mark.kind is MarkKind.COMMAND_EXECUTED and mark.seq and not running.started:
+            running.start_at(mark.end)
+        elif running.started and running.gap and mark.seq is None:
+            self._on_other_mark(running, mark)
+        elif running.started and mark.seq and mark.exit_code is not None:
             self._finish(running, mark.start, mark.exit_code, flags + mark.flags)
 
+    def _on_other_mark(self, running: RunningCommand, mark: Mark) -> None:
+        """A shell that was asked and reports no open command has ended it; the end mark is in output that was lost."""
+        if mark.kind is MarkKind.PROMPT_READY:
+            self._ask_end()
+        elif mark.kind in (MarkKind.PROMPT_START, MarkKind.COMMAND_FINISHED) and (running.asked or running.interrupted):
+            known = mark.kind is MarkKind.PROMPT_START and not (running.disturbed or running.interrupted)
+            self._end(running, "finished" if known else "lost", mark.start, mark.exit_code if known else None)
+
+    def _ask_end(self) -> None:
+        """Output was lost. An empty line makes an idle shell report a prompt with the exit code of the last command."""
+        running, terminal, holder = self.running, self.terminal, self.holder()
+        if running is not None and terminal is not None and self.shell.line_editor and not self.viewers:
+            running.gap = True
+            if holder is not None and holder.leads_itself and holder.input_mode == "raw":
+                running.asked = True
+                terminal.write(CLEAR_LINE + b"\n")
+
     def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
-        start = running.record.start_offset
         if "x" in flags or "v" in flags:
-            tail = self.log.read(max(start, self.log.first, end - 1024), end)
+            tail = self.log.read(max(running.record.start_offset, self.log.first, end - 1024), end)
             end -= len(tail) - len(self.shell.strip_trace(tail, self.spec.nonce))
         status: CommandStatus = "interrupted" if running.interrupted and exit_code not in (0, None) else "finished"
         self._end(running, status, end, exit_code)
@@ -228,11 +244,12 @@ class Session:
         separate_stderr: bool = False,
         call_key: str = "",
     ) -> RunningCommand:
-        """Start ``command`` and return at once; raises SessionBusy, SessionExited, IntegrationLost."""
+        """Start ``command`` and return at once; raises SessionBusy, SessionExited, IntegrationLost, StorageFull."""
         self._check_free()
         self._claimed = True
         try:
             await self._at_prompt()
+            self.log.require_room()
         finally:
             self._claimed = False
         self._seq += 1
@@ -242,9 +259,8 @@ class Session:
             command_id=command_id, seq=self._seq, command=command, status="running", started_at=time.time(),
             start_offset=offset, cwd=self.at.cwd, call_key=call_key, stderr_path=stderr_path,
         )  # fmt: skip
-        stdin_path = ""
+        stdin_path = str(self.files / "stdin") if stdin is not None else ""
         if stdin is not None:
-            stdin_path = str(self.files / "stdin")
             (self.files / "stdin").write_bytes(stdin)
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
         self.shell.write_command(
@@ -256,23 +272,10 @@ class Session:
         return running
 
     def _check_free(self) -> None:
-        name, running = self.spec.name, self.running
         if self.exit is not None or self.terminal is None:
-            raise SessionExited(
-                f"session {name!r} has ended ({self.exit or 'lost'})",
-                suggestion=f"create_session with name {name!r} starts its shell again where it left off",
-            )
-        if running is not None:
-            raise SessionBusy(
-                f"session {name!r} still runs {running.record.command[:80]!r} ({running.record.command_id})",
-                suggestion="wait with read_output(wait_for='finish'), answer it with send_input, stop it with "
-                "interrupt_command, or use another session",
-            )
-        if self._claimed:
-            raise SessionBusy(
-                f"session {name!r} is just starting another command",
-                suggestion="retry, or use another session",
-            )
+            raise commands.ended(self.spec.name, self.exit)
+        if self.running is not None or self._claimed:
+            raise commands.busy(self.spec.name, self.running)
 
     async def _at_prompt(self) -> None:
         if self.at.up and self.at.ready:
@@ -290,15 +293,9 @@ class Session:
             return
         holder = processes.foreground(self.terminal.pid, self.terminal.tty)
         if holder is not None and not holder.leads_itself:
-            raise SessionBusy(
-                f"{holder.name!r}, started by a person or left behind, holds the terminal of {self.spec.name!r}",
-                suggestion="look with read_screen; end it with send_input or interrupt_command, or use another session",
-            )
+            raise commands.occupied(self.spec.name, holder.name)
         if not self.at.up:
-            raise IntegrationLost(
-                f"the shell of {self.spec.name!r} has not finished its start files after {STARTUP_SECONDS:.0f} s",
-                suggestion="look with read_screen; a start file may be waiting for input or running something long",
-            )
+            raise commands.not_started(self.spec.name, STARTUP_SECONDS)
 
     def _check_alive(self) -> None:
         if self.exit is not None:
@@ -347,6 +344,8 @@ class Session:
         """The foreground process group as the kernel has it now."""
         if self.terminal is None or self.exit is not None:
             return None
+        if self.log.losing:
+            self.terminal.write(b"")
         return processes.foreground(self.terminal.pid, self.terminal.tty)
 
     def input_wanted(self) -> InputMode | None:
@@ -396,4 +395,6 @@ class Session:
         """Type ``data``; raises SessionExited."""
         self._check_alive()
         assert self.terminal is not None
+        if self.running is not None and self.log.losing:
+            self.running.disturbed = True
         self.terminal.write(data)

@@ -25,6 +25,8 @@ from ai_session.tmux_server import EXIT_OPTION, ServerGone, TmuxServer
 CHUNK_BYTES = 16384
 CHUNKS_IN_FLIGHT = 4
 SINK = "cd #{q:@ais-dir} && exec 3<>sink >>log && echo >&3 && exec cat"
+ROOM = SINK.replace("echo", "head -c 16384 /dev/zero >room && rm room && echo", 1) + " || rm -f room"
+LOST = ROOM.replace("echo", "echo && echo '[output is missing here: it could not be stored]' && echo", 1)
 SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{alternate_on} #{pane_title}"
 
 
@@ -48,6 +50,7 @@ class TmuxTerminal:
         self.pane = ""
         self.hang_up: Callable[[], object] | None = None
         self.ended: ExitStatus | None = None
+        self.losing = self._lost = False
         self._server = server
         self._server_pid = 0
         self._growth = growth
@@ -155,8 +158,7 @@ class TmuxTerminal:
                 os.close(tty)
 
     async def capture(self) -> ScreenSnapshot | None:
-        screen = await self._screen("-p")
-        if screen is None:
+        if (screen := await self._screen("-p")) is None:
             return None
         facts, lines = screen
         rows, cols, row, col, visible, alternate, *title = facts.decode("utf-8", "replace").split(" ", 6)
@@ -172,8 +174,7 @@ class TmuxTerminal:
         )
 
     async def capture_ansi(self) -> bytes | None:
-        screen = await self._screen("-pe")
-        if screen is None:
+        if (screen := await self._screen("-pe")) is None:
             return None
         facts, lines = screen
         _, _, row, col, visible, alternate, *title = facts.split(b" ", 6)
@@ -275,12 +276,13 @@ class TmuxTerminal:
         return None
 
     def _close_sink(self) -> None:
-        sink, self._sink = self._sink, None
+        sink, self._sink, self.losing = self._sink, None, True
         if sink is not None:
             sink.close()
 
     def _sink_ended(self) -> None:
         self._close_sink()
+        self._grown()
         self._settle_soon()
 
     def _settle_soon(self) -> None:
@@ -309,16 +311,19 @@ class TmuxTerminal:
     async def _pipe_again(self) -> None:
         sink = Lifeline(self.directory / "sink")
         try:
-            await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, SINK]), pid=self._server_pid)
+            sink_again = LOST if self._lost else ROOM
+            await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, sink_again]), pid=self._server_pid)
             if not await sink.word() or self._on_exit is None:
                 raise OSError(f"cannot append to {self.log}")
         except BaseException:
             sink.close()
+            self._lost = True
             raise
-        self._stalled = False
+        self._stalled = self.losing = self._lost = False
         self._sink = sink
         self._hold_on()
         sink.watch(self._sink_ended)
+        self._grown()
 
     async def _concluded(self) -> bool:
         """True when the child is known to have ended; the owner is told as soon as no sink is at work."""

@@ -46,7 +46,8 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
             if look != seen:
                 seen, since = look, loop.time()
             sure = LOOK_SECONDS if session.input_wanted() else SHELL_SECONDS
-            if holder.input_mode and loop.time() - since >= sure:
+            idle = holder.leads_itself and session.log.losing  # it may have ended: the mark has nowhere to go
+            if holder.input_mode and not idle and loop.time() - since >= sure:
                 return "input"
         if await _ended(running, min(LOOK_SECONDS, left) if until_input else left):
             return "finished"

@@ -35,6 +35,14 @@ class Terminal(Protocol):
         """True: output arrives in ``directory/log`` by itself. False: the owner must call ``read_into``."""
         ...
 
+    @property
+    def losing(self) -> bool:
+        """True while output finds no way to the log, because the disk is full or what brought it there was killed.
+
+        ``on_output`` is called when that begins and when it is over; ``write(b"")`` tries whether it is.
+        """
+        ...
+
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         """Begin to watch. ``on_output`` is called when bytes are there; ``on_exit`` once, after the last of them."""
         ...

@@ -44,6 +44,7 @@ class PtyTerminal:
     """One pseudo-terminal. After ``close`` or ``detach`` no callback is made."""
 
     writes_log = False
+    losing = False
 
     def __init__(self, backend: PtyBackend, facts: Message, fds: list[int]) -> None:
         self._backend = backend

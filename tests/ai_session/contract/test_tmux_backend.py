@@ -177,6 +177,7 @@ async def test_a_full_disk_stops_the_log_of_one_session_until_there_is_room(here
     await other.shows(b"<fine>")
     for process in (server, *sinks(owned)):
         resource.prlimit(process, resource.RLIMIT_FSIZE, (soft, hard))
+    owned.terminal.write(b"")
     await until_piped(owned)
     owned.terminal.write(b"room\n")
     await owned.shows(b"<room>")
