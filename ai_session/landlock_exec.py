@@ -163,13 +163,11 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _parts(path: str) -> list[tuple[str, int]]:
-    """The path; for root, whose files the modes do not guard from itself, only what everybody may read of it."""
-    if os.geteuid() != 0 or path == "/proc":
+    """The path; of /etc, where modes guard nothing from root itself, root sees only what everybody may read."""
+    if os.geteuid() != 0 or not path.startswith("/etc"):
         return [(path, _LOOK)]
     try:
         mode = os.stat(path, follow_symlinks=False).st_mode
-        if stat.S_ISLNK(mode):
-            return [(path, _LOOK)] if os.path.isdir(path) else []
         if not stat.S_ISDIR(mode):
             return [(path, _LOOK)] if mode & stat.S_IROTH else []
         inside = [part for name in os.listdir(path) for part in _parts_inside(f"{path}/{name}")]
