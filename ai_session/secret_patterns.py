@@ -1,0 +1,74 @@
+"""What secrets look like, kind by kind, as RE2 expressions over bytes. Pure.
+
+An expression with a group masks the group, one without masks all it matches. None needs to see more than OVERLAP_BYTES
+to find where a secret begins, and none matches a mask.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+
+OVERLAP_BYTES = 16384
+"""What follows a place must be known so far before the place is judged: a private key of 8192 bits takes 6.5 kB."""
+
+_BEGIN = r"(?:\b|\\[nrt]|[0-9;\[]m)"
+"""Where a word begins; an escape of JSON or a colour before it hides that it does."""
+
+_KEY_TEXT = r"(?:[A-Za-z0-9+/=\s:|>#*,.()\"']|\\[nrt])"
+_KEY_BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_NAMES = (
+    "pass(?:word|wd|phrase)|secret|token|credential|api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key"
+    "|signing[_-]?key|encryption[_-]?key|auth[_-]?key|client[_-]?key|master[_-]?key"
+)
+
+KINDS: dict[str, str] = {
+    "private-key": rf"{_KEY_BEGIN}{_KEY_TEXT}*?{_KEY_END}|{_KEY_BEGIN}(?:(?:\s|\\[nrt])*[A-Za-z0-9+/=]{{30,}})*",
+    "jwt": r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+    "github": r"gh[opusr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}",
+    "gitlab": r"gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent|oas)-[A-Za-z0-9_.-]{20,}",
+    "aws": r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}",
+    "google": r"AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}",
+    "slack": r"xox[abceoprs]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{10,}"
+    r"|hooks\.slack\.com/services/([A-Za-z0-9/_-]{20,})",
+    "stripe": r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{16,}",
+    "model-api": rf"{_BEGIN}(sk-(?:ant|proj|svcacct|admin|or)-[A-Za-z0-9_-]{{16,}}|sk-[A-Za-z0-9]{{20,}}"
+    rf"|gsk_[A-Za-z0-9]{{40,}}|xai-[A-Za-z0-9]{{40,}}|pplx-[A-Za-z0-9]{{40,}})",
+    "packages": r"npm_[A-Za-z0-9]{36,}|pypi-AgE[A-Za-z0-9_-]{50,}|rubygems_[a-f0-9]{48}|dckr_pat_[A-Za-z0-9_-]{20,}"
+    r"|crates_[A-Za-z0-9]{32,}",
+    "huggingface": rf"{_BEGIN}(hf_[A-Za-z0-9]{{30,}})",
+    "sendgrid": r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    "twilio": rf"{_BEGIN}(SK[a-f0-9]{{32}})",
+    "telegram": rf"{_BEGIN}([0-9]{{8,10}}:AA[A-Za-z0-9_-]{{33}})",
+    "discord": rf"{_BEGIN}([MNO][A-Za-z0-9_-]{{23,25}}\.[A-Za-z0-9_-]{{6}}\.[A-Za-z0-9_-]{{27,}})",
+    "cloud": r"do[oprt]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|hv[bsr]\.[A-Za-z0-9_-]{24,}"
+    r"|glsa_[A-Za-z0-9_]{32,}|lin_api_[A-Za-z0-9]{32,}|AGE-SECRET-KEY-1[A-Z0-9]{58}|sntrys_[A-Za-z0-9+/=_-]{32,}"
+    r"|\.atlasv1\.[A-Za-z0-9_=-]{60,}",
+    "url": r"://[^\s/@:\"'\\<>\[\]\x1b]{0,100}:([^\s/@\"'\\<>\[\]\x1b]{3,})@",
+    "authorization": rf"(?i:{_BEGIN}(?:bearer|basic)|authorization[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?(?:[a-z]+\s)?)"
+    r"\s{0,3}([A-Za-z0-9+/=_.~-]{16,})",
+    "named": rf"(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}[\"']?\s{{0,3}}(?::=|=>|=|:)\s{{0,3}}[\"']?"
+    r"([^\s\"'\\,;<>()\[\]{}$\x00-\x1f]{8,})",
+}
+"""In this order: where two kinds match at one place, the first one counts."""
+
+UNSURE = frozenset(("named", "authorization"))
+"""Kinds that say where a secret would be, not what it is: ``plausible`` has the last word."""
+
+_ORDINARY = re.compile(
+    rb"(?:[a-z_]+|[A-Z_]+|[A-Za-z][a-z]*(?:[A-Z][a-z]+)*)(?:[./:_-](?:[a-z_]+|[A-Z_]+|[A-Za-z]+))*[0-9]{0,2}\Z"
+)
+"""Words, names of code and paths, such as ``settings.SECRET_KEY`` or ``your-token-here``."""
+
+_LEAST_BITS = 2.5
+
+
+def plausible(value: bytes) -> bool:
+    """Whether what stands where a secret would stand is one: neither a word or a name of code, nor all alike."""
+    if _ORDINARY.match(value):
+        return False
+    counts = Counter(value).values()
+    bits = -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
+    return bits >= _LEAST_BITS and (any(48 <= byte < 58 for byte in value) or len(counts) >= 8)
