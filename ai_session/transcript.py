@@ -20,6 +20,9 @@ WHOLE_BYTES = 256 * 1024
 WINDOW_BYTES = 128 * 1024
 """Most raw bytes cleaned for one piece of text: below 1 ms if plain, 15 ms if every few bytes move the cursor."""
 
+MORE_PIECES = 6
+"""Pieces after the first: 200,000 characters of three bytes each need five windows."""
+
 SEARCH_BYTES = 8 << 20
 """Most raw bytes one search goes through if they are plain: 50 ms. With escape sequences it is less."""
 
@@ -31,6 +34,7 @@ _HELD_BACK_BYTES = 8192
 _AHEAD_BYTES = 64
 _UNFINISHED_BYTES = 16384
 _MARKER_CHARS = 120
+_NEARLY_CHARS = 256
 _HEAD_SHARE = 0.4
 
 _SEQUENCE = re.compile(
@@ -187,6 +191,28 @@ class Transcript:
         return Rendering(head + border + marker + tail, omitted, head_end, truncated=True)
 
     def _forward(self, offset: int, stop: int, max_chars: int) -> tuple[str, int]:
+        """Text from ``offset`` on that nearly fills ``max_chars`` unless it collapses, and where it ends."""
+        text, following = self._ahead(offset, stop, max_chars)
+        for _ in range(MORE_PIECES):
+            missing = max_chars - len(text)
+            if following >= stop or missing < _NEARLY_CHARS or len(text) < missing // 4:
+                break
+            more, following = self._ahead(following, stop, missing)
+            text += more
+        return text, following
+
+    def _backward(self, floor: int, stop: int, max_chars: int) -> tuple[str, int]:
+        """The same for text that ends at ``stop``, and where it begins."""
+        text, begin = self._behind(floor, stop, max_chars)
+        for _ in range(MORE_PIECES):
+            missing = max_chars - len(text)
+            if begin <= floor or missing < _NEARLY_CHARS or len(text) < missing // 4:
+                break
+            more, begin = self._behind(floor, begin, missing)
+            text = more + text
+        return text, begin
+
+    def _ahead(self, offset: int, stop: int, max_chars: int) -> tuple[str, int]:
         """Text from ``offset`` on that fits, at least one character or sequence, and where it ends."""
         begin, alternate = self._enter(offset, stop)
         prefix = _ENTER_ALTERNATE if alternate else b""
@@ -202,7 +228,7 @@ class Transcript:
             return self._clean(prefix + data[:step])[:max_chars], begin + step
         return fit.text, begin + fit.taken
 
-    def _backward(self, floor: int, stop: int, max_chars: int) -> tuple[str, int]:
+    def _behind(self, floor: int, stop: int, max_chars: int) -> tuple[str, int]:
         """Text that fits and ends at ``stop``, and where it begins."""
         fit = _Fit(min(WINDOW_BYTES, stop - floor), max_chars)
         begin, text = stop, ""

@@ -17,8 +17,8 @@ LOST = {"pty": "bytes of output are lost: the disk was full", "tmux": "output is
 
 @pytest.fixture
 def small(home: Path) -> Iterator[World]:
-    """A HOME on a disk of 6 MB; the output of one command here needs 3.9."""
-    with mounted(home, f"mount -t tmpfs -o size=6m,mode=700 none {home}") as world:
+    """A HOME on a disk of 9 MB; the output of one command here needs 5.4."""
+    with mounted(home, f"mount -t tmpfs -o size=9m,mode=700 none {home}") as world:
         yield world
 
 

@@ -354,3 +354,20 @@ def test_search_keeps_its_bounds(data: bytes, context: int, max_chars: int, patt
     assert found.count <= 5
     assert 0 <= found.next_offset <= len(data)
     assert all(0 <= match.offset <= len(data) for match in found.matches)
+
+
+@pytest.mark.parametrize(
+    "line", ["{number} of many lines", "{number} schöne Zeilen, 終わりなき行", "{number}" + "x" * 70000]
+)
+def test_a_page_is_as_long_as_it_may_be(line: str) -> None:
+    text = "".join(line.format(number=number) + "\n" for number in range(900_000 // len(line)))
+    with output(text.replace("\n", "\r\n").encode()) as made:
+        transcript = made.finished()
+        page = transcript.page(0, 200_000)
+        assert 199_000 < len(page.text) <= 200_000
+        assert text.startswith(page.text)
+        following = transcript.page(page.next_offset, 200_000)
+        assert text.startswith(page.text + following.text)
+        tail = transcript.tail(100_000, 200_000)
+        assert 100_000 < len(tail.text) <= 200_000
+        assert text.endswith(tail.text)
