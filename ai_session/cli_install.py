@@ -59,6 +59,8 @@ def install(
         return
     before = client_configs.read(place)
     change(place, before, client_configs.with_entry(place, before, command, args), dry_run, as_json)
+    if (line := client_configs.UNATTENDED.get(client)) and not (dry_run or as_json):
+        say(f"To let it run commands with nobody to ask, add to the entry: {line}")
 
 
 @app.command()

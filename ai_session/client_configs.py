@@ -15,6 +15,9 @@ from ai_session.errors import ConfigInvalid
 
 NAME = "ai-session"
 
+UNATTENDED = {"codex": 'default_tools_approval_mode = "approve"'}
+"""What a person may add to our entry where the client, with nobody to ask, refuses commands otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -97,7 +100,8 @@ def snippet(place: Place, command: str, args: list[str]) -> str:
     """What to add by hand."""
     wanted = {**place.extra, "command": command, "args": args}
     if place.path.suffix == ".toml":
-        return _toml_lines(wanted)
+        hint = UNATTENDED.get(place.client)
+        return _toml_lines(wanted) + (f"# lets it run commands with nobody to ask:\n# {hint}\n" if hint else "")
     data: dict[str, Any] = {NAME: wanted}
     for key in reversed(place.keys):
         data = {key: data}

@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from ai_session import client_configs
@@ -228,6 +229,22 @@ def test_print_gives_what_to_add_by_hand(home: Path) -> None:
     shown = json.loads(run("install", "--client", "vscode", "--print", "--relative").stdout)
     assert shown == {"servers": {"ai-session": {"type": "stdio", "command": "ai-session", "args": ARGS}}}
     assert list(home.iterdir()) == []
+
+
+def test_what_codex_needs_with_nobody_to_ask_is_said_and_not_done(home: Path) -> None:
+    shown = run("install", "--client", "codex", "--print").stdout
+    assert set(tomllib.loads(shown)["mcp_servers"]["ai-session"]) == {"command", "args"}
+    mended = tomllib.loads(shown.replace("# default_tools", "default_tools"))
+    assert mended["mcp_servers"]["ai-session"]["default_tools_approval_mode"] == "approve"
+    line = ["-m", "ai_session", "mcp", "install", "--client"]
+    for client, told in (("codex", True), ("cursor", False)):
+        terminal: pexpect.spawn[bytes] = pexpect.spawn(
+            sys.executable, [*line, client], timeout=30, dimensions=(24, 200)
+        )
+        said = terminal.read()
+        terminal.close()
+        assert (b'add to the entry: default_tools_approval_mode = "approve"' in said) is told
+    assert "approval" not in (home / ".codex/config.toml").read_text()
 
 
 def test_a_link_is_kept_and_its_target_changed(home: Path) -> None:
