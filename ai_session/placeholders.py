@@ -1,0 +1,112 @@
+"""What is put into a workspace for the life of a box, and taken away behind the last box that needs it.
+
+A mount needs something to be mounted on. Only what is still as it was made is taken away: an empty directory, a file
+with the very content. The ledger lies in the runtime directory, one file per box, so that later daemons and other
+processes of this user count the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ai_session.protected_paths import Placeholder
+
+NOT_OURS_TO_MAKE = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Where this user can make nothing, neither can the box."""
+
+
+class Placeholders:
+    """The ledger of one runtime directory."""
+
+    def __init__(self, runtime_directory: Path) -> None:
+        self._directory = runtime_directory / "placeholders"
+
+    def put(self, box: Path, wanted: Sequence[Placeholder], existing: Sequence[str]) -> tuple[str, ...]:
+        """Makes what is absent, on the account of ``box``, a directory; the paths of ``wanted`` that exist now.
+
+        Of ``existing``, what another box has put there is kept for this one too. Boxes whose directory is gone are
+        taken off the ledger.
+        """
+        with self._locked():
+            for entry in self._directory.glob("*.json"):
+                if entry != self._entry(box) and not _box(entry).is_dir():
+                    self._settle(entry)
+            held = {place.path: place for entry in self._directory.glob("*.json") for place in _places(entry)}
+            account = [place for place in wanted if _make(place) or place.path in held]
+            account += [held[path] for path in existing if path in held]
+            if account:
+                made = [[place.path, None if place.content is None else place.content.decode()] for place in account]
+                self._entry(box).write_text(json.dumps({"box": str(box), "made": made}))
+            return tuple(place.path for place in wanted if os.path.lexists(place.path))
+
+    def drop(self, box: Path) -> None:
+        """Takes away what ``box`` put there, unless another box needs it. Can be called twice."""
+        entry = self._entry(box)
+        if entry.exists():
+            with self._locked():
+                self._settle(entry)
+
+    def _settle(self, entry: Path) -> None:
+        places = _places(entry)
+        entry.unlink(missing_ok=True)
+        others = {place.path for other in self._directory.glob("*.json") for place in _places(other)}
+        for place in reversed(places):
+            if place.path not in others:
+                _remove(place)
+
+    def _entry(self, box: Path) -> Path:
+        return self._directory / (hashlib.sha256(os.fsencode(box)).hexdigest()[:24] + ".json")
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        with open(self._directory / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _make(place: Placeholder) -> bool:
+    try:
+        if place.content is None:
+            os.mkdir(place.path)
+        else:
+            fd = os.open(place.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            with open(fd, "wb") as file:
+                file.write(place.content)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        if problem.errno in NOT_OURS_TO_MAKE:
+            return False
+        raise
+    return True
+
+
+def _remove(place: Placeholder) -> None:
+    with suppress(OSError):
+        if place.content is None:
+            os.rmdir(place.path)
+        elif not os.path.islink(place.path) and Path(place.path).read_bytes() == place.content:
+            os.unlink(place.path)
+
+
+def _box(entry: Path) -> Path:
+    try:
+        return Path(json.loads(entry.read_text())["box"])
+    except (OSError, ValueError, KeyError):
+        return entry / "none"
+
+
+def _places(entry: Path) -> list[Placeholder]:
+    try:
+        made: list[tuple[str, str | None]] = json.loads(entry.read_text())["made"]
+    except (OSError, ValueError, KeyError):
+        return []
+    return [Placeholder(path, None if content is None else content.encode()) for path, content in made]

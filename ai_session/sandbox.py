@@ -1,0 +1,271 @@
+"""The box around a shell: which kind this machine can make, and the words that put a command into one.
+
+Levels, strongest first: bubblewrap with a filter of system calls and limits; the same where no fresh /proc can be
+mounted; Landlock and the filter without namespaces; Seatbelt on macOS. The strongest one is taken, never a weaker one
+than is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ai_session import sandbox_bwrap, sandbox_probe, seccomp
+from ai_session.errors import SandboxRefused, SandboxUnavailable
+from ai_session.models import SandboxLevel, SandboxProfile
+from ai_session.placeholders import Placeholders
+from ai_session.protected_paths import not_for_everybody, secrets, survey
+from ai_session.repositories import Repositories
+from ai_session.sandbox_bwrap import Bubblewrap, Files, Plan, Sources
+from ai_session.sandbox_probe import SandboxStatus as SandboxStatus
+
+STRENGTH = tuple(SandboxLevel)
+"""Strongest first."""
+
+CLOSED_TREES = ("/etc", "/opt")
+SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
+EVERYBODYS = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
+TOO_LARGE = "the workspace is too large: repositories deep inside are not protected"
+SURVEYS = 3
+"""Another box that ends meanwhile may take its placeholders away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env`` as the whole environment.
+
+    With ``info_path`` the box stands still until ``block_path``, a FIFO, is written to; bubblewrap's child is told in
+    ``info_path`` (JSON). ``notes`` are what is weaker than usual, to be told a person.
+    """
+
+    argv: tuple[str, ...]
+    level: SandboxLevel
+    env: Mapping[str, str]
+    info_path: str = ""
+    block_path: str = ""
+    notes: tuple[str, ...] = ()
+    release: Callable[[], None] = field(default=lambda: None)
+    """Takes away what was put into the workspace for this box. Can be called twice."""
+
+
+class Sandbox:
+    """Makes boxes. ``runtime_directory`` is never visible inside of one; ``proxy_env`` leads programs to the proxy."""
+
+    def __init__(
+        self,
+        *,
+        runtime_directory: Path,
+        minimum_level: SandboxLevel = SandboxLevel.LANDLOCK,
+        proxy_env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._runtime = runtime_directory.resolve()
+        self._minimum = minimum_level
+        self._proxy_env = dict(proxy_env or {})
+        self._placeholders = Placeholders(self._runtime)
+        self._repositories = Repositories()
+        self._bubblewrap: Bubblewrap | None = None
+        self._status: SandboxStatus | None = None
+        self._probing = asyncio.Lock()
+
+    async def probe(self) -> SandboxStatus:
+        """What this machine can do, found out once by doing it."""
+        async with self._probing:
+            if self._status is None:
+                self._status, self._bubblewrap = await asyncio.to_thread(sandbox_probe.probe)
+        return self._status
+
+    async def prepare(
+        self,
+        profile: SandboxProfile,
+        directory: Path,
+        *,
+        readable: Sequence[str] = (),
+        writable: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        die_with_parent: bool = False,
+    ) -> Boxed:
+        """A box of ``profile``, its own files in ``directory`` (private, in the runtime directory, which must exist).
+
+        ``readable`` and ``writable`` are further paths of the caller's. For ``trusted`` the box is none at all. Raises
+        SandboxUnavailable below the least level, SandboxRefused where the workspace cannot be protected.
+        """
+        env = dict(env or {})
+        if profile.name == "trusted":
+            return Boxed((), SandboxLevel.NONE, env)
+        status = await self.probe()
+        if STRENGTH.index(status.level) > STRENGTH.index(self._minimum) or status.level is SandboxLevel.NONE:
+            raise SandboxUnavailable(
+                f"this machine makes {status.level} boxes, and {self._minimum} is asked for: "
+                + "; ".join(status.reasons),
+                suggestion="run: ai-session doctor; a person can open an unboxed session with "
+                "ai-session new --profile trusted",
+            )
+        self._check(profile)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        if status.level is SandboxLevel.LANDLOCK:
+            return await asyncio.to_thread(self._landlock, profile, directory, readable, writable, env)
+        if status.level is SandboxLevel.SEATBELT:
+            return _seatbelt(profile, directory, readable, writable, env)
+        assert self._bubblewrap is not None
+        boxed, sources, notice = await asyncio.to_thread(
+            self._bwrap, self._bubblewrap, profile, directory, readable, writable, env, die_with_parent
+        )
+        loop = asyncio.get_running_loop()
+
+        def let_go() -> None:
+            nonlocal notice
+            if notice >= 0:
+                loop.remove_reader(notice)
+                os.close(notice)
+                notice = -1
+            sources.close()
+
+        def release() -> None:
+            let_go()
+            self._placeholders.drop(directory)
+
+        loop.add_reader(notice, let_go)
+        return replace(boxed, level=status.level, release=release)
+
+    def release(self, directory: Path) -> None:
+        """As ``Boxed.release``, for a box that an earlier process made."""
+        self._placeholders.drop(directory)
+
+    def _check(self, profile: SandboxProfile) -> None:
+        """The paths of the profile, which must not open what the box is there to close."""
+        if not profile.workspace:
+            raise SandboxRefused("a box needs a workspace", suggestion="name the directory of one project")
+        for path in (profile.workspace, *profile.writable):
+            if reason := self._unfit(path, profile.home):
+                raise SandboxRefused(
+                    f"{path!r} cannot be written to from a box: {reason}",
+                    suggestion="choose the directory of one project",
+                )
+        for path in profile.readable:
+            if reason := self._open_door(path):
+                raise SandboxRefused(f"{path!r} cannot be shown in a box: {reason}", suggestion="name a part of it")
+
+    def _unfit(self, path: str, home: str) -> str:
+        if home and _holds(path, os.path.realpath(home)):
+            return "it holds the home directory"
+        if path in (*SYSTEM, *EVERYBODYS) or any(_holds(top, path) for top in ("/proc", "/sys", "/dev", "/run")):
+            return "it belongs to the system or to everybody"
+        return self._open_door(path)
+
+    def _open_door(self, path: str) -> str:
+        if not os.path.isabs(path) or os.path.realpath(path) != path.rstrip("/"):
+            return "it is reached through a symbolic link, or not an absolute path"
+        if _holds(path, str(self._runtime)) or _holds(str(self._runtime), path):
+            return "ai-session keeps its own files there"
+        return ""
+
+    def _bwrap(
+        self,
+        bubblewrap: Bubblewrap,
+        profile: SandboxProfile,
+        directory: Path,
+        readable: Sequence[str],
+        writable: Sequence[str],
+        env: dict[str, str],
+        die_with_parent: bool,
+    ) -> tuple[Boxed, Sources, int]:
+        files, sources = Files(directory), Sources()
+        notes: list[str] = []
+        try:
+            plan = Plan(bubblewrap, sources, files / "empty")
+            hidden = not_for_everybody(CLOSED_TREES)
+            for attempt in range(1, SURVEYS + 1):
+                try:
+                    plan = Plan(bubblewrap, sources, files / "empty")
+                    plan.system(hidden, network=profile.network == "host")
+                    self._show(plan, profile, readable, writable)
+                    notes = self._protect(plan, profile, directory)
+                    break
+                except FileNotFoundError:
+                    if attempt == SURVEYS:
+                        raise
+            argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, die_with_parent=die_with_parent)
+            notice = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except BaseException as problem:
+            sources.close()
+            self._placeholders.drop(directory)
+            if isinstance(problem, OSError) and not isinstance(problem, SandboxRefused):
+                raise SandboxRefused(
+                    f"the box cannot be made: {problem}", suggestion="make it readable, or name another place"
+                ) from problem
+            raise
+        env["TMPDIR"] = "/tmp"
+        info = block = ""
+        if profile.network == "proxy":
+            env |= self._proxy_env
+            info, block = files / "info", files / "block"
+        return Boxed(argv, SandboxLevel.BWRAP, env, info, block, tuple(notes)), sources, notice
+
+    def _show(self, plan: Plan, profile: SandboxProfile, readable: Sequence[str], writable: Sequence[str]) -> None:
+        """Everything that is visible, later ones in place of earlier ones."""
+        writes = profile.name == "workspace"
+        plan.scratch("/tmp", profile.tmp_bytes, "1777")
+        if profile.home:
+            plan.scratch(os.path.realpath(profile.home), min(sandbox_bwrap.HOME_BYTES, profile.tmp_bytes), "0700")
+        for name in profile.home_readable:
+            path = os.path.normpath(os.path.join(profile.home, name))
+            if not self._open_door(path) and os.access(path, os.R_OK):
+                plan.show(path, write=False)
+        for path in profile.readable:
+            if os.access(path, os.R_OK):
+                plan.show(path, write=False)
+        for path in (*profile.writable, profile.workspace):
+            plan.show(path, write=writes)
+        for path in readable:
+            plan.show(path, write=False)
+        for path in writable:
+            plan.show(path, write=True)
+
+    def _protect(self, plan: Plan, profile: SandboxProfile, directory: Path) -> list[str]:
+        if profile.name != "workspace":
+            plan.protect(secrets(profile.workspace, profile.masked))
+            return []
+        found = [
+            survey(profile.workspace, profile.home, self._repositories, masked=profile.masked),
+            *(survey(root, profile.home, self._repositories, made=()) for root in profile.writable),
+        ]
+        wanted = [place for one in found for place in one.placeholders]
+        put = self._placeholders.put(directory, wanted, [path for one in found for path in one.read_only])
+        for one in found:
+            plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders if p.path in put))))
+        return [] if all(one.complete for one in found) else [TOO_LARGE]
+
+    def _landlock(
+        self,
+        profile: SandboxProfile,
+        directory: Path,
+        readable: Sequence[str],
+        writable: Sequence[str],
+        env: dict[str, str],
+    ) -> Boxed:
+        from ai_session import landlock
+
+        network = profile.network == "host"
+        program = seccomp.build(network=network, unix_sockets=False, no_namespaces=True)
+        argv = landlock.prefix(profile, directory, readable, writable, program)
+        return Boxed(tuple(argv), SandboxLevel.LANDLOCK, env)
+
+
+def _seatbelt(
+    profile: SandboxProfile, directory: Path, readable: Sequence[str], writable: Sequence[str], env: dict[str, str]
+) -> Boxed:
+    from ai_session import seatbelt
+
+    whole = replace(
+        profile, readable=(*profile.readable, *readable), writable=(*profile.writable, *writable, str(directory))
+    )
+    text = directory / "profile.sb"
+    text.write_text(seatbelt.profile_text(whole))
+    return Boxed((sandbox_probe.SEATBELT, "-f", str(text)), SandboxLevel.SEATBELT, env)
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")

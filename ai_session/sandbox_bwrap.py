@@ -1,0 +1,290 @@
+"""What bubblewrap is told: the arguments of one box, and the script that starts it.
+
+Inside there is an empty root with the system's trees, read-only; an empty home; the workspace at its own path. Every
+source outside of the system's trees is opened beforehand and handed over as a descriptor, so that what was checked is
+what is mounted, whatever a box that runs already does to the path meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shlex
+import stat
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ai_session import seccomp
+from ai_session.errors import SandboxRefused
+from ai_session.models import SandboxProfile
+from ai_session.protected_paths import Protection
+
+PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
+"""Never looked up on a client's PATH. Ubuntu's AppArmor lets the first one alone make user namespaces."""
+PRLIMIT = ("/usr/bin/prlimit", "/bin/prlimit")
+STARTERS = (("/bin/bash", "-p"), ("/usr/bin/bash", "-p"), ("/bin/busybox", "sh"))
+"""Shells that can open descriptors above 9; dash, mksh and zsh cannot. ``-p`` reads no file that a variable names."""
+PLAIN_STARTER = ("/bin/sh",)
+"""Where there is none of them: sources are then named by path, and descriptors above 9 are inherited."""
+
+TREES = ("/usr", "/etc", "/opt")
+SHORTCUTS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+HOME_BYTES, SHM_BYTES, RUN_BYTES = 1 << 30, 256 << 20, 64 << 20
+OPEN_FILES, MOST_OPEN_FILES = 4096, 16384
+ARGUMENTS, FILTER, INFO, BLOCK, FIRST_SOURCE = 8, 9, 6, 7, 20
+WRITABLE, READABLE = "--bind-fd", "--ro-bind-fd"
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """The program, what it can, and what this machine lets it do. ``options`` are those its help names."""
+
+    path: str
+    version: str
+    options: frozenset[str]
+    prlimit: str
+    starter: tuple[str, ...]
+    fresh_proc: bool = True
+    disable_userns: bool = True
+
+    def has(self, option: str) -> bool:
+        """Whether this build knows the option."""
+        return option in self.options
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where a box's own files lie, all out of its sight. ``empty`` is a file without content."""
+
+    directory: Path
+
+    def __truediv__(self, name: str) -> str:
+        return str(self.directory / name)
+
+
+class Sources:
+    """Open descriptors of what a box will show. Closed once the box has them, or when it is given up."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, int] = {}
+
+    def add(self, path: str) -> None:
+        """Opens ``path``, in which no part may be a link. Raises SandboxRefused, OSError."""
+        if path not in self._opened:
+            self._opened[path] = open_without_links(path)
+
+    def __getitem__(self, path: str) -> int:
+        return self._opened[path]
+
+    def close(self) -> None:
+        """Can be called twice."""
+        while self._opened:
+            os.close(self._opened.popitem()[1])
+
+
+def find() -> Bubblewrap | None:
+    """The installed bubblewrap with what it can, None where there is none, or nothing to start it with."""
+    path = next((place for place in PLACES if os.access(place, os.X_OK)), "")
+    prlimit = next((place for place in PRLIMIT if os.access(place, os.X_OK)), "")
+    if not path or not prlimit:
+        return None
+    told = _said(path, "--help")
+    version = re.search(r"\d+(?:\.\d+)+", _said(path, "--version"))
+    starter = next((words for words in STARTERS if os.access(words[0], os.X_OK)), PLAIN_STARTER)
+    options = set(re.findall(r"--[a-z-]+", told))
+    if starter == PLAIN_STARTER:
+        options -= {WRITABLE, READABLE}
+    return Bubblewrap(path, version[0] if version else "", frozenset(options), prlimit, starter)
+
+
+def _said(*argv: str) -> str:
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return done.stdout + done.stderr
+
+
+def open_without_links(path: str) -> int:
+    """An O_PATH descriptor, opened part by part from the root. Raises SandboxRefused for a link on the way, OSError."""
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open("/", flags | os.O_DIRECTORY)
+    for part in path.strip("/").split("/") if path != "/" else ():
+        try:
+            inner = os.open(part, flags, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise SandboxRefused(
+                f"{path!r} is reached through a symbolic link", suggestion="name the place it leads to instead"
+            )
+    return fd
+
+
+class Plan:
+    """The mounts of one box: a later word on the same place replaces an earlier one; outer places are mounted first.
+
+    ``taken`` maps a descriptor's number in the starter to ours, once ``arguments`` has been called.
+    """
+
+    def __init__(self, bubblewrap: Bubblewrap, sources: Sources, empty: str) -> None:
+        self.taken: dict[int, int] = {}
+        self._bubblewrap = bubblewrap
+        self._sources = sources
+        self._empty = empty
+        self._mounts: dict[str, tuple[str, ...]] = {}
+        self._sealed: list[str] = []
+
+    def system(self, hidden: Iterable[str], *, network: bool) -> None:
+        """The trees of the system; ``hidden`` of it is found empty."""
+        for tree in TREES:
+            self._mounts[tree] = ("--ro-bind-try", tree, tree)
+        for path in SHORTCUTS:
+            if os.path.islink(path):
+                self._mounts[path] = ("--symlink", os.readlink(path), path)
+            elif os.path.isdir(path):
+                self._mounts[path] = ("--ro-bind", path, path)
+        self._mounts["/proc"] = ("--proc", "/proc") if self._bubblewrap.fresh_proc else ("--ro-bind", "/proc", "/proc")
+        self._mounts["/dev"] = ("--dev", "/dev")
+        self._mounts["/var/run"] = ("--symlink", "../run", "/var/run")
+        # No link to /tmp: a workspace may lie below, and would be mounted somewhere else through it.
+        self.scratch("/var/tmp", SHM_BYTES, "1777")
+        self.scratch("/dev/shm", SHM_BYTES, "1777")
+        self.scratch("/run", RUN_BYTES, "0755")
+        names = os.path.realpath("/etc/resolv.conf")
+        if network and not names.startswith("/etc/") and os.path.exists(names):
+            self._mounts[names] = ("--ro-bind", names, names)
+        for path in hidden:
+            self.hide(path)
+
+    def scratch(self, path: str, size: int, mode: str) -> None:
+        """An empty directory in memory."""
+        sized = ("--size", str(size)) if self._bubblewrap.has("--size") else ()
+        perms = ("--perms", mode) if self._bubblewrap.has("--perms") else ()
+        self._mounts[path] = (*sized, *perms, "--tmpfs", path)
+
+    def show(self, path: str, *, write: bool) -> None:
+        """``path`` as it is. Raises SandboxRefused, FileNotFoundError."""
+        self._sources.add(path)
+        self._mounts[path] = (WRITABLE if write else READABLE,)
+
+    def pin(self, path: str) -> None:
+        """Bound onto itself, a directory cannot be moved away from what is protected in it."""
+        if path not in self._mounts:
+            self.show(path, write=True)
+
+    def hide(self, path: str) -> None:
+        """``path`` is there and empty."""
+        if os.path.isdir(path):
+            self.scratch(path, 1 << 12, "0755")
+            self._sealed.append(path)
+        else:
+            # Not /dev/null: a device cannot be opened on these mounts, so programs would fail, not read nothing.
+            self._mounts[path] = ("--ro-bind", self._empty, path)
+
+    def protect(self, protection: Protection) -> None:
+        """Pins first, for they would undo what lies on them."""
+        for path in protection.pins:
+            self.pin(path)
+        for path in protection.read_only:
+            if os.access(path, os.R_OK):
+                self.show(path, write=False)
+            else:
+                self.hide(path)
+        for path in protection.masked:
+            self.hide(path)
+
+    def arguments(self) -> list[str]:
+        """All mounts, outermost first, then what is closed against writing."""
+        words: list[str] = []
+        for path in sorted(self._mounts, key=lambda path: path.split("/")):
+            words += self._mounts[path]
+            if self._mounts[path] not in ((WRITABLE,), (READABLE,)):
+                continue
+            if self._bubblewrap.has(WRITABLE):
+                # Numbered here, for a descriptor that no mount takes would stay open inside.
+                number = FIRST_SOURCE + len(self.taken)
+                self.taken[number] = self._sources[path]
+                words += (str(number), path)
+            else:
+                words[-1] = words[-1].removesuffix("-fd")
+                words += (path, path)
+        for path in (*self._sealed, "/"):
+            words += ("--remount-ro", path)
+        return words
+
+
+def arguments(bubblewrap: Bubblewrap, plan: Plan, profile: SandboxProfile, *, die_with_parent: bool) -> bytes:
+    """What ``bwrap --args`` reads."""
+    words = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if profile.network != "host":
+        words.append("--unshare-net")
+    if bubblewrap.disable_userns and bubblewrap.has("--disable-userns"):
+        words.append("--disable-userns")
+    if die_with_parent:
+        words.append("--die-with-parent")
+    words += ["--cap-drop", "ALL", *plan.arguments(), "--seccomp", str(FILTER)]
+    if profile.network == "proxy":
+        words += ["--info-fd", str(INFO), "--block-fd", str(BLOCK)]
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+def limits(prlimit: str, profile: SandboxProfile) -> list[str]:
+    """Per process, but the number of processes, which counts for the box's user namespace (not for root's)."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    return [
+        prlimit,
+        f"--nproc={profile.processes}",
+        "--core=0",
+        f"--nofile={min(OPEN_FILES, most)}:{most}",
+        f"--fsize={profile.file_bytes}",
+        f"--data={profile.memory_bytes}",
+        "--",
+    ]
+
+
+def write(
+    bubblewrap: Bubblewrap, plan: Plan, files: Files, profile: SandboxProfile, *, die_with_parent: bool
+) -> tuple[str, ...]:
+    """Writes all that a box is started from; the words that start it, to be followed by a command's own."""
+    (files.directory / "args").write_bytes(arguments(bubblewrap, plan, profile, die_with_parent=die_with_parent))
+    (files.directory / "filter").write_bytes(seccomp.build(network=True))
+    (files.directory / "empty").write_bytes(b"")
+    fifos = {"taken": True, "block": profile.network == "proxy", "info": False}
+    for name, wanted in fifos.items():
+        (files.directory / name).unlink(missing_ok=True)
+        if wanted:
+            os.mkfifo(files / name, 0o600)
+    (files.directory / "start").write_text(script(bubblewrap, files, plan.taken, profile))
+    return (*bubblewrap.starter, files / "start")
+
+
+def script(bubblewrap: Bubblewrap, files: Files, taken: Mapping[int, int], profile: SandboxProfile) -> str:
+    """The starter's text: closes what it inherited, takes the sources over, says so, becomes bubblewrap.
+
+    One compound command, so that it is read whole before the shell's own descriptor of the script is closed.
+    """
+    opened = " ".join(f"{number}</proc/{os.getpid()}/fd/{fd}" for number, fd in taken.items())
+    words = (bubblewrap.path, "--args", str(ARGUMENTS), "--", *limits(bubblewrap.prlimit, profile))
+    redirections = f"{ARGUMENTS}<{shlex.quote(files / 'args')} {FILTER}<{shlex.quote(files / 'filter')}"
+    if profile.network == "proxy":
+        # In this order: the FIFO does not open before somebody stands ready to read the box's pid.
+        redirections += f" {BLOCK}<{shlex.quote(files / 'block')} {INFO}>>{shlex.quote(files / 'info')}"
+    closed = "?" if bubblewrap.starter == PLAIN_STARTER else "*"
+    lines = [
+        "{",
+        "for ai_fd in /proc/self/fd/*; do",
+        f'case "${{ai_fd##*/}}" in 0|1|2) ;; {closed}) eval "exec ${{ai_fd##*/}}<&-" ;; esac',
+        "done",
+        "unset ai_fd",
+        *([f"exec {opened} || exit 126"] if opened else []),
+        f"echo 1<>{shlex.quote(files / 'taken')}",
+        f'exec {shlex.join(words)} "$@" {redirections}',
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
