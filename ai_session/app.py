@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from ai_session import plugins
 from ai_session.audit import SYSLOG, AuditLog
+from ai_session.boxes import Boxes
 from ai_session.call_keys import CallKeys
 from ai_session.config import Settings, home_directory
+from ai_session.consent import Consent
 from ai_session.display import preload
 from ai_session.gate import Gate
+from ai_session.masking import Masking
 from ai_session.policy import Policy
+from ai_session.rate_limits import RateLimiter
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
 from ai_session.tools.base import Limits, Tool
@@ -25,28 +30,17 @@ class App:
     """One running ai-session. ``start`` adopts what an earlier one left; ``stop`` leaves it to the next, or ends it."""
 
     def __init__(self, settings: Settings, runtime_directory: Path) -> None:
-        session = settings.session
-        self.sessions = SessionManager(
-            runtime_directory,
-            SessionDefaults(
-                backend=session.backend,
-                shell=session.shell,
-                user_rc=session.user_rc,
-                rows=session.rows,
-                cols=session.cols,
-                max_sessions=session.max_sessions,
-                retain_bytes=session.retain_bytes,
-                close_grace_seconds=session.close_grace_seconds,
-                env=dict(session.env),
-                env_allow=tuple(session.env_allow),
-            ),
-        )
-        self._audit = AuditLog(
+        masks = settings.redaction
+        masking = Masking(runtime_directory / "redaction.key", masks.environment, masks.patterns, enabled=masks.enabled)
+        self._audit = audit = AuditLog(
             runtime_directory / "audit",
             segment_bytes=settings.audit.segment_bytes,
             retain_days=settings.audit.retain_days,
+            redact=masking.masked,
             syslog=SYSLOG,
         )
+        self.sessions = SessionManager(runtime_directory, session_defaults(settings), make_boxes(settings, audit.event))
+        consent = Consent(runtime_directory / "approvals", event=audit.event, ask_seconds=settings.policy.ask_seconds)
         self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
         tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
         limits = Limits(
@@ -56,7 +50,13 @@ class App:
             interrupt_step_seconds=settings.timeouts.interrupt_step_seconds,
         )
         workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
-        self.gate = Gate(tools, self.sessions, workspaces, Policy(os.getuid()), self._audit, self._call_keys, limits)
+        policy = Policy(os.getuid(), settings.policy.mode, settings.policy.rules)
+        rates = RateLimiter(
+            {kind.removesuffix("_per_minute"): amount for kind, amount in settings.rates.model_dump().items()}
+        )
+        self.gate = Gate(
+            tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits
+        )
         self._expiry: asyncio.TimerHandle | None = None
         self._preload: asyncio.Future[None] | None = None
 
@@ -85,3 +85,26 @@ class App:
             await self.sessions.stop()
         await self.sessions.aclose()
         self._audit.close()
+
+
+def session_defaults(settings: Settings) -> SessionDefaults:
+    """What a session is made with when the caller does not say."""
+    session = settings.session
+    return SessionDefaults(
+        backend=session.backend,
+        shell=session.shell,
+        user_rc=session.user_rc,
+        rows=session.rows,
+        cols=session.cols,
+        max_sessions=session.max_sessions,
+        retain_bytes=session.retain_bytes,
+        close_grace_seconds=session.close_grace_seconds,
+        env=dict(session.env),
+        env_allow=tuple(session.env_allow),
+    )
+
+
+def make_boxes(settings: Settings, event: Callable[..., None]) -> Boxes:
+    """What contains the shells of new sessions."""
+    del settings
+    return Boxes(event=event)

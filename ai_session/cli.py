@@ -9,7 +9,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
 
-from ai_session import __version__, cli_config, cli_daemon, cli_install, relay
+from ai_session import __version__, cli_config, cli_daemon, cli_install, cli_record, relay
+from ai_session.cli_approvals import approvals, approve, reject
 from ai_session.cli_attach import attach
 from ai_session.cli_commands import exec_, logs, screen, send
 from ai_session.cli_doctor import doctor
@@ -28,8 +29,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (new, ls, info, exec_, send, screen, logs, attach, interrupt, kill, rename):
+for verb in (new, ls, info, exec_, send, screen, logs, attach, interrupt, kill, rename, cli_record.replay):
     app.command(verb.__name__.rstrip("_"))(verb)
+app.add_typer(cli_record.app, name="record", no_args_is_help=True)
+for verb in (approvals, approve, reject):
+    app.command()(verb)
 app.add_typer(cli_daemon.app, name="daemon", no_args_is_help=True)
 app.command()(doctor)
 app.add_typer(cli_config.app, name="config", no_args_is_help=True)

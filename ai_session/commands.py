@@ -208,6 +208,15 @@ def parse_header(directory: Path) -> tuple[CommandRecord, int] | None:
         return None
 
 
+def keep_stdin(directory: Path, data: bytes | None) -> str:
+    """Where the next command's standard input lies; empty without any."""
+    path = directory / "stdin"
+    if data is None:
+        return ""
+    path.write_bytes(data)
+    return str(path)
+
+
 def command_text(
     record: CommandRecord, nonce: str, trigger_offset: int, stdin_path: str, last_exit_code: int, flags: str
 ) -> CommandText:

@@ -161,7 +161,7 @@ class RateLimited(CallerError):
 
     code = "rate_limited"
 
-    def __init__(self, message: str, *, retry_after_seconds: float, suggestion: str = "") -> None:
+    def __init__(self, message: str, *, retry_after_seconds: float = 0.0, suggestion: str = "") -> None:
         super().__init__(message, suggestion=suggestion)
         self.retry_after_seconds = retry_after_seconds
 

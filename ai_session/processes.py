@@ -16,9 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ai_session.models import InputMode
+from ai_session.models import InputMode, SandboxLevel
 
 COOKIE_VARIABLE = "AI_SESSION_ID"
+_GENERATIONS = {SandboxLevel.BWRAP: 2, SandboxLevel.BWRAP_NOPROC: 2, SandboxLevel.LANDLOCK: 1}
+"""How far the shell is below the process that makes its box."""
+
 _SWEEP_ROUNDS = 200
 _EMPTY_SCANS = 20
 _CONTROLLING_TTY = os.makedev(5, 0)
@@ -179,6 +182,20 @@ def _has_socket(pid: int) -> bool:
             return any(os.readlink(entry.path).startswith("socket:") for entry in descriptors)
     except OSError:
         return True
+
+
+def boxed(pid: int, level: SandboxLevel) -> int | None:
+    """The shell in the box of that level whose terminal's own process is ``pid``; None before it is there.
+
+    It is the oldest child, or grandchild, of what made the box, whatever else ends up there later.
+    """
+    for _ in range(_GENERATIONS.get(level, 0)):
+        children = _read(f"/proc/{pid}/task/{pid}/children").split()
+        born = {child: started for child in map(int, children) if (started := start_time(child)) is not None}
+        if not born:
+            return None
+        pid = min(born, key=lambda child: (born[child], child))
+    return pid
 
 
 def start_time(pid: int) -> int | None:

@@ -36,7 +36,7 @@ def ask_about(
         f"{who} wants {tool}{f' in session {printable(session)}' if session else ''}{f' ({where})' if where else ''}:"
     ]
     lines += [f"    {line}" for line in printable(about, lines=True).split("\n")] if about else []
-    lines.append(f"Asked because {reason}.")
+    lines.append(reason)
     return Question(
         question_id="ap_" + secrets.token_urlsafe(16),
         principal=principal,

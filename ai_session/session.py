@@ -28,6 +28,7 @@ from ai_session.models import (
 from ai_session.output_log import OutputLog
 from ai_session.shell_state import ShellState
 from ai_session.shells.base import Shell
+from ai_session.timing import Timing
 
 DRAIN = 4
 """Chunks taken per wake-up: keeps another session's latency under a millisecond while one prints flat out."""
@@ -55,13 +56,14 @@ class Session:
         self.terminal = terminal
         self.files = directory / "shell"
         self.history = CommandHistory(directory)
+        self._timing = Timing(directory / "times")
         self.running: RunningCommand | None = None
         self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
         self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
         self.viewers = 0
         self.own_size: tuple[int, int] | None = None
-        self._claimed = False
-        self._seq = 0
+        self._claimed, self._seq = False, 0
+        self._shell_pid: int | None = None
         self._display = Display(log, spec.rows, spec.cols)
         self._waiters: set[asyncio.Future[None]] = set()
         self._scanner = MarkScanner(spec.nonce, log.first)
@@ -96,8 +98,7 @@ class Session:
         self._scanner = MarkScanner(self.spec.nonce, offset)
         self._catch_up()
         if self.terminal is None:
-            code = self.at.exit_code
-            self._on_exit(ExitStatus(code=code, lost=code is None))
+            self._on_exit(ExitStatus(code=self.at.exit_code, lost=self.at.exit_code is None))
         else:
             self.start()
             self._on_output()
@@ -108,8 +109,7 @@ class Session:
 
     def respawn(self, terminal: Terminal) -> None:
         """Go on with a new shell on a new terminal; the log and the history continue."""
-        self.terminal = terminal
-        self.exit = None
+        self.terminal, self.exit, self._shell_pid = terminal, None, None
         self.at.reset()
         self._display = Display(self.log, self.spec.rows, self.spec.cols)
         self.start()
@@ -137,8 +137,8 @@ class Session:
             self.terminal.detach()
         if self.running and self.running.watchdog:
             self.running.watchdog.cancel()
-        self.log.close()
-        self.history.close()
+        for file in (self.log, self.history, self._timing):
+            file.close()
 
     def _on_output(self) -> None:
         terminal = self.terminal
@@ -156,6 +156,7 @@ class Session:
             if len(chunk) < 2048 and not terminal.writes_log:
                 break
         if parts:
+            self._timing.note(self.log.end, self.log.first)
             data = parts[0] if len(parts) == 1 else b"".join(parts)
             for mark in self._scanner.feed(data):
                 self._on_mark(mark)
@@ -221,11 +222,10 @@ class Session:
 
     def wake(self) -> None:
         """Let everyone waiting for a change look again."""
-        if self._waiters:
-            waiters, self._waiters = self._waiters, set()
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def changed(self, timeout: float | None = None) -> bool:
         """Waits for the next output, mark or exit; False when ``timeout`` seconds passed without one."""
@@ -259,9 +259,7 @@ class Session:
             command_id=command_id, seq=self._seq, command=command, status="running", started_at=time.time(),
             start_offset=offset, cwd=self.at.cwd, call_key=call_key, stderr_path=stderr_path,
         )  # fmt: skip
-        stdin_path = str(self.files / "stdin") if stdin is not None else ""
-        if stdin is not None:
-            (self.files / "stdin").write_bytes(stdin)
+        stdin_path = commands.keep_stdin(self.files, stdin)
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
         self.shell.write_command(
             self.files, command_text(record, self.spec.nonce, offset, stdin_path, self.at.last_exit, self.at.flags)
@@ -291,7 +289,7 @@ class Session:
         self._check_alive()
         if self.at.ready or self.terminal is None:
             return
-        holder = processes.foreground(self.terminal.pid, self.terminal.tty)
+        holder = self.holder()
         if holder is not None and not holder.leads_itself:
             raise commands.occupied(self.spec.name, holder.name)
         if not self.at.up:
@@ -315,7 +313,7 @@ class Session:
         if running is not self.running or running.started or terminal is None or self.exit is not None:
             return
         self._on_output()
-        holder = processes.foreground(terminal.pid, terminal.tty)
+        holder = self.holder()
         idle = holder is not None and holder.leads_itself and bool(holder.input_mode) and not self.at.human_line
         if not running.started and idle:
             running.retries += 1
@@ -335,7 +333,7 @@ class Session:
     def probe_end(self) -> None:
         """After an interrupt: a shell that is back at its prompt but lost its hooks is asked for the end mark."""
         if self.running is not None and self.running.started and self.terminal is not None and not self.at.ready:
-            holder = processes.foreground(self.terminal.pid, self.terminal.tty)
+            holder = self.holder()
             if holder is not None and holder.leads_itself and holder.input_mode == "raw":
                 self.shell.write_probe(self.files, 130)
                 self.terminal.write(self.shell.trigger(ready=True))
@@ -346,7 +344,8 @@ class Session:
             return None
         if self.log.losing:
             self.terminal.write(b"")
-        return processes.foreground(self.terminal.pid, self.terminal.tty)
+        self._shell_pid = self._shell_pid or processes.boxed(self.terminal.pid, self.spec.level)
+        return processes.foreground(self._shell_pid or self.terminal.pid, self.terminal.tty)
 
     def input_wanted(self) -> InputMode | None:
         """How the running command waits for input on the terminal; None when it does not, or when it may not.
@@ -388,6 +387,7 @@ class Session:
         self._check_alive()
         assert self.terminal is not None
         await self.terminal.resize(rows, cols)
+        self._timing.resized(self.log.end, rows, cols)
         self._display.resize(rows, cols)
         self.spec = replace(self.spec, rows=rows, cols=cols)
 

@@ -60,10 +60,23 @@ def world() -> Iterator[Path]:
     assert not left, f"left behind by the run: {left}"
 
 
+UNBOXED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
+"""What shells, terminals and wires do is tested without boxes and questions, which have tests of their own."""
+
+
+def new_home(world: Path, config: str = UNBOXED) -> Path:
+    """A home with that configuration, below ``world``."""
+    path = Path(tempfile.mkdtemp(prefix="", dir=world))
+    file = path / ".config/ai-session/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(config)
+    return path
+
+
 @pytest.fixture(autouse=True)
 def home(world: Path) -> Iterator[Path]:
     """This test's HOME. The test fails when a process started under it is still alive at the end."""
-    path = Path(tempfile.mkdtemp(prefix="", dir=world))
+    path = new_home(world)
     before = len(STARTED)
     with environment(client_environment(path)):
         yield path

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from ai_session.servers.mcp_first import FirstAnswers
 from tests.ai_session.contract.wire import ENVELOPE, Client, Message, double, living_in
+from tests.conftest import new_home
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def warm(world: Path) -> Iterator[dict[str, str]]:
     """The environment of a daemon that has everything imported; its heartbeat is 0.01 s."""
-    home = Path(tempfile.mkdtemp(prefix="", dir=world))
+    home = new_home(world)
     with double(home=home):
         with Client(env=living_in(home)) as client:
             client.call("echo")

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.ai_session.contract.wire import (
     runtime,
     stop_daemons,
 )
+from tests.conftest import new_home
 
 OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_text())
 
@@ -34,7 +34,7 @@ OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_te
 @pytest.fixture(scope="module")
 def place(world: Path) -> Iterator[Path]:
     """A HOME with a daemon and a session called work."""
-    home = Path(tempfile.mkdtemp(prefix="", dir=world))
+    home = new_home(world)
     with Client(env=living_in(home), cwd=home) as client:
         client.call("create_session", name="work", backend="pty", working_directory=str(home))
     yield home

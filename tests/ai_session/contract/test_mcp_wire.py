@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from ai_session import __version__
 from ai_session.servers.mcp_first import HANDSHAKE_VERSIONS
 from tests.ai_session.contract.wire import DATA, ENVELOPE, Client, Message, double, living_in
+from tests.conftest import new_home
 
 BAD_LINES: list[dict[str, Any]] = json.loads((DATA / "bad_lines.json").read_text())
 OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_text())
@@ -23,7 +23,7 @@ OPENINGS: dict[str, list[Message]] = json.loads((DATA / "openings.json").read_te
 @pytest.fixture(scope="module")
 def warm(world: Path) -> Iterator[dict[str, str]]:
     """The environment of a daemon that has everything imported."""
-    home = Path(tempfile.mkdtemp(prefix="", dir=world))
+    home = new_home(world)
     with double(home=home):
         with Client(env=living_in(home)) as client:
             client.call("echo")
