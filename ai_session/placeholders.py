@@ -67,7 +67,7 @@ class Placeholders:
     @contextmanager
     def _locked(self) -> Generator[None]:
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        with open(self._directory / "lock", "w") as lock:
+        with open(self._directory / "lock", "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

@@ -17,7 +17,7 @@ from ai_session import sandbox_bwrap, sandbox_probe, seccomp
 from ai_session.errors import SandboxRefused, SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.placeholders import Placeholders
-from ai_session.protected_paths import not_for_everybody, secrets, survey
+from ai_session.protected_paths import ClosedFiles, secrets, survey
 from ai_session.repositories import Repositories
 from ai_session.sandbox_bwrap import Bubblewrap, Files, Plan, Sources
 from ai_session.sandbox_probe import SandboxStatus as SandboxStatus
@@ -25,7 +25,6 @@ from ai_session.sandbox_probe import SandboxStatus as SandboxStatus
 STRENGTH = tuple(SandboxLevel)
 """Strongest first."""
 
-CLOSED_TREES = ("/etc", "/opt")
 SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
 EVERYBODYS = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
 TOO_LARGE = "the workspace is too large: repositories deep inside are not protected"
@@ -66,6 +65,7 @@ class Sandbox:
         self._proxy_env = dict(proxy_env or {})
         self._placeholders = Placeholders(self._runtime)
         self._repositories = Repositories()
+        self._closed = ClosedFiles()
         self._bubblewrap: Bubblewrap | None = None
         self._status: SandboxStatus | None = None
         self._probing = asyncio.Lock()
@@ -176,11 +176,11 @@ class Sandbox:
         notes: list[str] = []
         try:
             plan = Plan(bubblewrap, sources, files / "empty")
-            hidden = not_for_everybody(CLOSED_TREES)
+            closed, unknown = self._closed.find()
             for attempt in range(1, SURVEYS + 1):
                 try:
                     plan = Plan(bubblewrap, sources, files / "empty")
-                    plan.system(hidden, network=profile.network == "host")
+                    plan.system([*closed, *unknown], network=profile.network == "host")
                     self._show(plan, profile, readable, writable)
                     notes = self._protect(plan, profile, directory)
                     break
@@ -202,6 +202,7 @@ class Sandbox:
         if profile.network == "proxy":
             env |= self._proxy_env
             info, block = files / "info", files / "block"
+        notes += [f"{top} is too large to be looked through for closed files, and hidden" for top in unknown]
         return Boxed(argv, SandboxLevel.BWRAP, env, info, block, tuple(notes)), sources, notice
 
     def _show(self, plan: Plan, profile: SandboxProfile, readable: Sequence[str], writable: Sequence[str]) -> None:
