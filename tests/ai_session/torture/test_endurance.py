@@ -108,7 +108,7 @@ def check_nothing_is_left(client: ControlClient, before: Footprint, held: int) -
     ("backend", "lines"),
     [
         pytest.param("pty", 1_300_000, id="pty-10-MB"),
-        pytest.param("tmux", 900_000, id="tmux-7-MB"),
+        pytest.param("tmux", 1_300_000, id="tmux-10-MB"),
         pytest.param("pty", 115_000_000, id="pty-1-GB", marks=[pytest.mark.torture, pytest.mark.timeout(900)]),
         pytest.param("tmux", 35_000_000, id="tmux-300-MB", marks=[pytest.mark.torture, pytest.mark.timeout(900)]),
     ],
