@@ -38,8 +38,11 @@ _KIND = re.compile("|".join(f"({pattern})" for pattern in KINDS.values()).encode
 """Tells the kind of what RE2 found; ten times as fast at that, and never run over more."""
 
 _WIDTHS = [1 + re.compile(pattern).groups for pattern in KINDS.values()]
-_GROUPS = dict(zip(accumulate(_WIDTHS[:-1], initial=1), KINDS, strict=True))
-"""The group of each kind; the one after it, if the kind has one, is the secret within."""
+_GROUPS = {
+    end - width + 1: (kind, range(end - width + 2, end + 1))
+    for kind, width, end in zip(KINDS, _WIDTHS, accumulate(_WIDTHS), strict=True)
+}
+"""By the group of each kind: its name, and the groups within that are the secret."""
 
 _RUN = re.compile(rb"[A-Za-z0-9+/=_.~-]*")
 _NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -121,7 +124,7 @@ class Redactor:
     def _patterned(self, data: bytes, start: int) -> Iterator[Span]:
         for match in _all(self._all, data, start):
             span = _classified(data, *match.span())
-            if span.kind in UNSURE and not plausible(data[span.start : span.end]):
+            if span.kind in UNSURE and not plausible(span.kind, data[span.start : span.end]):
                 inner = _all(self._sure, data, span.start, span.end)
                 yield from (_classified(data, *inside.span()) for inside in inner)
             else:
@@ -242,10 +245,9 @@ def _classified(data: bytes, start: int, end: int) -> Span:
     """The secret in what one of the kinds matched."""
     match = _KIND.match(data, start, end)
     assert match is not None
-    group = match.lastindex
-    assert group is not None
-    within = group + 1 if group + 1 <= _KIND.groups and group + 1 not in _GROUPS and match[group + 1] else group
-    return Span(*match.span(within), _GROUPS[group])
+    kind, within = _GROUPS[match.lastindex or 0]
+    secret = next((group for group in within if match.start(group) >= 0), 0)
+    return Span(*match.span(secret), kind)
 
 
 def _settled(data: bytes, span: Span) -> Iterator[Span]:

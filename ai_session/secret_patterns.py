@@ -1,14 +1,12 @@
 """What secrets look like, kind by kind, as RE2 expressions over bytes. Pure.
 
-An expression with a group masks the group, one without masks all it matches. None needs to see more than OVERLAP_BYTES
-to find where a secret begins, and none matches a mask.
+An expression with groups masks the one that took part, one without masks all it matches. None needs to see more than
+OVERLAP_BYTES to find where a secret begins, and none matches a mask.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 
 OVERLAP_BYTES = 16384
 """What follows a place must be known so far before the place is judged: a private key of 8192 bits takes 6.5 kB."""
@@ -16,7 +14,8 @@ OVERLAP_BYTES = 16384
 _BEGIN = r"(?:\b|\\[nrt]|[0-9;\[]m)"
 """Where a word begins; an escape of JSON or a colour before it hides that it does."""
 
-_KEY_TEXT = r"(?:[A-Za-z0-9+/=\s:|>#*,.()\"']|\\[nrt])"
+_KEY_TEXT = r"(?:[A-Za-z0-9+/=\s:|>#*,.()\"'-]|\\[nrt])"
+_KEY_SPACE = r"(?:\s|\\[nrt])*"
 _KEY_BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _NAMES = (
@@ -25,11 +24,12 @@ _NAMES = (
 )
 
 KINDS: dict[str, str] = {
-    "private-key": rf"{_KEY_BEGIN}{_KEY_TEXT}*?{_KEY_END}|{_KEY_BEGIN}(?:(?:\s|\\[nrt])*[A-Za-z0-9+/=]{{30,}})*",
+    "private-key": rf"{_KEY_BEGIN}{_KEY_TEXT}{{20,}}?{_KEY_END}"
+    rf"|{_KEY_BEGIN}(?:{_KEY_SPACE}[A-Za-z-]+: [^\n\\]*)*(?:{_KEY_SPACE}[A-Za-z0-9+/=]{{30,}})+",
     "jwt": r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     "github": r"gh[opusr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}",
     "gitlab": r"gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent|oas)-[A-Za-z0-9_.-]{20,}",
-    "aws": r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}",
+    "aws": rf"{_BEGIN}((?:AKIA|ASIA)[A-Z2-7]{{16}})\b",
     "google": r"AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}",
     "slack": r"xox[abceoprs]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{10,}"
     r"|hooks\.slack\.com/services/([A-Za-z0-9/_-]{20,})",
@@ -46,29 +46,35 @@ KINDS: dict[str, str] = {
     "cloud": r"do[oprt]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|hv[bsr]\.[A-Za-z0-9_-]{24,}"
     r"|glsa_[A-Za-z0-9_]{32,}|lin_api_[A-Za-z0-9]{32,}|AGE-SECRET-KEY-1[A-Z0-9]{58}|sntrys_[A-Za-z0-9+/=_-]{32,}"
     r"|\.atlasv1\.[A-Za-z0-9_=-]{60,}",
-    "url": r"://[^\s/@:\"'\\<>\[\]\x1b]{0,100}:([^\s/@\"'\\<>\[\]\x1b]{3,})@",
-    "authorization": rf"(?i:{_BEGIN}(?:bearer|basic)|authorization[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?(?:[a-z]+\s)?)"
+    "url": r"://[^\s/@:\"'\\<>\[\]{}\x1b]{0,100}:([^\s/@\"'\\<>\[\]{}\x1b]{3,})@",
+    "authorization": rf"(?i:{_BEGIN}(?:bearer\s|basic\s|authorization[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?(?:[a-z]+\s)?))"
     r"\s{0,3}([A-Za-z0-9+/=_.~-]{16,})",
-    "named": rf"(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}[\"']?\s{{0,3}}(?::=|=>|=|:)\s{{0,3}}[\"']?"
-    r"([^\s\"'\\,;<>()\[\]{}$\x00-\x1f]{8,})",
+    "variable": rf"(?:{_NAMES.upper().replace('[_-]?', '_?')})[A-Z0-9_]{{0,20}}=[\"']?"
+    r"([^\s\"'\\$(<{%\[*\x00-\x1f-][^\s\"'\\\x00-\x1f]{7,})",
+    "quoted": rf"(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}[\"']?\s{{0,3}}(?::=|=>|=|:)\s{{0,3}}"
+    r"(?:\"([^\s\"\\\x00-\x1f]{8,})\"|'([^\s'\\\x00-\x1f]{8,})')",
+    "named": rf"(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}\s{{0,3}}(?::=|=>|=|:\s)\s{{0,3}}"
+    r"([^\s\"'\\,;<>()\[\]{}$\x00-\x1f-][^\s\"'\\,;<>()\[\]{}$\x00-\x1f]{7,})(?:[\s\"'\\,;\x1b]|$)",
 }
-"""In this order: where two kinds match at one place, the first one counts."""
+"""In this order: where two kinds match at one place, the first one counts. A value that only its place tells does not
+begin with ``-``, or it would hide the key block it begins.
+"""
 
-UNSURE = frozenset(("named", "authorization"))
+UNSURE = frozenset(("authorization", "variable", "quoted", "named"))
 """Kinds that say where a secret would be, not what it is: ``plausible`` has the last word."""
 
-_ORDINARY = re.compile(
-    rb"(?:[a-z_]+|[A-Z_]+|[A-Za-z][a-z]*(?:[A-Z][a-z]+)*)(?:[./:_-](?:[a-z_]+|[A-Z_]+|[A-Za-z]+))*[0-9]{0,2}\Z"
-)
-"""Words, names of code and paths, such as ``settings.SECRET_KEY`` or ``your-token-here``."""
+_ORDINARY = re.compile(rb"[^A-Za-z0-9]*(?>[A-Za-z]+[0-9]{0,2}(?:[^A-Za-z0-9]+|\Z))*+|[0-9T:.,/+Z-]+")
+"""Words, names of code and paths, such as ``settings.SECRET_KEY`` or ``your-token-here``; numbers and dates."""
 
-_LEAST_BITS = 2.5
+_PLACEHOLDERS = b"$<{%[(*"
+_PATHS = b"/~."
+_LEAST_DISTINCT = 6
 
 
-def plausible(value: bytes) -> bool:
-    """Whether what stands where a secret would stand is one: neither a word or a name of code, nor all alike."""
-    if _ORDINARY.match(value):
+def plausible(kind: str, value: bytes) -> bool:
+    """Whether what stands where a secret would stand is one, not a word, a number, a name of code or a placeholder."""
+    if value[0] in _PLACEHOLDERS or len(set(value[:64])) < _LEAST_DISTINCT:
         return False
-    counts = Counter(value).values()
-    bits = -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
-    return bits >= _LEAST_BITS and (any(48 <= byte < 58 for byte in value) or len(counts) >= 8)
+    if kind == "variable" and value[0] not in _PATHS:
+        return True
+    return _ORDINARY.fullmatch(value[:256]) is None
