@@ -117,7 +117,8 @@ class Approvals:
             grant_id="gr_" + secrets.token_urlsafe(16),
             covers=covers(question, answer.scope),
             answer=answer,
-            what=f"{question.tool}, {question.rule}" + (f", session {question.session}" if session else ""),
+            what=", ".join(filter(None, (question.principal.client, question.tool, question.rule, question.detail)))
+            + (f", session {question.session}" if session else ""),
             at=now,
             expires_at=now + SESSION_SECONDS if session else None,
         )
@@ -171,9 +172,9 @@ def binding(question: Question) -> str:
 
 
 def covers(question: Question, scope: str) -> str:
-    """Digest of what a wider answer is about: with ``session`` this rule and tool in this session under this policy,
-    with ``always`` this rule and tool for this client."""
-    wide = [scope, client_of(question.principal), question.tool, question.rule]
+    """Digest of what a wider answer is about: this client, tool, rule and detail; with ``session`` in this session only
+    and under this policy."""
+    wide = [scope, client_of(question.principal), question.tool, question.rule, question.detail]
     return _digest(*wide, *((question.session, question.policy_sha256) if scope == "session" else ()))
 
 

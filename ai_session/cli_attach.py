@@ -1,7 +1,8 @@
 """The verb attach: this terminal becomes a session's, until the detach key, the shell's end or the daemon's.
 
 Output is passed through as it is, on the main screen, so that the terminal's own scrollback works; what programs in the
-session switched on is switched off again when leaving.
+session switched on is switched off again when leaving. A question for the person is drawn over the last lines while
+output stands still, and the screen anew after it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ai_session.cli_output import EXIT_ERROR, EXIT_UNAVAILABLE, leave, remark, report, write_raw
+from ai_session.cli_question import QuestionPanel
 from ai_session.cli_sessions import SessionName
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
 
 READ_BYTES = 1 << 14
 INPUT, OUTPUT = 0, 1
+BELL = b"\x07"
 
 RESET = (
     b"\x1b[0m\x1b[?25h\x1b[?1l\x1b>\x1b[?7h\x1b[?6l\x1b[4l\x1b[?2004l\x1b[?1004l\x1b[0 q"
@@ -67,7 +70,7 @@ def attach(
             )
         window = Window(client, keys, read_only=read_only, resizes=not (read_only or no_resize))
         rows, cols = window.size()
-        client.attach(session, rows=rows, cols=cols, read_only=read_only)
+        client.request("attach", session=session, rows=rows, cols=cols, read_only=read_only, asks=not read_only)
         with window.raw():
             outcome = window.run()
     leave(tell(outcome, session))
@@ -108,6 +111,7 @@ class Window:
         self._resizes = resizes
         self._alternate = False
         self._tail = b""
+        self._question: QuestionPanel | None = None
         self._wake, self._woken = os.pipe()
         for fd in (self._wake, self._woken):
             os.set_blocking(fd, False)
@@ -150,8 +154,11 @@ class Window:
                 for kind, payload in self._client.arrived():
                     if kind == b"e":
                         return json.loads(payload)
-                    self._show(payload)
-                ready, _, _ = select.select((INPUT, self._client, self._wake), (), ())
+                    self._take(kind, payload)
+                arms_in = self._question.arms_in if self._question else None
+                ready, _, _ = select.select((INPUT, self._client, self._wake), (), (), arms_in)
+                if arms_in is not None and self._question and self._question.arms_in is None:
+                    self._draw(self._question)
                 if self._wake in ready and os.read(self._wake, READ_BYTES):
                     self._resize()
                 if INPUT in ready and not self._type():
@@ -168,17 +175,40 @@ class Window:
         rows, cols = self.size()
         if rows and cols:
             self._client.send_frame(b"r", json.dumps({"rows": rows, "cols": cols}).encode())
+        if self._question:
+            self._draw(self._question)
 
     def _type(self) -> bool:
         """Pass typed keys on; False at the detach key, or when the terminal has gone."""
         data = os.read(INPUT, READ_BYTES)
         found = min((m.start() for key in self._keys if (m := key.search(data))), default=None)
-        if data[:found] and not self._read_only:
+        answer = self._question.typed(data) if self._question and data and found is None else None
+        if answer:
+            self._client.send_frame(b"a", answer)
+        elif answer is not None:
+            write_raw(BELL)
+        elif data[:found] and not self._read_only:
             self._client.send_frame(b"i", data[:found])
         if found is not None or not data:
             self._client.send_frame(b"d")
             return False
         return True
+
+    def _take(self, kind: bytes, payload: bytes) -> None:
+        """Output, or a question that comes or goes; between those two the daemon sends no output."""
+        if kind == b"q":
+            self._question = QuestionPanel(json.loads(payload))
+            self._draw(self._question)
+        elif kind == b"w":
+            self._question = None
+            if note := json.loads(payload)["note"]:
+                write_raw(b"\x1b]2;ai-session: %s\x1b\\" % note.encode(errors="replace") + BELL)
+        else:
+            self._show(payload)
+
+    def _draw(self, question: QuestionPanel) -> None:
+        size = os.get_terminal_size(OUTPUT)
+        write_raw(question.draw(size.lines, size.columns))
 
     def _show(self, payload: bytes) -> None:
         for switch in ALTERNATE.finditer(self._tail + payload):

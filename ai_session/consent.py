@@ -8,6 +8,7 @@ answers it before it expires lets the same call through when it is made again. N
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ DECISION = "decision"
 """The name under which a client's answer comes back with a sealed state, as an Answer."""
 
 SESSION_VARIABLE = "AI_SESSION_ID"
+WITHDRAW_SECONDS = 1.0
 
 
 class Asker(Protocol):
@@ -146,6 +148,11 @@ class Consent:
         self._approvals.end_session(session)
         self._changed()
 
+    def next_expiry_seconds(self) -> float | None:
+        """Until the next open question expires; None while none is open."""
+        now = self._clock()
+        return min((approval.expires_at - now for approval in self._approvals if approval.answer is None), default=None)
+
     def _remembered(self, question: Question) -> Answer | None:
         if grant := self._approvals.granted(question):
             self._event("consent.use", id=grant.grant_id, scope=grant.answer.scope, by=grant.answer.by)
@@ -234,10 +241,11 @@ class Consent:
                 if not self._somebody_watches(question):
                     raise _needed(question)
         finally:
-            if asking:
-                asking.cancel()
             del self._calls[question.question_id]
             self._changed()
+            if asking:
+                asking.cancel()
+                await asyncio.wait((asking,), timeout=WITHDRAW_SECONDS)
 
     def _settle(self, approval: Approval, answer: Answer) -> None:
         question_id = approval.question.question_id
@@ -316,8 +324,10 @@ class Watch:
         return [q for q in self._consent.pending() if self._consent.may_answer(q, self.principal)]
 
     async def changed(self) -> None:
-        """Returns when a question may have come or gone since the last return."""
-        await self._changed.wait()
+        """Returns when a question may have come, gone or expired since the last return."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._consent.next_expiry_seconds()):
+                await self._changed.wait()
         self._changed.clear()
 
     def wake(self) -> None:

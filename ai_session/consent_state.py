@@ -49,7 +49,7 @@ class Seal:
 
     def open(self, state: str, now: float) -> Sealed:
         """What was sealed. Raises InvalidArguments for a state that is not ours, was edited, or is too old."""
-        prefix, _, rest = state.partition(".")
+        prefix, _, rest = state[: MAX_CHARS + 1].partition(".")
         body, _, tag = rest.partition(".")
         payload, given = _bytes(body), _bytes(tag)
         if prefix != PREFIX or len(state) > MAX_CHARS or not hmac.compare_digest(given, self._tag(payload)):

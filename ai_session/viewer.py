@@ -26,6 +26,8 @@ class Viewer:
         self._session = session
         self._read_only = read_only
         self._closed = False
+        self._held = False
+        self._stale = False
         session.viewers += 1
 
     @property
@@ -42,12 +44,18 @@ class Viewer:
         """The present screen, then everything as it comes; ends with the shell or with ``close``."""
         session = self._session
         offset = session.log.end
-        yield await session.redraw()
+        self._stale = True
         while not self._closed:
             end = session.log.end
-            if end - offset > BEHIND or offset < session.log.first:
-                offset = end
-                yield await session.redraw()
+            if self._held and session.exit is None:
+                await session.changed()
+            elif self._stale or end - offset > BEHIND or offset < session.log.first:
+                offset, self._stale = end, False
+                drawn = await session.redraw()
+                if self._held and session.exit is None:
+                    self._stale = True
+                else:
+                    yield drawn
             elif offset < end:
                 chunk = session.log.read(offset, min(end, offset + CHUNK))
                 offset += max(len(chunk), 1)
@@ -62,6 +70,15 @@ class Viewer:
         typed = TERMINAL_REPLY.sub(b"", data)
         if typed and not self._read_only and self._session.exit is None:
             self._session.send(typed)
+
+    def hold(self) -> None:
+        """Something else is shown instead: output stands still, beginning with this call."""
+        self._held = True
+
+    def release(self) -> None:
+        """Draw the screen anew and go on."""
+        self._held, self._stale = False, True
+        self._session.wake()
 
     async def resize(self, rows: int, cols: int) -> None:
         """Give the session the viewer's size; the old one comes back with ``close``. Ignored when read-only."""

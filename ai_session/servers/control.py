@@ -3,14 +3,20 @@
 After the hello the client sends one JSON object a line, ``{"id", "method", "params"}``, and gets ``{"id", "result"}``
 or ``{"id", "error": {code, message, suggestion}}``; requests run side by side and are answered as they end. Methods:
 
-    call    {name, arguments}                 → {text, structured, is_error, call_id}
-    rename  {session, name}                   → {}
-    status  {}                                → what the daemon says of itself
-    stop    {sessions}                        → {} and the daemon ends
-    attach  {session, rows, cols, read_only}  → {}, then frames both ways until either side closes
+    call       {name, arguments, profile}            → {text, structured, is_error, call_id}
+    rename     {session, name}                       → {}
+    approvals  {wait}                                → {questions, grants}
+    approve    {question_id, scope, reason}          → {question_id, about}
+    reject     {question_id, reason}                 → {question_id, about}
+    status     {}                                    → what the daemon says of itself
+    stop       {sessions}                            → {} and the daemon ends
+    attach     {session, rows, cols, read_only, asks} → {}, then frames both ways until either side closes
 
 A frame is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r`` resize {rows, cols} and ``d``
-detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon.
+detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon. With ``asks`` the daemon
+also sends ``q``, a question for the person, and ``w`` {question_id, note} when it is no longer one; in between no
+output comes, and after it the screen is drawn anew. The client answers ``a`` {question_id, allowed, scope}, or
+{question_id, later} to be asked no more.
 """
 
 from __future__ import annotations
@@ -27,6 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.models import ToolCall
+from ai_session.servers import control_ask
+from ai_session.servers.control_ask import TerminalQuestions
 
 if TYPE_CHECKING:
     from ai_session.gate import Gate, Viewer
@@ -155,10 +163,18 @@ class Conversation:
         if method == "call":
             call_id = "call_" + secrets.token_urlsafe(16)
             name, arguments = _text(params, "name"), _table(params.get("arguments"))
-            return asdict(await self._gate.call(ToolCall(principal, name, arguments, call_id)))
+            profile = _text(params, "profile") if params.get("profile") else ""
+            call = ToolCall(principal, name, arguments, call_id, profile=profile)
+            result = await self._gate.call(call)
+            return {"text": result.text, "structured": result.structured, "is_error": result.is_error,
+                    "call_id": result.call_id, "meta": result.meta}  # fmt: skip
         if method == "rename":
             await self._gate.rename(principal, _text(params, "session"), _text(params, "name"))
             return {}
+        if method == "approvals":
+            return await control_ask.approvals(self._gate, principal, wait=params.get("wait") is True)
+        if method in ("approve", "reject"):
+            return await control_ask.answer(self._gate, principal, params, allowed=method == "approve")
         if method == "status":
             return self._connection.daemon.status()
         if method == "stop":
@@ -187,21 +203,23 @@ class Conversation:
             return False
         try:
             self._send({"id": request.id, "result": {}})
-            await self._exchange(viewer)
+            asks = params.get("asks") is True and params.get("read_only") is not True
+            await self._exchange(viewer, asks)
         finally:
             await viewer.close()
         return True
 
-    async def _exchange(self, viewer: Viewer) -> None:
+    async def _exchange(self, viewer: Viewer, asks: bool) -> None:
         """Until the shell ends or the client leaves. Only this client's own output waits for its slow reading."""
-        show = asyncio.create_task(self._show(viewer))
-        take = asyncio.create_task(self._take(viewer))
+        questions = TerminalQuestions(self._gate, self._connection.principal, viewer, self._frame) if asks else None
+        ends = [asyncio.create_task(self._show(viewer)), asyncio.create_task(self._take(viewer, questions))]
+        tasks = [*ends, *([asyncio.create_task(questions.run())] if questions else ())]
         try:
-            await asyncio.wait((show, take), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (show, take):
+            for task in tasks:
                 task.cancel()
-            outcomes = await asyncio.gather(show, take, return_exceptions=True)
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, Exception) and not isinstance(outcome, ConnectionError):
                 raise outcome
@@ -213,7 +231,7 @@ class Conversation:
         if ended is not None:
             await self._frame(b"e", json.dumps({**asdict(ended), "text": str(ended)}).encode())
 
-    async def _take(self, viewer: Viewer) -> None:
+    async def _take(self, viewer: Viewer, questions: TerminalQuestions | None) -> None:
         while (frame := await self._incoming.frame()) is not None:
             kind, payload = frame
             if kind == b"i":
@@ -222,6 +240,8 @@ class Conversation:
                 with contextlib.suppress(ValueError):
                     size = _table(json.loads(payload))
                     await viewer.resize(_size(size, "rows"), _size(size, "cols"))
+            elif kind == b"a" and questions:
+                await questions.take(payload)
             elif kind == b"d":
                 return
 

@@ -72,6 +72,8 @@ class Peer:
         if self._conversation:
             self._conversation.receive(message)
             return
+        if "method" not in message:
+            return  # an answer, and nothing was asked yet
         answer = self._server.first.answer(message) if "id" in message else None
         if answer:
             self._send(answer)

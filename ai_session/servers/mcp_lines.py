@@ -71,7 +71,8 @@ class LineReader:
 
 
 def parse(line: bytes) -> Message | None:
-    """The message on a line: a request with a usable id, or a notification. None for what needs no attention.
+    """The message on a line: a request with a usable id, a notification, or (without a method) the response to a
+    question. None for what needs no attention.
 
     Raises Refused.
     """
@@ -97,10 +98,11 @@ def _checked(message: Message) -> Message | None:
     if "id" not in message:
         usable = isinstance(method, str) and isinstance(message.get("params", {}), dict)
         return message if usable else None
-    if method is None and ("result" in message or "error" in message):
-        return None
     request_id = message["id"]
-    if isinstance(request_id, bool) or not isinstance(request_id, (int, str)):
+    usable = isinstance(request_id, (int, str)) and not isinstance(request_id, bool)
+    if method is None and ("result" in message or "error" in message):
+        return message if usable else None
+    if not usable:
         shown = request_id if isinstance(request_id, float) else None
         raise Refused(error(shown, INVALID_REQUEST, "Invalid request: id must be a string or an integer"))
     if message.get("jsonrpc") != "2.0":

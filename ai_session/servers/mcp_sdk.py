@@ -33,6 +33,7 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     ErrorData,
+    InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
@@ -42,8 +43,9 @@ from mcp_types import (
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ai_session import __version__
-from ai_session.errors import AiSessionError, UnknownTool
+from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
 from ai_session.models import Principal, ToolCall
+from ai_session.servers.mcp_ask import FORM_VERSIONS, Questions, asker_of, returned, shows_forms, to_be_answered
 from ai_session.servers.mcp_lines import Message
 
 if TYPE_CHECKING:
@@ -73,6 +75,9 @@ sessions for things that run side by side, such as a server and its tests. close
 
 CALL_ID = "ai-session/call_id"
 ERROR = "ai-session/error"
+AGENT = "ai-session/agent"
+CLIENT_CALL_ID = "ai-session/client_call_id"
+CLAIM_CHARS = 200
 QUICK_SECONDS = 0.05
 SETTLE_SECONDS = 5.0
 
@@ -97,10 +102,14 @@ class Conversation:
         self._heartbeat_seconds = heartbeat_seconds
         self._requests: dict[asyncio.Task[None], Message] = {}
         self._handshake: ServerRunner[Caller] | None = None
+        self._questions = Questions(send)
 
     def receive(self, message: Message, *, answered: bool = False) -> None:
-        """Begin one request, or heed a notification. ``answered``: only what it changes is wanted, not its answer."""
-        if "id" in message:
+        """Begin one request, heed a notification, or take an answer to what was asked. ``answered``: only what it
+        changes is wanted, not its answer."""
+        if "method" not in message:
+            self._questions.answered(message)
+        elif "id" in message:
             task = asyncio.create_task(self._serve(message, answered))
             self._requests[task] = message
             task.add_done_callback(self._requests.pop)
@@ -158,6 +167,9 @@ class Conversation:
             runner = self._runner(ClientState.for_loop(exchange), None)
             await runner.on_request(exchange, "initialize", ASSUMED_HANDSHAKE)
             self._handshake = runner
+        state = self._handshake.connection
+        if state.protocol_version in FORM_VERSIONS and shows_forms(state.client_capabilities):
+            exchange.questions = self._questions
         return await self._handshake.on_request(exchange, method, params)
 
     def _runner(self, state: ClientState, client_info: Any) -> ServerRunner[Caller]:
@@ -167,16 +179,21 @@ class Conversation:
 
 
 class Exchange:
-    """The way back from one request to its client: the SDK's DispatchContext, for notifications only."""
+    """The way back from one request to its client: the SDK's DispatchContext, for notifications and questions."""
 
     transport = TransportContext(kind="stdio", can_send_request=False)
-    can_send_request = False
     message_metadata = None
 
     def __init__(self, send: Callable[[Message], None], request_id: int | str, token: int | str | None) -> None:
         self.request_id = request_id
         self.token = token
+        self.questions: Questions | None = None
         self._send = send
+
+    @property
+    def can_send_request(self) -> bool:
+        """Whether this client shows forms."""
+        return self.questions is not None
 
     @property
     def cancel_requested(self) -> anyio.Event:
@@ -186,8 +203,11 @@ class Exchange:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Refused: several clients hang or end when a server asks them something."""
-        raise NoBackChannelError(method)
+        """A form for the person, where the client shows them. Refused otherwise: several clients hang or end when a
+        server asks them something."""
+        if self.questions is None:
+            raise NoBackChannelError(method)
+        return await self.questions.ask(method, params)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """One notification."""
@@ -257,24 +277,48 @@ def describe(tool: Any) -> Tool:
     )
 
 
-async def call_tool(ctx: ServerRequestContext[Caller], params: CallToolRequestParams) -> CallToolResult:
+async def call_tool(
+    ctx: ServerRequestContext[Caller], params: CallToolRequestParams
+) -> CallToolResult | InputRequiredResult:
     """One call through the gate. A failed one has no structured content, which clients check against the schema."""
     caller = ctx.lifespan_context
-    call_id = "call_" + secrets.token_urlsafe(16)
+    client = caller.principal.client
+    state, answers = returned(ctx, params, client)
+    call = ToolCall(
+        caller.principal,
+        params.name,
+        params.arguments or {},
+        "call_" + secrets.token_urlsafe(16),
+        agent=claim(ctx, AGENT),
+        client_call_id=claim(ctx, CLIENT_CALL_ID),
+        state=state,
+        answers=answers,
+    )
     try:
-        result = await caller.gate.call(ToolCall(caller.principal, params.name, params.arguments or {}, call_id))
+        result = await caller.gate.call(call, asker_of(ctx, client))
     except UnknownTool as problem:
         raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
     structured = scrub(dict(result.structured))
-    meta: dict[str, Any] = {CALL_ID: call_id}
+    meta: dict[str, Any] = {**scrub(dict(result.meta)), CALL_ID: call.call_id}
+    if result.question:
+        return to_be_answered(result.question, result.state, meta)
     if result.is_error:
         meta[ERROR] = structured.get("error", structured)
+        if state and meta[ERROR].get("code") == InvalidArguments.code:
+            raise MCPError(INVALID_PARAMS, result.text)
     return CallToolResult(
         content=[TextContent(type="text", text=scrub(result.text))],
         structured_content=None if result.is_error else structured,
         is_error=result.is_error,
         _meta=meta,
     )
+
+
+def claim(ctx: ServerRequestContext[Caller], name: str) -> str:
+    """What a client says of a call in its ``_meta``, where it is a short text."""
+    meta: Any = (ctx.params or {}).get("_meta")
+    value: Any = meta.get(name) if isinstance(meta, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return scrub(value) if isinstance(value, str) and len(value) <= CLAIM_CHARS else ""
 
 
 def scrub(value: Any) -> Any:

@@ -167,12 +167,13 @@ async def get(queue: asyncio.Queue[Any]) -> Any:
 async def test_a_call_goes_to_the_gate_as_this_person_and_comes_back_whole() -> None:
     gate = MemoryGate()
     async with serving(gate) as peer:
-        peer.send(7, "call", name="list", arguments={"a": "\udcff"})
+        peer.send(7, "call", name="list", arguments={"a": "\udcff"}, profile="trusted")
         answer = await peer.answer()
     (call,) = gate.calls
     assert (call.principal, call.name, call.arguments) == (PERSON, "list", {"a": "\udcff"})
+    assert call.profile == "trusted"
     result = {"text": "done", "structured": {"given": {"a": "\udcff"}}, "is_error": False, "call_id": call.call_id}
-    assert answer == {"id": 7, "result": result}
+    assert answer == {"id": 7, "result": {**result, "meta": {}}}
     assert call.call_id.startswith("call_")
 
 

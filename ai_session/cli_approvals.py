@@ -1,0 +1,88 @@
+"""Verbs about questions that wait for a person: approvals, approve, reject."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Literal
+
+import typer
+
+from ai_session.cli_output import Json, remark, say, show_json, show_rows, write_text
+from ai_session.control_client import connect
+from ai_session.errors import AiSessionError, InvalidArguments
+
+
+def complete_questions(incomplete: str) -> list[tuple[str, str]]:
+    """Ids of the open questions and what they are about, for the shell's completion."""
+    try:
+        with connect(start=False) as client:
+            found = client.request("approvals")["questions"]
+    except AiSessionError:
+        return []
+    return [(q["question_id"], q["tool"]) for q in found if q["question_id"].startswith(incomplete)]
+
+
+QuestionId = Annotated[
+    str, typer.Argument(metavar="ID", help="As approvals shows it.", autocompletion=complete_questions)
+]
+Reason = Annotated[str, typer.Option(help="Told to the client and recorded.", show_default=False)]
+
+
+def approvals(
+    as_json: Json = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return only when there is a question.")] = False,
+) -> None:
+    """Show what waits for your answer, whole, and what you allowed for longer."""
+    with connect() as client:
+        found = client.request("approvals", wait=wait)
+    if as_json:
+        show_json(found)
+        return
+    for question in found["questions"]:
+        write_text(told(question))
+    if found["grants"]:
+        show_rows([{**g, "id": g["grant_id"]} for g in found["grants"]], ("id", "scope", "what"))
+        say("ai-session reject ID ends one.")
+    if not found["questions"] and not found["grants"]:
+        say("Nothing waits for an answer.")
+
+
+def approve(
+    question_id: QuestionId,
+    session: Annotated[bool, typer.Option("--session", help="The same in this session as well.")] = False,
+    always: Annotated[bool, typer.Option("--always", help="The same from now on, until rejected.")] = False,
+    reason: Reason = "",
+    as_json: Json = False,
+) -> None:
+    """Allow what a client asked for: this call only, if not said otherwise."""
+    if session and always:
+        raise InvalidArguments("--session and --always exclude each other")
+    answer("approve", question_id, "always" if always else "session" if session else "once", reason, as_json)
+
+
+def reject(question_id: QuestionId, reason: Reason = "", as_json: Json = False) -> None:
+    """Deny what a client asked for, or end what was allowed for longer."""
+    answer("reject", question_id, "once", reason, as_json)
+
+
+def answer(method: Literal["approve", "reject"], question_id: str, scope: str, reason: str, as_json: bool) -> None:
+    """Pass it on, and say what it was about."""
+    with connect() as client:
+        done = client.request(method, question_id=question_id, scope=scope, reason=reason)
+    if as_json:
+        show_json({"question_id": question_id, "allowed": method == "approve", "scope": scope})
+    else:
+        remark(f"{'Allowed' if method == 'approve' else 'Denied'} ({scope}):")
+        remark(plain(done["about"]))
+
+
+def told(question: dict[str, Any]) -> str:
+    """A question as a block of text."""
+    left = max(0, round(question["expires_at"] - time.time()))
+    head = f"{question['question_id']}  (rule {question['rule']}, {left} s left)"
+    return plain("\n".join([head, *(f"  {line}" for line in question["message"].split("\n"))])) + "\n\n"
+
+
+def plain(text: str) -> str:
+    """Without what could steer a terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

@@ -1,0 +1,166 @@
+"""How a question reaches the person behind an MCP client, in both protocol eras, and how the answer is read.
+
+In the handshake era the server asks (``elicitation/create``) while the call waits; since 2026-07-28 the call returns
+with the question and is made again with the answer. Only a client that said it shows forms is asked, and nothing else
+is ever asked of any client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp_types import (
+    CallToolRequestParams,
+    ClientCapabilities,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    ErrorData,
+    InputRequiredResult,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ai_session.models import Answer, Question
+from ai_session.servers.mcp_lines import Message
+
+if TYPE_CHECKING:
+    from ai_session.gate import Asker
+
+METHOD = "elicitation/create"
+DECISION = "decision"
+FORM_VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
+"""Handshakes that know forms. goose shakes hands as of 2025-03-26, says that it shows forms, and exits when asked."""
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        DECISION: {
+            "type": "string",
+            "title": "Decision",
+            "description": "once: this call only; session: the same in this session; always: the same from now on; "
+            "deny: no",
+            "enum": ["once", "session", "always", "deny"],
+        }
+    },
+    "required": [DECISION],
+}
+"""One plain enumeration: the one kind of choice that every protocol version with forms has."""
+
+
+class Questions:
+    """What one client was asked and has not answered yet."""
+
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self._send = send
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
+
+    async def ask(self, method: str, params: Mapping[str, Any] | None) -> Message:
+        """The client's result; raises MCPError for its error. A wait that is given up is told to the client."""
+        if method != METHOD:
+            raise NoBackChannelError(method)
+        number = next(self._ids)
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params or {})})
+        try:
+            response = await waiting
+        except asyncio.CancelledError:
+            reason = {"requestId": number, "reason": "no longer asked"}
+            self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": reason})
+            raise
+        finally:
+            del self._waiting[number]
+        result: Any = response.get("result")
+        if not isinstance(result, dict):
+            raise MCPError.from_error_data(_error(response.get("error")))
+        return result  # pyright: ignore[reportUnknownVariableType]
+
+    def answered(self, response: Message) -> None:
+        """A response of the client; one to nothing that was asked says nothing."""
+        waiting = self._waiting.get(response["id"]) if type(response["id"]) is int else None
+        if waiting and not waiting.done():
+            waiting.set_result(response)
+
+
+class HandshakeForm:
+    """Asks while the call waits."""
+
+    deferred = False
+
+    def __init__(self, ctx: ServerRequestContext[Any, Any], client: str) -> None:
+        self._ctx = ctx
+        self._client = client
+
+    async def ask(self, question: Question) -> Answer | None:
+        """None when the client refuses to ask, or answers what is no answer."""
+        try:
+            result = await self._ctx.session.elicit_form(question.message, FORM, self._ctx.request_id)
+        except (MCPError, ValueError):
+            return None
+        return read(result, self._client)
+
+
+class ReturnedForm:
+    """Asks by a result, since 2026-07-28."""
+
+    deferred = True
+
+    async def ask(self, question: Question) -> Answer | None:
+        """Never called."""
+        return None
+
+
+def asker_of(ctx: ServerRequestContext[Any, Any], client: str) -> Asker | None:
+    """The way to this client's person; None when it has none."""
+    if not shows_forms(ctx.session.client_capabilities):
+        return None
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return ReturnedForm()
+    return HandshakeForm(ctx, client) if ctx.session.can_send_request else None
+
+
+def shows_forms(capabilities: ClientCapabilities | None) -> bool:
+    """Whether a client said so; before URLs came, an empty capability meant forms."""
+    elicitation = capabilities.elicitation if capabilities else None
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def returned(
+    ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams, client: str
+) -> tuple[str, dict[str, Answer]]:
+    """State and answer that came back with a call; nothing in the handshake era, which answers by response."""
+    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS or params.request_state is None:
+        return "", {}
+    response = (params.input_responses or {}).get(DECISION)
+    return params.request_state, {DECISION: read(response, client)} if isinstance(response, ElicitResult) else {}
+
+
+def to_be_answered(question: Question, state: str, meta: dict[str, Any]) -> InputRequiredResult:
+    """The result that makes a client ask and call again."""
+    form = ElicitRequestFormParams(message=question.message, requested_schema=FORM)
+    return InputRequiredResult(
+        input_requests={DECISION: ElicitRequest(params=form)}, request_state=state, _meta=dict(meta)
+    )
+
+
+def read(result: ElicitResult, client: str) -> Answer:
+    """What a filled-in form says. Everything that is not one of the choices is no, with the reason."""
+    by = f"client {client}".rstrip()
+    if result.action != "accept":
+        return Answer(False, reason=f"the client's form was answered with {result.action}", by=by)
+    decision = (result.content or {}).get(DECISION)
+    if isinstance(decision, str) and decision in ("once", "session", "always"):
+        return Answer(True, scope=decision, by=by)
+    return Answer(False, reason="" if decision == "deny" else "the client's form came back without a choice", by=by)
+
+
+def _error(given: Any) -> ErrorData:
+    try:
+        return ErrorData.model_validate(given)
+    except ValueError:
+        return ErrorData(code=0, message="no error either")

@@ -1,0 +1,134 @@
+"""A daemon that asks about each call, clients near and far, and a person at another terminal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.ai_session.contract.command_line import ROOT
+from tests.ai_session.contract.wire import BOUND_SECONDS, DATA, ENVELOPE, SERVER, Client, Message, living_in, runtime
+
+FAR = ["setsid", "--fork", *SERVER]
+"""A client that shares no ancestor with the test but init, as one in another window would."""
+
+FORMS: Message = {"elicitation": {}}
+
+
+@contextmanager
+def asking(home: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A daemon that asks; listening when this returns, and gone with its sessions afterwards."""
+    command = [sys.executable, str(DATA / "asking_daemon.py"), *flags]
+    env = {**living_in(home), "PYTHONPATH": str(ROOT)}
+    with (home / "asking.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=home, env=env)
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n", (home / "asking.log").read_text()
+        yield process
+        assert not (home / "asking.log").read_text(), (home / "asking.log").read_text()
+    finally:
+        if process.poll() is None and "--sessions" in flags:
+            person(home, "daemon", "stop", code=None)
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(BOUND_SECONDS)
+        assert process.stdout
+        process.stdout.close()
+
+
+def killed(process: subprocess.Popen[bytes]) -> None:
+    """The daemon gets no chance to save anything."""
+    process.kill()
+    process.wait(BOUND_SECONDS)
+
+
+def person(home: Path, *words: str, code: int | None = 0, env: dict[str, str] | None = None) -> str:
+    """One verb, standard output; its exit code must be ``code``. Its parent is the test."""
+    result = subprocess.run(
+        [sys.executable, "-m", "ai_session", *words], cwd=home, capture_output=True, text=True, check=False,
+        env={**living_in(home), "PYTHONPATH": str(ROOT), **(env or {})}, timeout=BOUND_SECONDS,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert code is None or result.returncode == code, (words, result.returncode, result.stdout, result.stderr)
+    return result.stdout + result.stderr
+
+
+def control(home: Path, method: str, **params: Any) -> Message:
+    """One request to the daemon, of this process; its result or error."""
+    with socket.socket(socket.AF_UNIX) as link, link.makefile("rb") as answers:
+        link.settimeout(BOUND_SECONDS)
+        link.connect(str(runtime(home) / "sock"))
+        link.sendall(b'{"ai_session":1,"role":"control"}\n')
+        link.sendall(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n")
+        answers.readline()
+        message: Message = json.loads(answers.readline())
+    return message.get("result") or message["error"]
+
+
+def approvals(home: Path) -> Message:
+    """What waits and what is granted."""
+    return control(home, "approvals")
+
+
+def approve(home: Path, question: Message, **params: Any) -> None:
+    """A person's yes."""
+    assert control(home, "approve", question_id=question["question_id"], **params)["about"] == question["message"]
+
+
+def events(home: Path) -> list[dict[str, Any]]:
+    """What consent told the audit so far."""
+    return [json.loads(line) for line in (home / "events").read_text().splitlines()]
+
+
+@contextmanager
+def client(home: Path, *, far: bool = True) -> Iterator[Client]:
+    """A client of that daemon; a near one is the test itself."""
+    with Client(FAR if far else SERVER, env={**living_in(home), "PYTHONPATH": str(ROOT)}) as found:
+        yield found
+
+
+def greet(found: Client, capabilities: Message, version: str = "2025-11-25", name: str = "wire") -> None:
+    """A handshake."""
+    info = {"name": name, "version": "1"}
+    found.result("initialize", {"protocolVersion": version, "capabilities": capabilities, "clientInfo": info})
+    found.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+def form(found: Client) -> Message:
+    """The form the client is asked to show, as the very next message."""
+    message = found.read()
+    assert message["method"] == "elicitation/create", message
+    return message
+
+
+def fill(found: Client, asked: Message, result: Message) -> None:
+    """Its answer."""
+    found.write({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+
+def decide(decision: str) -> Message:
+    """A form that was filled in."""
+    return {"action": "accept", "content": {"decision": decision}}
+
+
+def modern(arguments: Message, *, name: str = "wire", forms: bool = True, **params: Any) -> Message:
+    """Parameters of a call of the echo tool since 2026-07-28."""
+    meta = {
+        **ENVELOPE,
+        "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}} if forms else {},
+    }
+    return {"name": "echo", "arguments": arguments, "_meta": meta, **params}
+
+
+def error_of(result: Message) -> dict[str, str]:
+    """What a failed call says."""
+    assert result.get("isError"), result
+    return result["_meta"]["ai-session/error"]
