@@ -10,12 +10,14 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ai_session.errors import ConfigInvalid, Denied, InvalidArguments
 from ai_session.models import Effect, Principal, SandboxLevel
-from ai_session.policy_rules import Match, Rule, in_domains, load
+from ai_session.policy_commands import Match
+from ai_session.policy_rules import Rule, in_domains, load
 from ai_session.shell_words import Line, parse
 
 MODES = ("read-only", "ask-all", "workspace", "trusted")
@@ -77,17 +79,17 @@ class Policy:
         if mode not in MODES:
             near = difflib.get_close_matches(mode, MODES, n=1, cutoff=0)
             raise ConfigInvalid(f"policy.mode: {mode!r} is not a mode", suggestion=f"did you mean {near[0]}?")
-        self._setup(uid, mode, load(rules))
-
-    def _setup(self, uid: int, mode: str, rules: tuple[Rule, ...]) -> None:
         self._uid = uid
+        self.rules = load(rules)
+        self._limiting = tuple(rule for rule in self.rules if rule.table.decision != "allow")
+        self._giving = tuple(rule for rule in self.rules if rule.table.decision == "allow")
+        self._enter(mode)
+
+    def _enter(self, mode: str) -> None:
         self.mode = mode
-        self.rules = rules
-        self._limiting = tuple(rule for rule in rules if rule.table.decision != "allow")
-        self._giving = tuple(rule for rule in rules if rule.table.decision == "allow")
         self._allow = Decision("allow", f"default:{mode}")
-        content = {"mode": mode, "rules": [{**rule.table.model_dump(mode="json"), "id": rule.id} for rule in rules]}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        rules = [{**rule.table.model_dump(mode="json"), "id": rule.id} for rule in self.rules]
+        text = json.dumps({"mode": mode, "rules": rules}, sort_keys=True, separators=(",", ":"))
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         """SHA-256 of the mode and the rules in canonical form, in hex."""
 
@@ -100,8 +102,8 @@ class Policy:
                 f"mode {mode} is looser than {self.mode}, and only a person may loosen",
                 suggestion=f"ask the person to run: ai-session policy mode {mode}",
             )
-        other = Policy.__new__(Policy)
-        other._setup(self._uid, mode, self.rules)
+        other = copy(self)
+        other._enter(mode)
         return other
 
     def decide(self, action: Action | Principal, tool: str = "", tool_effect: Effect | None = None) -> Decision:
@@ -193,7 +195,7 @@ class Policy:
             return default
         if line.obscure:
             return Decision("ask", default.rule, f"{default.reason} No rule can allow the line: it has {line.obscure}.")
-        used = [next((r for r in giving if r.gives_leave(words, ())), None) for words in line.commands]
+        used = [next((r for r in giving if r.gives_leave(words, action.paths)), None) for words in line.commands]
         if None in used:
             return default
         names = dict.fromkeys(rule.id for rule in used if rule)

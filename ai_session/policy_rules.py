@@ -115,14 +115,14 @@ class Rule:
     def covers(self, paths: Sequence[str]) -> bool:
         """Whether every path lies where the rule says, however it is spelled; no path is left to the shell."""
         return self.paths is not None and all(
-            ".." not in path.split("/") and self.paths.match(os.path.normpath(path)) for path in paths
+            ".." not in path.split("/") and self.paths.match(_normal(path)) for path in paths
         )
 
     def _reaches(self, line: Line | None, paths: Sequence[str]) -> Match:
         assert self.paths is not None
         words = [word for command in line.commands for word in command[1:]] if line else []
         known = [piece for word in words if word for piece in pieces(word)]
-        if any(self.paths.match(os.path.normpath(path)) for path in (*paths, *known)):
+        if any(self.paths.match(_normal(path)) for path in (*paths, *known)):
             return Match.YES
         unsure = line is not None and (not line.complete or None in words)
         return Match.MAYBE if unsure or any(".." in word.split("/") for word in known) else Match.NO
@@ -152,6 +152,8 @@ def _compile(name: str, number: int, table: Mapping[str, Any]) -> Rule:
     if not any(getattr(checked, selector) for selector in SELECTORS):
         raise ConfigInvalid(f"{name}: selects nothing", suggestion=f"give one of: {', '.join(SELECTORS)}")
     tools = re.compile("|".join(translate(glob) for glob in checked.tools))
+    # Where file systems ignore case, a denial must as well.
+    case = re.NOFLAG if checked.decision == "allow" else re.IGNORECASE
     by_program: dict[str, tuple[tuple[str, ...], ...]] = {}
     for prefix in checked.commands:
         by_program[prefix[0]] = (*by_program.get(prefix[0], ()), prefix)
@@ -159,7 +161,7 @@ def _compile(name: str, number: int, table: Mapping[str, Any]) -> Rule:
         id=checked.id or f"rule-{number}",
         table=checked,
         about=lambda tool: tools.match(tool) is not None,
-        paths=re.compile("|".join(map(_path_pattern, checked.paths))) if checked.paths else None,
+        paths=re.compile("|".join(map(_path_pattern, checked.paths)), case) if checked.paths else None,
         by_program=by_program,
     )
 
@@ -227,6 +229,10 @@ def pieces(word: str) -> set[str]:
 def _pointers(words: Words) -> list[str]:
     """The words of a plain command that name a place beyond the shell's directory."""
     return [piece for word in words[1:] if word and points_elsewhere(word) for piece in pieces(word) if "/" in piece]
+
+
+def _normal(path: str) -> str:
+    return re.sub("^//", "/", os.path.normpath(path))
 
 
 def _path_pattern(glob: str) -> str:

@@ -6,6 +6,7 @@ A principal that was quiet may spend a whole minute's amount at once, then goes 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -15,6 +16,7 @@ BURST_SECONDS = 60.0
 MAX_KEYS = 16_384
 """Principals and kinds remembered at once, about 3 MB. Those that are idle are forgotten first."""
 
+SWEEP_SECONDS = 0.1
 SLACK_SECONDS = 1e-6
 """Rounding of sums of intervals must not refuse the last call of a burst."""
 
@@ -69,14 +71,15 @@ class RateLimiter:
             raise self._refusal(kind, self._sweep_at - now)
 
     def _forget_idle(self, now: float) -> None:
-        """Walks the whole map only when something in it is known to have become idle."""
+        """Walks the whole map, but not before something in it has become idle."""
         if now < self._sweep_at:
             return
         self._paid_until = {key: until for key, until in self._paid_until.items() if until > now}
-        self._sweep_at = min(self._paid_until.values(), default=now)
+        if len(self._paid_until) > MAX_KEYS // 2:
+            self._sweep_at = max(min(self._paid_until.values()), now + SWEEP_SECONDS)
 
     def _refusal(self, kind: str, wait_seconds: float) -> RateLimited:
-        wait = max(0.001, round(wait_seconds + 0.0005, 3))
+        wait = max(1, math.ceil(wait_seconds * 1000)) / 1000
         return RateLimited(
             f"too many calls: {self._per_minute[kind]} a minute of kind {kind} are allowed",
             retry_after_seconds=wait,
