@@ -193,7 +193,7 @@ def test_daemon_that_cannot_start_leaves_with_its_last_client() -> None:
 
 def test_foreground_daemon_that_cannot_start_says_why() -> None:
     settings = Path(os.environ["HOME"]) / ".config/ai-session/config.toml"
-    settings.parent.mkdir(parents=True)
+    settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text("[session]\nrows = 1\n")
     with foreground() as process:
         assert process.stderr
