@@ -1,0 +1,195 @@
+"""The verb sandbox: runs one command in a box on this terminal. Needs no daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import fnmatch
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ai_session.cli_output import EXIT_EXEC_FAILED, leave, remark, report
+from ai_session.errors import AiSessionError, InvalidArguments, SandboxUnavailable
+from ai_session.models import SandboxLevel, SandboxProfile
+
+if TYPE_CHECKING:
+    from ai_session.sandbox import Boxed
+    from ai_session.settings import Settings
+
+GATE_SECONDS = 20.0
+TERMINAL = 0
+NAMES = ("read-only", "workspace")
+
+
+def sandbox(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")],
+    profile: Annotated[str, typer.Option(help="workspace (writable) or read-only.")] = "",
+    workspace: Annotated[str, typer.Option(metavar="DIR", help="The directory to work in; default: this one.")] = "",
+    home: Annotated[str, typer.Option(metavar="DIR", help="The home that is found empty; default: $HOME.")] = "",
+    allow_domain: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Reachable, like pypi.org or *.pypi.org; may be repeated.")
+    ] = None,
+) -> None:
+    """Run a command in a box on this terminal and return its exit code.
+
+    It sees the system read-only, an empty home and the workspace; settings are those of sessions (config: sandbox,
+    network). Exit code 125 when there is no box, and then nothing runs. ai-session sandbox -- npm test
+    """
+    try:
+        code = asyncio.run(_run(command, profile, workspace, home, allow_domain))
+    except AiSessionError as error:
+        code = report(error, as_json=False, exit_code=EXIT_EXEC_FAILED)
+    leave(code)
+
+
+async def _run(command: Sequence[str], name: str, workspace: str, home: str, domains: Sequence[str] | None) -> int:
+    from ai_session import config, network_proxy
+    from ai_session.sandbox import Sandbox
+
+    settings, environ = config.load(), config.environment()
+    real_home = config.home_directory()
+    runtime = config.runtime_directory(real_home, os.getuid())
+    chosen = make_profile(settings, name, workspace or os.getcwd(), home or str(real_home), domains)
+    env = {key: value for key, value in environ.items() if _passes(key, settings.sandbox.env_allow)}
+    env = {"LANG": "C.UTF-8", **env, **settings.session.env, "HOME": chosen.home}
+    box = Sandbox(
+        runtime_directory=runtime,
+        minimum_level=SandboxLevel(settings.sandbox.minimum_level),
+        proxy_env=network_proxy.environment(),
+    )
+    with _directory(runtime / "boxes") as directory:
+        boxed = await box.prepare(chosen, directory, env=env, die_with_parent=True)
+        try:
+            for note in boxed.notes:
+                remark(f"warning: {note}")
+            return await _start(boxed, command, chosen, environ.get("TERM", "dumb"))
+        finally:
+            boxed.release()
+
+
+def make_profile(
+    settings: Settings, name: str, workspace: str, home: str, domains: Sequence[str] | None
+) -> SandboxProfile:
+    """The box that settings and options describe. Raises InvalidArguments."""
+    wanted = name or settings.sandbox.profile
+    if wanted not in NAMES:
+        raise InvalidArguments(f"no box is called {wanted!r}", suggestion=f"--profile {' or '.join(NAMES)}")
+    if not os.path.isdir(workspace):
+        raise InvalidArguments(f"no such directory: {workspace!r}", suggestion="--workspace DIR")
+    own, network = settings.sandbox, settings.network
+    home = os.path.realpath(home)
+    allowed = tuple(network.allow_domains if domains is None else domains)
+
+    def places(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(os.path.realpath(os.path.expanduser(path)) for path in names)
+
+    return SandboxProfile(
+        name="read-only" if wanted == "read-only" else "workspace",
+        workspace=os.path.realpath(workspace),
+        home=home,
+        readable=places(own.readable),
+        writable=places(own.writable),
+        home_readable=tuple(os.path.join(home, path) for path in own.home_readable),
+        masked=own.masked,
+        network="proxy" if allowed else "off",
+        domains=allowed,
+        ports=network.ports,
+        memory_bytes=own.memory_bytes,
+        processes=own.processes,
+        file_bytes=own.file_bytes,
+        tmp_bytes=own.tmp_bytes,
+    )
+
+
+async def _start(boxed: Boxed, command: Sequence[str], profile: SandboxProfile, term: str) -> int:
+    here = os.getcwd()
+    inside = here == profile.workspace or here.startswith(profile.workspace.rstrip("/") + "/")
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(_foreground())
+        process = await asyncio.create_subprocess_exec(
+            *boxed.argv, *command, env={**boxed.env, "TERM": term}, cwd=here if inside else profile.workspace
+        )
+        # The command gets them from the terminal as well; this process has to outlive it, to clean up.
+        for ignored in (signal.SIGINT, signal.SIGQUIT):
+            loop.add_signal_handler(ignored, lambda: None)
+        for passed in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(passed, _pass_on, process, passed)
+        ended = asyncio.ensure_future(process.wait())
+        if boxed.info_path:
+            await _open_network(stack, boxed, profile, ended)
+        code = await ended
+    return code if code >= 0 else 128 - code
+
+
+async def _open_network(
+    stack: AsyncExitStack, boxed: Boxed, profile: SandboxProfile, ended: asyncio.Future[int]
+) -> None:
+    """The box goes on once its proxy listens; without one it is ended."""
+    from ai_session.box_entry import open_gate
+    from ai_session.network_proxy import SessionProxy
+    from ai_session.network_rules import NetworkRules
+
+    proxy = SessionProxy(NetworkRules(profile.domains, profile.ports))
+    stack.push_async_callback(proxy.aclose)
+    gate = asyncio.ensure_future(open_gate(boxed.info_path, boxed.block_path, proxy.start))
+    done, _ = await asyncio.wait((gate, ended), timeout=GATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    if gate not in done:
+        gate.cancel()
+        await asyncio.wait((gate,))
+        if not done:
+            raise SandboxUnavailable("the box did not start", suggestion="run: ai-session doctor")
+    else:
+        gate.result()
+
+
+def _pass_on(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        process.send_signal(number)
+
+
+def _passes(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@contextmanager
+def _foreground() -> Generator[None]:
+    """A shell inside takes the terminal and cannot give it back: it does not see our process group."""
+    try:
+        group = os.tcgetpgrp(TERMINAL)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        held = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        with suppress(OSError):
+            if os.tcgetpgrp(TERMINAL) != group == os.getpgrp():
+                os.tcsetpgrp(TERMINAL, group)
+        signal.signal(signal.SIGTTOU, held)
+
+
+@contextmanager
+def _directory(parent: Path) -> Generator[Path]:
+    """A private directory for one box. Those of processes that were killed are taken away first."""
+    parent.mkdir(mode=0o700, exist_ok=True)
+    for old in parent.iterdir():
+        with suppress(OSError), open(old / "alive") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(old, ignore_errors=True)
+    directory = Path(tempfile.mkdtemp(dir=parent))
+    try:
+        with open(directory / "alive", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
