@@ -9,15 +9,20 @@ from pathlib import Path
 
 from ai_session import plugins
 from ai_session.audit import SYSLOG, AuditLog
-from ai_session.boxes import Boxes
+from ai_session.boxes import Boxes, BoxSettings
 from ai_session.call_keys import CallKeys
+from ai_session.cgroup import delegated
 from ai_session.config import Settings, home_directory
 from ai_session.consent import Consent
 from ai_session.display import preload
 from ai_session.gate import Gate
 from ai_session.masking import Masking
+from ai_session.models import SandboxLevel, SandboxProfile
+from ai_session.network_proxy import environment as proxy_environment
 from ai_session.policy import Policy
 from ai_session.rate_limits import RateLimiter
+from ai_session.resource_watch import ResourceWatch
+from ai_session.sandbox import Sandbox
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
 from ai_session.tools.base import Limits, Tool
@@ -39,7 +44,9 @@ class App:
             redact=masking.masked,
             syslog=SYSLOG,
         )
-        self.sessions = SessionManager(runtime_directory, session_defaults(settings), make_boxes(settings, audit.event))
+        self.sessions = SessionManager(
+            runtime_directory, session_defaults(settings), make_boxes(settings, runtime_directory, audit.event)
+        )
         consent = Consent(runtime_directory / "approvals", event=audit.event, ask_seconds=settings.policy.ask_seconds)
         self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
         tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
@@ -104,7 +111,27 @@ def session_defaults(settings: Settings) -> SessionDefaults:
     )
 
 
-def make_boxes(settings: Settings, event: Callable[..., None]) -> Boxes:
+def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[..., None]) -> Boxes:
     """What contains the shells of new sessions."""
-    del settings
-    return Boxes(event=event)
+    box, network = settings.sandbox, settings.network
+    template = SandboxProfile(
+        name=box.profile,
+        readable=box.readable,
+        writable=box.writable,
+        home_readable=box.home_readable,
+        masked=box.masked,
+        network="proxy" if network.allow_domains or network.ask else "off",
+        domains=network.allow_domains,
+        ports=network.ports,
+        memory_bytes=box.memory_bytes,
+        processes=box.processes,
+        file_bytes=box.file_bytes,
+        tmp_bytes=box.tmp_bytes,
+    )
+    minimum = SandboxLevel(box.minimum_level)
+    return Boxes(
+        BoxSettings(template, minimum, box.env_allow, network.ask),
+        Sandbox(runtime_directory=runtime_directory, minimum_level=minimum, proxy_env=proxy_environment()),
+        ResourceWatch(delegated()),
+        event,
+    )

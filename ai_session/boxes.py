@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ai_session.errors import SandboxUnavailable
+from ai_session.errors import AiSessionError, SandboxUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile, SessionSpec
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from ai_session.sandbox import Boxed, Sandbox
 
 log = logging.getLogger(__name__)
+
+ENTRY_SECONDS = 20.0
+"""A box that does not stand by then never will."""
 
 STRENGTH = tuple(SandboxLevel)
 """Levels, strongest first."""
@@ -51,6 +55,7 @@ class Boxes:
         self._watch = watch
         self._event = event
         self._boxed: dict[str, Boxed] = {}
+        self._directories: dict[str, Path] = {}
         self._proxies: dict[str, SessionProxy] = {}
         self.ask_domain: Callable[[SessionSpec, str], Awaitable[bool]] | None = None
         """Asks a person about a domain that is not allowed; set by who can."""
@@ -90,24 +95,31 @@ class Boxes:
             return
         self._event("sandbox.start", session=spec.session_id, profile=spec.profile.name, level=str(boxed.level))
         self._limit(spec, pid)
-        if boxed.info_path and boxed.block_path:
-            from ai_session.network_proxy import open_gate
+        if boxed.info_path:
+            from ai_session.box_entry import open_gate
 
-            await open_gate(boxed.info_path, boxed.block_path, self._proxy(spec).start)
+            async with asyncio.timeout(ENTRY_SECONDS):
+                await open_gate(boxed.info_path, boxed.block_path, self._proxy(spec).start)
 
     async def adopt(self, spec: SessionSpec, pid: int, directory: Path) -> None:
         """An earlier daemon's box goes on: its proxy listens again, its resources are watched again."""
         if spec.level is SandboxLevel.NONE:
             return
+        self._directories[spec.session_id] = directory / "box"
         self._limit(spec, pid)
         if spec.profile.network == "proxy":
+            from ai_session.box_entry import read_box
+
+            box = read_box(directory / "box" / "info")
             try:
-                await self._proxy(spec).resume(directory / "box")
-            except OSError as problem:
+                if box is not None:
+                    await self._proxy(spec).start(box)
+            except (AiSessionError, OSError) as problem:
                 log.warning("session %s has no network any more: %s", spec.name, problem)
 
     def _proxy(self, spec: SessionSpec) -> SessionProxy:
         from ai_session.network_proxy import SessionProxy
+        from ai_session.network_rules import NetworkRules
 
         def event(name: str, **facts: Any) -> None:
             self._event(name, session=spec.session_id, **facts)
@@ -115,9 +127,9 @@ class Boxes:
         async def ask(domain: str) -> bool:
             return self.ask_domain is not None and await self.ask_domain(spec, domain)
 
-        profile = spec.profile
-        asks = ask if self._settings.ask_domains else None
-        proxy = self._proxies[spec.session_id] = SessionProxy(profile.domains, profile.ports, ask=asks, event=event)
+        rules = NetworkRules(spec.profile.domains, spec.profile.ports)
+        proxy = SessionProxy(rules, ask=ask if self._settings.ask_domains else None, event=event)
+        self._proxies[spec.session_id] = proxy
         return proxy
 
     def _limit(self, spec: SessionSpec, pid: int) -> None:
@@ -135,6 +147,8 @@ class Boxes:
             await proxy.aclose()
         if boxed := self._boxed.pop(session_id, None):
             boxed.release()
+        elif (directory := self._directories.pop(session_id, None)) and self._sandbox:
+            self._sandbox.release(directory)
 
     async def aclose(self) -> None:
         """Let go of what lives in this process; boxes stay for the next daemon."""

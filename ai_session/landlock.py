@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ai_session import landlock_exec
@@ -25,41 +25,33 @@ OPEN_FILES = 4096
 
 
 def prefix(
-    profile: SandboxProfile, directory: Path, readable: Sequence[str], writable: Sequence[str], seccomp: bytes
+    profile: SandboxProfile,
+    directory: Path,
+    readable: Sequence[str],
+    writable: Sequence[str],
+    seccomp: bytes,
+    env: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """The words before a command's own that put it in the box; writes what they need into ``directory`` (0700).
 
-    Inside, HOME is a private one that shows what of the real home is readable, and TMPDIR a private directory; both lie
+    The command finds ``env`` and the TERM that its starter has. Inside, HOME is a private one that shows what of the real home is readable, and TMPDIR a private directory; both lie
     in ``directory`` and TMPDIR goes with the box. Only the network ``host`` has sockets at all. Raises OSError.
     """
     scratch, home = directory / "tmp", directory / "home"
     for folder in (scratch, home):
         folder.mkdir(mode=0o700, exist_ok=True)
-    _link(profile, home)
-    workspace = (profile.workspace,) if profile.workspace else ()
-    write_workspace = profile.name == "workspace"
     filter_path = directory / "filter"
     filter_path.write_bytes(seccomp)
+    shared = [profile.workspace, *profile.writable] if profile.workspace else [*profile.writable]
+    writes = profile.name == "workspace"
     spec = {
         "filter": str(filter_path),
         "scratch": str(scratch),
-        "readable": [
-            *SYSTEM,
-            *profile.home_readable,
-            *profile.readable,
-            *readable,
-            *(() if write_workspace else workspace),
-        ],
-        "writable": [
-            *(workspace if write_workspace else ()),
-            *(profile.writable if write_workspace else ()),
-            *writable,
-            str(scratch),
-            str(home),
-        ],
+        "readable": [*SYSTEM, *_link(profile, home), *profile.readable, *readable, *([] if writes else shared)],
+        "writable": [*(shared if writes else []), *writable, str(scratch), str(home)],
         "devices": DEVICES,
         "network": profile.network == "host",
-        "env": {"HOME": str(home), "TMPDIR": str(scratch)},
+        "env": {**{k: v for k, v in (env or {}).items() if k != "TERM"}, "HOME": str(home), "TMPDIR": str(scratch)},
         "limits": {
             "NPROC": profile.processes,
             "FSIZE": profile.file_bytes,
@@ -68,16 +60,22 @@ def prefix(
         },
     }
     spec_path = directory / "SPEC.json"
+    spec_path.unlink(missing_ok=True)
+    spec_path.touch(0o600)
     spec_path.write_text(json.dumps(spec, indent=1))
     return (sys.executable, "-I", "-S", str(Path(landlock_exec.__file__).resolve()), str(spec_path), "--")
 
 
-def _link(profile: SandboxProfile, home: Path) -> None:
-    """Puts links to what may be read of the real home into the private one."""
-    for name in profile.home_readable:
-        path = Path(name)
-        if profile.home and path.is_relative_to(profile.home) and path != Path(profile.home):
-            link = home / path.relative_to(profile.home)
-            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not os.path.lexists(link):
-                link.symlink_to(path)
+def _link(profile: SandboxProfile, home: Path) -> list[str]:
+    """Links in the private home to what may be read of the real one; where they lead."""
+    shown: list[str] = []
+    for name in profile.home_readable if profile.home else ():
+        path = os.path.normpath(os.path.join(profile.home, name))
+        if not path.startswith(profile.home.rstrip("/") + "/") or not os.path.exists(path):
+            continue
+        link = home / os.path.relpath(path, profile.home)
+        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.path.lexists(link):
+            link.symlink_to(path)
+        shown.append(path)
+    return shown

@@ -28,13 +28,15 @@ STRENGTH = tuple(SandboxLevel)
 SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
 EVERYBODYS = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
 TOO_LARGE = "the workspace is too large: repositories deep inside are not protected"
+STARTERS_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+"""What makes the box runs outside of it, where a variable like LD_PRELOAD must not lead it into the workspace."""
 SURVEYS = 3
 """Another box that ends meanwhile may take its placeholders away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boxed:
-    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env`` as the whole environment.
+    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``; what was asked for waits inside.
 
     With ``info_path`` the box stands still until ``block_path``, a FIFO, is written to; bubblewrap's child is told in
     ``info_path`` (JSON). ``notes`` are what is weaker than usual, to be told a person.
@@ -187,7 +189,8 @@ class Sandbox:
                 except FileNotFoundError:
                     if attempt == SURVEYS:
                         raise
-            argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, die_with_parent=die_with_parent)
+            inside = env | {"TMPDIR": "/tmp"} | (self._proxy_env if profile.network == "proxy" else {})
+            argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, inside, die_with_parent=die_with_parent)
             notice = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except BaseException as problem:
             sources.close()
@@ -197,13 +200,11 @@ class Sandbox:
                     f"the box cannot be made: {problem}", suggestion="make it readable, or name another place"
                 ) from problem
             raise
-        env["TMPDIR"] = "/tmp"
         info = block = ""
         if profile.network == "proxy":
-            env |= self._proxy_env
             info, block = files / "info", files / "block"
         notes += [f"{top} is too large to be looked through for closed files, and hidden" for top in unknown]
-        return Boxed(argv, SandboxLevel.BWRAP, env, info, block, tuple(notes)), sources, notice
+        return Boxed(argv, SandboxLevel.BWRAP, dict(STARTERS_ENV), info, block, tuple(notes)), sources, notice
 
     def _show(self, plan: Plan, profile: SandboxProfile, readable: Sequence[str], writable: Sequence[str]) -> None:
         """Everything that is visible, later ones in place of earlier ones."""
@@ -251,8 +252,8 @@ class Sandbox:
 
         network = profile.network == "host"
         program = seccomp.build(network=network, unix_sockets=False, no_namespaces=True)
-        argv = landlock.prefix(profile, directory, readable, writable, program)
-        return Boxed(tuple(argv), SandboxLevel.LANDLOCK, env)
+        argv = landlock.prefix(profile, directory, readable, writable, program, env)
+        return Boxed(tuple(argv), SandboxLevel.LANDLOCK, dict(STARTERS_ENV))
 
 
 def _seatbelt(

@@ -217,8 +217,10 @@ class Plan:
         return words
 
 
-def arguments(bubblewrap: Bubblewrap, plan: Plan, profile: SandboxProfile, *, die_with_parent: bool) -> bytes:
-    """What ``bwrap --args`` reads."""
+def arguments(
+    bubblewrap: Bubblewrap, plan: Plan, profile: SandboxProfile, env: Mapping[str, str], *, die_with_parent: bool
+) -> bytes:
+    """What ``bwrap --args`` reads. TERM is the terminal's to say."""
     words = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if profile.network != "host":
         words.append("--unshare-net")
@@ -229,6 +231,9 @@ def arguments(bubblewrap: Bubblewrap, plan: Plan, profile: SandboxProfile, *, di
     words += ["--cap-drop", "ALL", *plan.arguments(), "--seccomp", str(FILTER)]
     if profile.network == "proxy":
         words += ["--info-fd", str(INFO), "--block-fd", str(BLOCK)]
+    for name, value in env.items():
+        if name != "TERM":
+            words += ["--setenv", name, value]
     return b"".join(os.fsencode(word) + b"\0" for word in words)
 
 
@@ -248,10 +253,17 @@ def limits(prlimit: str, profile: SandboxProfile) -> list[str]:
 
 
 def write(
-    bubblewrap: Bubblewrap, plan: Plan, files: Files, profile: SandboxProfile, *, die_with_parent: bool
+    bubblewrap: Bubblewrap,
+    plan: Plan,
+    files: Files,
+    profile: SandboxProfile,
+    env: Mapping[str, str],
+    *,
+    die_with_parent: bool,
 ) -> tuple[str, ...]:
     """Writes all that a box is started from; the words that start it, to be followed by a command's own."""
-    (files.directory / "args").write_bytes(arguments(bubblewrap, plan, profile, die_with_parent=die_with_parent))
+    words = arguments(bubblewrap, plan, profile, env, die_with_parent=die_with_parent)
+    private(files.directory / "args").write_bytes(words)
     (files.directory / "filter").write_bytes(seccomp.build(network=True))
     (files.directory / "empty").write_bytes(b"")
     fifos = {"taken": True, "block": profile.network == "proxy", "info": False}
@@ -261,6 +273,13 @@ def write(
             os.mkfifo(files / name, 0o600)
     (files.directory / "start").write_text(script(bubblewrap, files, plan.taken, profile))
     return (*bubblewrap.starter, files / "start")
+
+
+def private(path: Path) -> Path:
+    """``path`` as a new file for its owner alone: it holds the environment."""
+    path.unlink(missing_ok=True)
+    path.touch(0o600)
+    return path
 
 
 def script(bubblewrap: Bubblewrap, files: Files, taken: Mapping[int, int], profile: SandboxProfile) -> str:

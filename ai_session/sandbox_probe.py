@@ -90,7 +90,7 @@ def _bubblewrap(bubblewrap: Bubblewrap) -> str:
         plan.system((), network=False)
         plan.scratch("/tmp", profile.tmp_bytes, "1777")
         plan.show(str(workspace), write=True)
-        argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, die_with_parent=True)
+        argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, {}, die_with_parent=True)
         # Held open, for the starter waits for nobody to hear that it has taken what it needs.
         stack.callback(os.close, os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
         return _run((*argv, *FILTERED, str(workspace)))

@@ -182,7 +182,7 @@ class SessionManager:
             env["AI_SESSION_CWD"] = cwd
         argv, own = integration.argv, {"AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
         if spec.profile.name != "trusted":
-            boxed = await self.boxes.prepare(spec, directory, env)
+            boxed = await self.boxes.prepare(spec, directory, env | {"HOME": spec.profile.home})
             spec = replace(spec, level=boxed.level)
             argv, env = (*boxed.argv, *argv), dict(boxed.env)
         store(directory, spec)

@@ -126,7 +126,7 @@ class SandboxSettings(Section):
         description="Files in the workspace's top directory that a boxed shell finds empty: names or patterns.",
     )
     env_allow: tuple[str, ...] = Field(
-        default=("TERM", "COLORTERM", "LANG", "LANGUAGE", "LC_*", "TZ", "PATH", "HOME", "USER", "LOGNAME", "SHELL"),
+        default=("LANG", "LANGUAGE", "LC_*", "TZ", "PATH", "HOME", "USER", "LOGNAME", "SHELL"),
         description="Variables a boxed shell takes from its client, instead of session.env_allow.",
     )
     memory_bytes: int = Field(default=4 << 30, ge=64 << 20, description="Memory of all processes of a box together.")

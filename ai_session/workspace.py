@@ -32,9 +32,9 @@ class Workspaces:
     """The configured workspaces. ``private`` are directories that no workspace may hold or lie in."""
 
     def __init__(self, roots: Sequence[str], home: str, private: Sequence[str] = ()) -> None:
-        self._home = os.path.realpath(home)
+        self.home = os.path.realpath(home)
         self._private = [os.path.realpath(path) for path in private]
-        self._roots = [os.path.realpath(os.path.join(self._home, os.path.expanduser(root))) for root in roots]
+        self._roots = [os.path.realpath(os.path.join(self.home, os.path.expanduser(root))) for root in roots]
 
     def place(self, wanted: str, client_directory: str) -> Place:
         """Where ``wanted`` (relative to the client's directory; empty: the default) is.
@@ -58,7 +58,7 @@ class Workspaces:
         return Place(directory, workspace, outside=not around)
 
     def _default(self) -> str:
-        path = os.path.join(self._home, DEFAULT_NAME)
+        path = os.path.join(self.home, DEFAULT_NAME)
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
         except OSError as error:
@@ -70,7 +70,7 @@ class Workspaces:
 
     def unfit(self, directory: str) -> str:
         """Why a directory can be no workspace, empty when it can."""
-        if directory == "/" or _holds(directory, self._home):
+        if directory == "/" or _holds(directory, self.home):
             return "it holds the home directory"
         for path in self._private:
             if _holds(directory, path) or _holds(path, directory):

@@ -86,12 +86,12 @@ def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
     principal, boxes = context.principal, context.sessions.boxes
     template = boxes.profile(context.profile)
     loosens = LOOSE.index(template.name) > LOOSE.index(boxes.profile("").name)
-    home = principal.env.get("HOME", "")
     if template.name == "trusted":
+        home = principal.env.get("HOME", "")
         directory = unboxed(arguments.working_directory, principal.working_directory, home)
         return Subject(profile=template, place=Place(directory, ""), loosens=loosens)
     place = context.workspaces.place(arguments.working_directory, principal.working_directory)
-    profile = replace(template, workspace=place.workspace, home=home)
+    profile = replace(template, workspace=place.workspace, home=context.workspaces.home)
     return Subject(profile=profile, level=boxes.minimum_level, place=place, loosens=loosens)
 
 
