@@ -42,11 +42,12 @@ def canonical(record: Mapping[str, Any]) -> bytes:
 def plain(value: Any, depth: int = 0) -> Any:
     """``value`` as JSON that every reader writes back alike: fractions and huge numbers as text, long text cut."""
     if isinstance(value, str):
-        return str(value) if len(value) <= TEXT_CHARS else value[: TEXT_CHARS - 1] + "…"
+        text = str(value)
+        return text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…"
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
-        return int(value) if abs(value) < _EXACT_INTEGER else hex(value)[:64]
+        return int(value) if -_EXACT_INTEGER < value < _EXACT_INTEGER else hex(value)[:64]
     if isinstance(value, float):
         return repr(value)
     if depth < _MAX_DEPTH and isinstance(value, Mapping):

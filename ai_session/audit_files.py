@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +37,28 @@ def number(segment: Path) -> int:
     return int(segment.stem[6:])
 
 
-def records(directory: Path) -> Iterator[dict[str, Any]]:
-    """Every record that is what its hash says, in order."""
+def lines(directory: Path) -> Iterator[bytes]:
+    """Every whole line, in order, sound or not."""
     for path in segments(directory):
         with path.open("rb") as file:
-            for line in file:
-                if record := opened(line):
-                    yield record
+            yield from (line for line in file if line.endswith(b"\n"))
+
+
+def last_lines(directory: Path, count: int) -> list[bytes]:
+    """The newest lines, the newest last."""
+    found: deque[bytes] = deque(maxlen=count)
+    for path in reversed(segments(directory)):
+        with path.open("rb") as file:
+            older = deque((line for line in file if line.endswith(b"\n")), maxlen=count - len(found))
+        found.extendleft(reversed(older))
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The records of those lines that are what their hash says."""
+    return (record for line in lines if (record := opened(line)))
 
 
 def verify(
@@ -262,11 +277,14 @@ class Writer:
             _sync(self.fd)
         os.close(self.fd)
         os.close(self._lock)
+        self.fd = -1
 
 
 def _allocate(fd: int, offset: int, size: int) -> None:
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, "no reserve here")
+    import ctypes  # 2 ms that only the daemon has to spend
+
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.fallocate(fd, _KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(size)):
         raise OSError(number := ctypes.get_errno(), os.strerror(number))

@@ -16,7 +16,7 @@ import pytest
 
 from ai_session.audit import WAITING_BYTES, AuditLog
 from ai_session.audit_chain import CHECKPOINT_RECORDS, Anchor, Report
-from ai_session.audit_files import records, segments, verify
+from ai_session.audit_files import lines, records, segments, verify
 from ai_session.audit_keys import check, public_key
 from ai_session.errors import AuditBroken, StorageFull
 from ai_session.models import Effect, Principal
@@ -31,7 +31,7 @@ def judged(directory: Path, *anchors: tuple[int, str]) -> Report:
 
 
 def found(directory: Path, event: str) -> list[dict[str, Any]]:
-    return [record for record in records(directory) if record["event"] == event]
+    return [record for record in records(lines(directory)) if record["event"] == event]
 
 
 @contextmanager
