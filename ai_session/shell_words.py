@@ -70,6 +70,8 @@ NAMES = {
     "arithmetic_expansion": "an expansion ($)",
     "variable_assignment": "an assignment",
     "file_redirect": "a redirection",
+    "redirected_statement": "a redirection",
+    "ansi_c_string": "an escape ($'')",
     "heredoc_redirect": "a here-document",
     "herestring_redirect": "a here-string",
     "comment": "a comment",
@@ -102,6 +104,10 @@ def parse(line: str) -> Line:
     if not walk.commands:
         walk.blur("no command")
     return Line(tuple(walk.commands), walk.obscure, walk.complete)
+
+
+def _name(kind: str) -> str:
+    return NAMES.get(kind) or f"the construct {kind.replace('_', ' ')!r}"
 
 
 def _unreadable(line: str) -> str:
@@ -160,7 +166,7 @@ class _Walk:
                     self.blur(f"the operator {kind.strip()!r}")
                 continue
             if kind not in KNOWN or (not node.children and kind not in INERT and HIDDEN.search(self._text(node))):
-                self.blur(f"the construct {kind}")
+                self.blur(_name(kind))
                 self.complete = False
             if kind == "redirected_statement" and self._harmless(node):
                 stack += [child for child in node.named_children if child.type != "file_redirect"]
@@ -171,7 +177,7 @@ class _Walk:
             if kind in ("declaration_command", "unset_command"):
                 self.commands.append((self._text(node.children[0]), None))
             if kind not in ("program", "list", "pipeline"):
-                self.blur(NAMES.get(kind) or kind.replace("_", " "))
+                self.blur(_name(kind))
             stack += reversed(node.children)
 
     def _covered(self, root: Node) -> bool:
@@ -192,7 +198,15 @@ class _Walk:
     def _harmless(self, statement: Node) -> bool:
         redirects = [child for child in statement.named_children if child.type == "file_redirect"]
         others = [child.type for child in statement.named_children if child.type != "file_redirect"]
-        return others == ["command"] and all(HARMLESS_REDIRECT.match(self._text(child)) for child in redirects)
+        # Glued to a word, shells disagree about where it begins.
+        apart = all(
+            self.data[child.start_byte - 1 : child.start_byte] == b" "
+            and self.data[child.end_byte : child.end_byte + 1] in (b"", b" ", b";", b"|", b"&")
+            for child in redirects
+        )
+        return (
+            apart and others == ["command"] and all(HARMLESS_REDIRECT.match(self._text(child)) for child in redirects)
+        )
 
     def _command(self, node: Node) -> list[Node]:
         """Note one command; the parts of it that may hold further commands."""
@@ -229,7 +243,7 @@ class _Walk:
                 return text[1:-1]
         elif kind == "concatenation":
             return self._joined(node)
-        self.blur(f"the word {text[:40]!r}" if kind in ("word", "raw_string", "string") else NAMES.get(kind, kind))
+        self.blur(f"the word {text[:40]!r}" if kind in ("word", "raw_string", "string") else _name(kind))
         return None
 
     def _joined(self, node: Node) -> str | None:
