@@ -54,6 +54,13 @@ class RunningCommand:
             self.watchdog.cancel()
             self.watchdog = None
 
+    def lose(self, end: int) -> None:
+        """Output was lost; with it maybe the start mark, so nobody may begin the command once more for lack of it."""
+        self.gap = True
+        if not self.started:
+            self.disturbed = True
+            self.start_at(min(self.trigger_offset, end))
+
     def finish(self, status: CommandStatus, end: int, exit_code: int | None, cwd: str, seconds: float) -> CommandRecord:
         """Resolve ``finished``; the record is final."""
         if self.watchdog:

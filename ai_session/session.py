@@ -40,7 +40,6 @@ START_SECONDS = 1.0
 """How long the start mark may be missing before the kernel is asked what the shell does."""
 
 STARTUP_SECONDS = 15.0
-CLEAR_LINE = b"\x1e"
 
 
 class Session:
@@ -91,8 +90,7 @@ class Session:
             record, offset = begun
             self._seq, self.at.cwd = record.seq, record.cwd
             if self.history.get(record.command_id) is None:
-                future = asyncio.get_running_loop().create_future()
-                self.running = RunningCommand(record, future, offset)
+                self.running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
             # Beyond the end: somebody removed the log, and this is another one.
             offset = max(offset, self.log.first) if offset <= self.log.end else self.log.first
         self._scanner = MarkScanner(self.spec.nonce, offset)
@@ -102,7 +100,8 @@ class Session:
         else:
             self.start()
             self._on_output()
-            if self.log.lost_bytes(offset, self.log.end):
+            lost = self.log.lost_bytes(offset, self.log.end)
+            if self.running and (lost or not self.log.first <= self.running.trigger_offset <= self.log.end):
                 self._ask_end()
             if self.running is not None and not self.running.started:
                 self._watch_start(self.running)
@@ -192,11 +191,12 @@ class Session:
     def _ask_end(self) -> None:
         """Output was lost. An empty line makes an idle shell report a prompt with the exit code of the last command."""
         running, terminal, holder = self.running, self.terminal, self.holder()
-        if running is not None and terminal is not None and self.shell.line_editor and not self.viewers:
-            running.gap = True
-            if holder is not None and holder.leads_itself and holder.input_mode == "raw":
+        if running and terminal:
+            running.lose(self.log.end)
+            idle = holder is not None and holder.leads_itself and holder.input_mode == "raw"
+            if idle and self.shell.line_editor and not self.viewers:
                 running.asked = True
-                terminal.write(CLEAR_LINE + b"\n")
+                terminal.write(b"\x1e\n")
 
     def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
         if "x" in flags or "v" in flags:
@@ -315,7 +315,7 @@ class Session:
         self._on_output()
         holder = self.holder()
         idle = holder is not None and holder.leads_itself and bool(holder.input_mode) and not self.at.human_line
-        if not running.started and idle:
+        if not running.started and idle and not self.log.losing:
             running.retries += 1
             if running.retries > 4:
                 self._end(running, "lost", self.log.end, None)

@@ -159,7 +159,8 @@ class SessionManager:
         directory = session.directory
         if session.terminal is not None:
             await session.terminal.close()
-        here = session.at.cwd if os.path.isdir(session.at.cwd) else spec.working_directory
+        places = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
+        here = next((place for place in places if os.path.isdir(place)), "/")
         spec = replace(spec, working_directory=here)
         # The state of a shell that did not leave in an orderly way is that of an earlier one, elsewhere.
         orderly = session.at.exit_code is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -36,8 +37,11 @@ class SessionDefaults:
         self, client: Mapping[str, str], extra: Mapping[str, str], allow: Sequence[str] = ()
     ) -> dict[str, str]:
         """What a new shell sees: what is allowed of the client's, the configured defaults, then ``extra``."""
-        user = pwd.getpwuid(os.getuid())
-        env = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "PATH": os.defpath}
+        env = {"HOME": "/", "PATH": os.defpath}
+        # In a container the user may be a bare number.
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwuid(os.getuid())
+            env |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
         env |= {k: v for k, v in client.items() if any(fnmatch.fnmatchcase(k, p) for p in allow or self.env_allow)}
         if not env.keys() & {"LANG", "LC_ALL", "LC_CTYPE"}:
             env["LANG"] = "C.UTF-8"

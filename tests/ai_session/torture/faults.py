@@ -27,8 +27,8 @@ Facts = dict[str, Any]
 class Caller(Client):
     """An MCP client that knows what it expects: a result or a refusal."""
 
-    def __init__(self, prefix: list[str], variables: dict[str, str]) -> None:
-        super().__init__([*prefix, *SERVER], env={**os.environ, "PYTHONPATH": str(ROOT), **variables}, cwd="/")
+    def __init__(self, prefix: list[str], environment: dict[str, str]) -> None:
+        super().__init__([*prefix, *SERVER], env=environment, cwd="/")
         self.initialize()
 
     def ok(self, tool: str, /, **arguments: Any) -> Facts:
@@ -78,7 +78,7 @@ class World:
         self.home = Path(f"/proc/{keeper}/root{home}") if keeper else home
         """The HOME as this process sees it."""
         self._prefix = prefix or []
-        self._variables = {"HOME": str(home), **variables}
+        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(home), **variables}
 
     @property
     def runtime(self) -> Path:
@@ -88,7 +88,7 @@ class World:
     @contextmanager
     def caller(self, **variables: str) -> Iterator[Caller]:
         """A client; the first one starts the daemon."""
-        with Caller(self._prefix, self._variables | variables) as client:
+        with Caller(self._prefix, self._environment | variables) as client:
             yield client
 
     def daemon(self) -> int:
@@ -103,6 +103,11 @@ class World:
             link.connect(str(self.runtime / "sock"))
             link.sendall(b'{"ai_session":1,"role":"%b"}\n' % role)
             yield link, json.loads(link.makefile("rb").readline())
+
+    def stop_as_its_user(self) -> None:
+        """The same for a daemon that talks to its own user only."""
+        line = [*self._prefix, *SERVER[:3], "daemon", "stop"]
+        subprocess.run(line, env=self._environment, cwd="/", check=True, stdout=subprocess.DEVNULL)
 
     def stop(self) -> None:
         """End the daemon with its sessions, and wait until it has gone."""
