@@ -37,8 +37,9 @@ class Unreachable(Exception):
 class _Client:
     """What the box sent so far, and where it wants to go."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, head_seconds: float) -> None:
         self.socket = connection
+        self.head_seconds = head_seconds
         self.loop = asyncio.get_running_loop()
         self.parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self.method = self.host = ""
@@ -71,7 +72,7 @@ class _Client:
     async def request(self) -> h11.Request | None:
         """The request's head; None when there is none. Raises Refused for what this proxy does not carry."""
         try:
-            async with asyncio.timeout(HEAD_SECONDS):
+            async with asyncio.timeout(self.head_seconds):
                 request = await self.event()
         except TimeoutError:
             raise Refused("the request's head took too long") from None
@@ -92,10 +93,10 @@ class _Client:
         return request
 
 
-async def serve(connection: socket.socket, reach: Reach, tell: Tell) -> None:
+async def serve(connection: socket.socket, reach: Reach, tell: Tell, head_seconds: float) -> None:
     """Carry what the rules allow and tell of it once: ``net.allow`` or ``net.deny``. The caller closes."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    client = _Client(connection)
+    client = _Client(connection, head_seconds)
 
     def tell_of(kind: str, **fields: str) -> None:
         tell(kind, host=client.host[:253], port=client.port, method=client.method[:20], **fields)
@@ -133,7 +134,7 @@ async def _opening(client: _Client, name: str) -> bytes:
     if client.port == SSH_PORT:
         return first
     try:
-        async with asyncio.timeout(HEAD_SECONDS):
+        async with asyncio.timeout(client.head_seconds):
             while True:
                 with contextlib.suppress(client_hello.Incomplete):
                     asked_for = client_hello.server_name(first)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ai_session.box_entry import Box, listen_inside
 from ai_session.errors import AiSessionError
-from ai_session.network_connection import Unreachable, serve
+from ai_session.network_connection import HEAD_SECONDS, Unreachable, serve
 from ai_session.network_rules import NetworkRules, Refused
 
 PORT = 3128
@@ -55,7 +55,8 @@ class SessionProxy:
     ``ask(name)`` is awaited once per name that is not listed, before anything is resolved; without it such names are
     refused. An AiSessionError it raises refuses the connection with its message. ``event("net.allow", …)`` and
     ``event("net.deny", …)`` get ``host``, ``port``, ``method``, ``count`` and ``address`` or ``why``. ``resolve``
-    gives the addresses of a name.
+    gives the addresses of a name. ``head_seconds`` bounds the wait for a request and for a hello, ``ask_seconds`` how
+    long a connection is held while a person is asked.
     """
 
     def __init__(
@@ -65,11 +66,15 @@ class SessionProxy:
         ask: Ask | None = None,
         event: Event = lambda *_, **__: None,
         resolve: Resolve | None = None,
+        head_seconds: float = HEAD_SECONDS,
+        ask_seconds: float = ASK_SECONDS,
     ) -> None:
         self._rules = rules
         self._ask = ask
         self._event = event
         self._resolve = resolve or self._look_up
+        self._head_seconds = head_seconds
+        self._ask_seconds = ask_seconds
         self._answers: dict[str, asyncio.Task[bool]] = {}
         self._tallies: dict[tuple[Any, ...], int] = {}
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
@@ -116,7 +121,7 @@ class SessionProxy:
     async def _answer(self, client: socket.socket) -> None:
         try:
             with client:
-                await serve(client, self.reach, self._tell)
+                await serve(client, self.reach, self._tell, self._head_seconds)
         finally:
             self._free.release()
 
@@ -145,7 +150,7 @@ class SessionProxy:
             if len(self._answers) >= MAX_QUESTIONS:
                 raise refusal
             question = self._answers[name] = asyncio.create_task(_asked(self._ask, name))
-        done, _ = await asyncio.wait([question], timeout=ASK_SECONDS)
+        done, _ = await asyncio.wait([question], timeout=self._ask_seconds)
         if not done:
             raise Refused(f"nobody has answered yet whether {name} is allowed; try again later")
         if not question.cancelled() and (error := question.exception()) is not None:

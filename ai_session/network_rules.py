@@ -27,6 +27,9 @@ _REFUSED = tuple(
         "64:ff9b:1::/48",  # translation inside one's own network
         "2001::/32",  # Teredo
         "2002::/16",  # 6to4
+        "192.88.99.0/24",
+        "192.0.0.0/24",  # protocols, and a cloud's metadata
+        "fec0::/10",  # site-local
         "168.63.129.16/32",  # metadata of a cloud, at a public address
     )
 )

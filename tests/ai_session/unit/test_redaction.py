@@ -114,22 +114,21 @@ REDACTOR = Redactor([("DB_PASSWORD", 'p"ä ss\\wörd\n+/'), ("ci-token", "tok&en
 LABEL = re.compile(r"\[REDACTED:[A-Za-z0-9_-]+:[0-9a-f]{6}\]")
 
 
+PLACES = [
+    *(("", ""), ("a ", " b"), ("é\n", "\r\nü"), ('x="', '"'), ("\x1b[1;31m", "\x1b[0m"), ("cp ", ",")),
+    *(("token=", "\n"), ("\x1b]8;;https://x/?k=", "\x1b\\"), ('{"a": "\\n', '\\nb"}'), ("\\u001b[0m", "\\u001b")),
+]
+
+
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        *(("", ""), ("a ", " b"), ("é\n", "\r\nü"), ('x="', '"'), ("\x1b[1;31m", "\x1b[0m"), ("cp ", ",")),
-        *(("token=", "\n"), ("\x1b]8;;https://x/?k=", "\x1b\\"), ('{"a": "\\n', '\\nb"}'), ("\\u001b[0m", "\\u001b")),
-    ],
-)
-def test_a_secret_is_masked_wherever_it_stands(secret: str, before: str, after: str) -> None:
-    if "\\" in before:
-        secret = json.dumps(secret)[1:-1]
-    text, count = REDACTOR.redact_text(before + secret + after)
-    assert count == 1
-    assert text.startswith(before)
-    assert text.endswith(after)
-    assert LABEL.fullmatch(text[len(before) : len(text) - len(after)])
+def test_a_secret_is_masked_wherever_it_stands(secret: str) -> None:
+    for before, after in PLACES:
+        spelt = json.dumps(secret)[1:-1] if "\\" in before else secret
+        text, count = REDACTOR.redact_text(before + spelt + after)
+        assert (before, count) == (before, 1)
+        assert text.startswith(before)
+        assert text.endswith(after)
+        assert LABEL.fullmatch(text[len(before) : len(text) - len(after)])
 
 
 @pytest.mark.parametrize(("before", "secret", "after"), NAMED.values(), ids=NAMED)
@@ -141,9 +140,9 @@ def test_a_secret_is_known_by_its_place(before: str, secret: str, after: str) ->
     assert text.endswith(after.lstrip("="))
 
 
-@pytest.mark.parametrize("line", ORDINARY)
-def test_ordinary_lines_stay(line: str) -> None:
-    assert REDACTOR.redact_text(f"{line}\n") == (f"{line}\n", 0)
+def test_ordinary_lines_stay() -> None:
+    for line in ORDINARY:
+        assert REDACTOR.redact_text(f"{line}\n") == (f"{line}\n", 0)
 
 
 @pytest.mark.parametrize("path", sorted(LOGS.glob("*.raw")), ids=lambda path: path.stem)
