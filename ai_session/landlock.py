@@ -34,8 +34,9 @@ def prefix(
 ) -> tuple[str, ...]:
     """The words before a command's own that put it in the box; writes what they need into ``directory`` (0700).
 
-    The command finds ``env`` and the TERM that its starter has. Inside, HOME is a private one that shows what of the real home is readable, and TMPDIR a private directory; both lie
-    in ``directory`` and TMPDIR goes with the box. Only the network ``host`` has sockets at all. Raises OSError.
+    The command finds exactly ``env``, and TERM as its terminal has it; but HOME is a private one that shows what of the
+    real home is readable, and TMPDIR a private directory that goes with the box; both lie in ``directory``. Only with
+    the network ``host`` there are sockets at all. Raises OSError.
     """
     scratch, home = directory / "tmp", directory / "home"
     for folder in (scratch, home):
@@ -44,6 +45,7 @@ def prefix(
     filter_path.write_bytes(seccomp)
     shared = [profile.workspace, *profile.writable] if profile.workspace else [*profile.writable]
     writes = profile.name == "workspace"
+    inside = {name: value for name, value in (env or {}).items() if name not in landlock_exec.OF_THE_TERMINAL}
     spec = {
         "filter": str(filter_path),
         "scratch": str(scratch),
@@ -51,7 +53,7 @@ def prefix(
         "writable": [*(shared if writes else []), *writable, str(scratch), str(home)],
         "devices": DEVICES,
         "network": profile.network == "host",
-        "env": {**{k: v for k, v in (env or {}).items() if k != "TERM"}, "HOME": str(home), "TMPDIR": str(scratch)},
+        "env": {**inside, "HOME": str(home), "TMPDIR": str(scratch)},
         "limits": {
             "NPROC": profile.processes,
             "FSIZE": profile.file_bytes,

@@ -37,7 +37,10 @@ _GRACE_SECONDS = 1.0
 _SWEEP_ROUNDS = 200
 
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
-_OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+_FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+
+OF_THE_TERMINAL = ("TERM",)
+"""Variables that come from the terminal, not from the box's description."""
 
 
 def abi() -> int:
@@ -86,12 +89,18 @@ def _enter(spec: Mapping[str, Any], seccomp: bytes, argv: Sequence[str], parent:
         os.write(2, f"ai-session: the sandbox cannot be entered: {error}\n".encode())
         os._exit(126)
     try:
-        for name, value in spec["env"].items():
-            os.putenv(name, value)
-        os.execvp(argv[0], argv)
+        env: dict[str, str] = {**_terminal_variables(), **spec["env"]}
+        os.execve(shutil.which(argv[0], path=env.get("PATH", os.defpath)) or argv[0], list(argv), env)
     except OSError as error:
         os.write(2, f"ai-session: {argv[0]}: {error.strerror}\n".encode())
         os._exit(127)
+
+
+def _terminal_variables() -> dict[str, str]:
+    """What whoever opened the terminal says of it. As this process was given it: Python adds a locale of its own."""
+    with open("/proc/self/environ", "rb") as file:
+        entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0")]
+    return {name: value for name, _, value in entries if name in OF_THE_TERMINAL}
 
 
 def _limit(limits: Mapping[str, int]) -> None:
@@ -197,7 +206,7 @@ def _filter(program: bytes) -> None:
 
 
 def _supervise(child: int, scratch: str) -> NoReturn:
-    for number in _OF_THE_TERMINAL:
+    for number in _FROM_THE_TERMINAL:
         signal.signal(number, signal.SIG_IGN)
     # Whoever leads a kernel session has no shell above it that could resume it.
     mirrors_stops = os.getsid(0) != os.getpid()

@@ -77,13 +77,13 @@ def make(root: Path, home: Path, profile: SandboxProfile | None = None) -> Box:
     unprivileged.give(_write(real / ".gitconfig", "[user]\n\tname = Somebody\n"))
     unprivileged.give(_write(real / "canary", "hidden"))
     profile = profile or SandboxProfile("workspace")
-    shown = (str(real / ".gitconfig"), str(real / "absent"))
+    shown = (".gitconfig", "absent", "../box")
     profile = replace(profile, workspace=str(workspace), home=str(real), home_readable=shown)
-    words = landlock.prefix(profile, directory, (), (), FILTER)
+    env = {"HOME": str(real), "PATH": "/usr/bin:/bin", "TERM": "xterm", "PS1": "$ ", "WORLD": str(home)}
+    words = landlock.prefix(profile, directory, (), (), FILTER, env)
     for path in directory.rglob("*"):
         if not path.is_symlink():
             unprivileged.give(path)
-    env = {"HOME": str(real), "PATH": "/usr/bin:/bin", "TERM": "xterm", "PS1": "$ ", "WORLD": str(home)}
     return Box(root, workspace, real, (unprivileged.interpreter(), *words[1:]), env)
 
 
@@ -136,6 +136,22 @@ def test_files(box: Box) -> None:
     assert not Path("/tmp/landlock-canary").exists()
     assert not (box.home / "new").exists()
     assert not (box.home / "mine").exists()
+
+
+def test_the_environment_is_what_was_asked_for(box: Box) -> None:
+    directory = box.root / "box"
+    tools = unprivileged.folder(box.workspace / "tools")
+    unprivileged.give(_write(tools / "tool", "#!/bin/sh\nenv | sort")).chmod(0o755)
+    asked = {"PATH": f"{tools}:/usr/bin", "EXTRA": "a b", "TERM": "asked", "HOME": "elsewhere"}
+    profile = SandboxProfile("workspace", str(box.workspace))
+    words = landlock.prefix(profile, directory, (), (), FILTER, asked)
+    unprivileged.give(directory / "SPEC.json")
+    line, env = [box.prefix[0], *words[1:], "tool"], {"PATH": "/bin", "TERM": "starter"}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=20, **unprivileged.identity())
+    found = dict(entry.split("=", 1) for entry in done.stdout.splitlines())
+    assert found.pop("PWD")
+    wanted = {"HOME": str(directory / "home"), "TMPDIR": str(directory / "tmp"), "TERM": "starter"}
+    assert found == {**asked, **wanted}, done
 
 
 def test_a_workspace_to_read_only(home: Path) -> None:
