@@ -93,7 +93,7 @@ def few_processes() -> Iterator[World]:
     limit = ["prlimit", f"--nproc={PROCESSES}"]
     if os.geteuid() == 0:
         # What is in root's folders may be read still, the interpreter may lie there.
-        caps = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+        caps = ["--securebits=+no_setuid_fixup", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
         user = ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", *caps]
         os.chown(home, STRANGER, STRANGER)
         prefix = [*limit, *user]
@@ -108,12 +108,12 @@ def few_processes() -> Iterator[World]:
         shutil.rmtree(home)
 
 
-def carrying(cookie: bytes) -> list[int]:
+def carrying(token: str) -> list[int]:
     """Processes with this in their environment."""
     found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if cookie in (folder / "environ").read_bytes():
+            if token.encode() in (folder / "environ").read_bytes():
                 found.append(int(folder.name))
         except OSError:
             continue
@@ -123,19 +123,21 @@ def carrying(cookie: bytes) -> list[int]:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_fork_bomb(backend: str) -> None:
     with few_processes() as here, here.caller() as client:
-        for name in ("bomb", "other"):
-            client.ok("create_session", name=name, backend=backend)
+        token = f"bomb-{backend}-{os.getpid()}"
+        for name, env in (("bomb", {"CARRIED": token}), ("other", {})):
+            client.ok("create_session", name=name, backend=backend, env=env)
         client.run("other", "kept=yes")
-        cookie = client.run("bomb", "echo $AI_SESSION_ID").strip().encode()
         assert client.run("bomb", "ulimit -Hu") == f"{PROCESSES}\n"
+        if os.geteuid() == 0:
+            assert int(client.run("bomb", "sed -n 's/^CapEff:\\t//p' /proc/self/status"), 16) in (0, 1 << 2)
         client.begin("bomb", "bomb() { bomb | bomb & }; bomb; wait")
-        spin(lambda: len(carrying(cookie)) > PROCESSES // 2, "no bomb")
+        spin(lambda: len(carrying(token)) > PROCESSES // 2, "no bomb")
         assert client.state("bomb") in ("running", "ready")
         client.ok("list_sessions")
         client.ok("read_screen", session_id="bomb")
         assert client.run("other", "echo $kept") == "yes\n"
         client.ok("close_session", session_id="bomb")
-        assert carrying(cookie) == []
+        assert carrying(token) == []
         # What was killed is gone from the process table a moment later, when its parent has looked.
         spin(lambda: client.run("other", "ls -d /usr") == "/usr\n", "no room")
         spin(lambda: not client.call("create_session", name="next", backend=backend).get("isError"), "no room")

@@ -102,6 +102,7 @@ def test_while_the_disk_is_full_only_beginning_is_refused(small: World, gate: Pa
         works(client, backend, "quiet")
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_session_can_be_closed_to_free_the_disk(small: World, gate: Path, backend: str) -> None:
     with small.caller() as client:
@@ -134,6 +135,7 @@ def test_a_daemon_killed_while_the_disk_is_full_is_replaced(small: World, gate: 
         assert client.run("loud", "echo $kept; pwd") == "yes\n/usr\n"
 
 
+@pytest.mark.torture
 def test_zsh_tells_an_end_that_went_unseen(small: World, gate: Path) -> None:
     with small.caller() as client:
         client.ok("create_session", name="loud", backend="tmux", shell="zsh")
