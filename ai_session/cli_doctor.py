@@ -41,10 +41,10 @@ def doctor(as_json: Json = False) -> None:
     """Check everything ai-session needs.
 
     Exit code 1 when something does not work. Looks at Python, runtime directory, configuration, shells, backends,
-    daemon, an MCP handshake, clients.
+    sandbox, daemon, an MCP handshake, clients.
     """
     findings: list[Finding] = []
-    for check in (python, directory, configuration, shells, backends, daemon, handshake, clients):
+    for check in (python, directory, configuration, shells, backends, sandbox, daemon, handshake, clients):
         try:
             findings += check()
         except AiSessionError as error:
@@ -125,6 +125,57 @@ def backends() -> Iterator[Finding]:
         else:
             needed = wanted == status.name or not usable
             yield Finding(f"backend {status.name}", "fail" if needed else "warn", status.reason, status.suggestion)
+
+
+def sandbox() -> Iterator[Finding]:
+    """The box of new sessions, by making one; and what is missing for a stronger one."""
+    from ai_session import config
+    from ai_session.cgroup import delegated
+    from ai_session.models import SandboxLevel
+    from ai_session.sandbox_probe import probe
+
+    wanted, order = config.load().sandbox, list(SandboxLevel)
+    status, _ = probe()
+    enough = order.index(status.level) <= order.index(SandboxLevel(wanted.minimum_level))
+    versions = f"bubblewrap {status.bubblewrap or 'missing'}, Landlock ABI {status.landlock_abi or 'missing'}"
+    detail = f"level {status.level} ({versions})" if sys.platform == "linux" else f"level {status.level}"
+    if wanted.profile == "trusted":
+        yield Finding("sandbox", "warn", f"{detail}; new sessions are not boxed", "set sandbox.profile = 'workspace'")
+    elif not enough:
+        advice = f"mend what follows, or set sandbox.minimum_level (now {wanted.minimum_level})"
+        yield Finding("sandbox", "fail", f"{detail}: no session starts", advice)
+    else:
+        yield Finding(
+            "sandbox", "warn" if status.level is SandboxLevel.LANDLOCK else "ok", detail, LACKING[status.level]
+        )
+    for reason in status.reasons:
+        what, _, advice = reason.rpartition(": ")
+        yield Finding("sandbox", "warn", what, advice)
+    if sys.platform != "linux" or not enough:
+        return
+    if parent := delegated():
+        yield Finding("sandbox limits", "ok", f"kept by the kernel, in cgroups below {parent}")
+    else:
+        yield Finding(
+            "sandbox limits",
+            "warn",
+            "no cgroup with memory and pids is delegated to this user, so boxes are watched and ended instead",
+            "systemctl edit user@.service: [Service] Delegate=memory pids",
+        )
+    if os.geteuid() == 0:
+        yield Finding(
+            "sandbox user", "warn", "root: the kernel bounds no processes of root's", "run ai-session as another user"
+        )
+
+
+LACKING = {
+    "bwrap": "",
+    "bwrap-noproc": "who else runs what can be seen inside",
+    "landlock": "files inside the workspace are not protected, .env can be read, and there is no proxy",
+    "seatbelt": "processes outside can be seen inside",
+    "none": "",
+}
+"""What a level cannot do, though it holds."""
 
 
 def daemon() -> Iterator[Finding]:

@@ -38,11 +38,11 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
         usable = os.access(SEATBELT, os.X_OK)
         return SandboxStatus(SandboxLevel.SEATBELT if usable else SandboxLevel.NONE), None
     if sys.platform != "linux":
-        return SandboxStatus(SandboxLevel.NONE, (f"there are no boxes on {sys.platform}",)), None
+        return SandboxStatus(SandboxLevel.NONE, (f"there are no boxes on {sys.platform}: use Linux or macOS",)), None
     try:
         seccomp.build(network=True)
     except SandboxUnavailable as problem:
-        return SandboxStatus(SandboxLevel.NONE, (problem.message,)), None
+        return SandboxStatus(SandboxLevel.NONE, (f"{problem.message}: {problem.suggestion}",)), None
     from ai_session import landlock
 
     abi = landlock.abi()
@@ -60,7 +60,7 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
     if abi < landlock.LEAST_ABI:
         reasons.append(f"Landlock has ABI {abi}, {landlock.LEAST_ABI} is needed: use Linux 6.12 or newer")
     elif said := _landlock():
-        reasons.append(f"Landlock does not hold: {said}")
+        reasons.append(f"Landlock does not hold ({said}): see docs/sandbox.md")
     else:
         return SandboxStatus(SandboxLevel.LANDLOCK, tuple(reasons), version, abi), None
     return SandboxStatus(SandboxLevel.NONE, tuple(reasons), version, abi), None
@@ -132,7 +132,7 @@ def _advise(said: str) -> str:
     for part, advice in ADVICE.items():
         if part in said:
             return f"{said}: {advice}"
-    return said
+    return f"{said}: see docs/sandbox.md"
 
 
 ADVICE = {
