@@ -188,7 +188,7 @@ class Verifier:
             self._begun.add(seq)
             report.calls += 1
         elif event == "tool.end":
-            start = record.get("start", 0)
+            start = _whole(record.get("start"))
             # The begin of an older one has expired with the segment it was in.
             if start > self._before[0] and start not in self._begun:
                 self._problem(place, f"record {seq} ends a call that did not begin, or ended before")
@@ -206,15 +206,15 @@ class Verifier:
         elif event == "audit.recover":
             report.recoveries += 1
         elif event == "audit.lost":
-            report.lost_records += record.get("records", 0)
+            report.lost_records += _whole(record.get("records"))
         if self._unsigned == CHECKPOINT_RECORDS + 1:
             self._problem(place, f"more than {CHECKPOINT_RECORDS} records without a signed checkpoint")
 
     def _signed(self, place: str, record: dict[str, Any], seq: int) -> bool:
-        key, size, root = (record.get(name, "") for name in ("key", "size", "root"))
+        key, size, root = str(record.get("key", "")), _whole(record.get("size")), str(record.get("root", ""))
         self.report.key = self.report.key or key
         message = statement(str(record["event"]), size, root)
-        if key == self.report.key and self._check(key, message, record.get("sig", "")):
+        if key == self.report.key and self._check(key, message, str(record.get("sig", ""))):
             return True
         self._problem(place, f"the signature of record {seq} is not by the log's key")
         return False
@@ -223,6 +223,10 @@ class Verifier:
         self.report.broken += 1
         if len(self.report.problems) < MOST_PROBLEMS:
             self.report.problems.append(Problem(place, what))
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _why(record: dict[str, Any], report: Report) -> str:

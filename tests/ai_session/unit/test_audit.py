@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import resource
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,3 +93,174 @@ async def test_while_records_find_no_room_sessions_can_be_read_and_ended_and_not
     report = judged(home / "audit", audit.head)
     assert (report.problems, report.open_calls, report.lost_records) == ([], 0, 0)
     assert report.calls > 1000
+
+
+async def test_what_does_not_even_fit_into_memory_is_counted(home: Path, audit: AuditLog) -> None:
+    with no_file_longer_than(0):
+        while audit.waiting <= 2 * WAITING_BYTES:
+            audit.event("net.deny", domain="a" * 4000)
+        before = audit.waiting
+        for _ in range(10):
+            audit.end(await audit.begin("call_1", ME, "sample", {}), "denied")
+        assert audit.waiting == before
+    audit.event("net.deny", domain="b")
+    audit.close()
+    report = judged(home / "audit", audit.head)
+    assert (report.problems, report.lost_records) == ([], 20)
+
+
+async def test_the_begin_record_is_safe_when_begin_returns(audit: AuditLog) -> None:
+    audit.event("server.start")
+    assert audit._writer.unsynced > 0
+    await audit.begin("call_1", ME, "sample", {})
+    assert audit._writer.unsynced == 0
+
+
+async def test_calls_at_once_have_one_begin_and_one_end_each(home: Path, audit: AuditLog) -> None:
+    async def call(number: int) -> None:
+        for turn in range(5):
+            entry = await audit.begin(f"call_{number}_{turn}", ME, "sample", {})
+            await asyncio.sleep(0)
+            audit.end(entry, "ok")
+
+    await asyncio.gather(*(call(number) for number in range(40)))
+    audit.close()
+    begins = {record["seq"]: record["call"] for record in found(home / "audit", "tool.start")}
+    ends = {record["start"]: record["call"] for record in found(home / "audit", "tool.end")}
+    assert begins == ends
+    assert len(set(begins.values())) == 200
+    assert judged(home / "audit", audit.head).problems == []
+
+
+async def test_a_call_cancelled_before_it_began_has_its_end(home: Path, audit: AuditLog) -> None:
+    calls = [asyncio.create_task(audit.begin(f"call_{number}", ME, "sample", {})) for number in range(3)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    calls[2].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calls[0]
+    audit.end(await calls[1], "ok")
+    with pytest.raises(asyncio.CancelledError):
+        await calls[2]
+    audit.close()
+    ends = {record["call"]: record["outcome"] for record in found(home / "audit", "tool.end")}
+    assert ends == {"call_0": "cancelled", "call_1": "ok", "call_2": "cancelled"}
+    assert judged(home / "audit").open_calls == 0
+
+
+async def test_whoever_waits_while_the_log_is_closed_is_let_go(audit: AuditLog) -> None:
+    waiting = [asyncio.create_task(audit.begin(f"call_{number}", ME, "sample", {})) for number in range(2)]
+    await asyncio.sleep(0)
+    waiting.append(asyncio.create_task(audit.begin("call_2", ME, "sample", {})))
+    await asyncio.sleep(0)
+    audit.close()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+        audit.end(await audit.begin("call_3", ME, "sample", {}), "ok")
+    audit.close()
+
+
+async def test_segments_carry_the_chain_on_and_the_old_ones_expire_with_a_signed_tombstone(home: Path) -> None:
+    audit = AuditLog(home / "audit", segment_bytes=1 << 16, retain_days=365)
+    seen: list[tuple[int, str]] = []
+    while len(segments(home / "audit")) < 4:
+        seen.append(audit.end(await audit.begin("call", ME, "sample", {"name": "n" * 200}), "ok"))
+    audit.close()
+    paths = segments(home / "audit")
+    assert [path.name for path in paths] == [f"audit-{number:06}.jsonl" for number in range(1, 5)]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in paths)
+    assert all(path.stat().st_blocks * 512 < 1 << 19 for path in paths), "the reserve was given back"
+    assert judged(home / "audit", *seen).problems == []
+
+    audit = AuditLog(home / "audit", retain_days=0)
+    seen.append(audit.end(await audit.begin("call", ME, "sample", {}), "ok"))
+    async with asyncio.timeout(10):
+        while paths[0].exists():
+            seen.append(audit.end(await audit.begin("call", ME, "sample", {}), "ok"))
+    audit.close()
+    assert segments(home / "audit") == paths[3:]
+    report = judged(home / "audit", *seen)
+    assert (report.problems, report.first_seq > 100) == ([], True)
+    (tombstone,) = found(home / "audit", "audit.tombstone")
+    assert tombstone["files"] == [path.name for path in paths[:3]]
+
+
+async def test_a_segment_that_is_gone_without_a_tombstone_is_missed(home: Path) -> None:
+    audit = AuditLog(home / "audit", segment_bytes=1 << 16)
+    while len(segments(home / "audit")) < 4:
+        audit.end(await audit.begin("call", ME, "sample", {"name": "n" * 200}), "ok")
+    audit.close()
+    for number in range(3):
+        shutil.copytree(home / "audit", home / f"{number}")
+        segments(home / f"{number}")[number].unlink()
+        assert judged(home / f"{number}").broken > 0
+    shutil.copytree(home / "audit", home / "3")
+    segments(home / "3")[3].unlink()
+    assert judged(home / "3").broken == 0
+    assert judged(home / "3", audit.head).broken == 1
+
+
+def test_one_writer(home: Path) -> None:
+    first = AuditLog(home / "audit")
+    with pytest.raises(AuditBroken, match="another process writes"):
+        AuditLog(home / "audit")
+    first.close()
+    first.close()
+    second = AuditLog(home / "audit")
+    assert second.head[0] > first.head[0]
+    second.close()
+    assert judged(home / "audit", first.head, second.head).problems == []
+
+
+async def test_events_say_what_and_who_and_their_texts_are_masked(home: Path) -> None:
+    audit = AuditLog(home / "audit", redact=lambda text: text.replace("s3cret", "***"))
+    audit.event("net.deny", ME, domain="s3cret.example", port=443)
+    audit.event("sandbox.degrade", reason="no s3cret", level="landlock")
+    given = {"command": "echo s3cret", "session_id": "s3cret", "stdin": "s3cret" * 9}
+    audit.end(await audit.begin("call_1", ME, "execute_command", given), "ok", facts={"cwd": "/s3cret"})
+    audit.close()
+    (path,) = segments(home / "audit")
+    assert b"s3cret" not in path.read_bytes()
+    (deny,) = found(home / "audit", "net.deny")
+    assert (deny["domain"], deny["port"], deny["actor"]["client"]) == ("***.example", 443, "test")
+    (start,) = found(home / "audit", "tool.start")
+    assert start["args"]["command"]["text"] == "echo ***"
+    assert len(start["args"]["command"]["sha256"]) == 64
+    assert len(start["args"]["stdin"]["sha256"]) == 16
+
+
+async def test_where_masking_fails_no_text_is_recorded(home: Path) -> None:
+    def fail(text: str) -> str:
+        raise ValueError(text)
+
+    audit = AuditLog(home / "audit", redact=fail)
+    audit.end(await audit.begin("call_1", ME, "execute_command", {"command": "echo s3cret"}), "ok")
+    audit.close()
+    assert b"s3cret" not in segments(home / "audit")[0].read_bytes()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_systems_log_gets_what_was_signed_where_there_is_one(home: Path, there: bool) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as system:
+        if there:
+            system.bind(str(home / "log"))
+        audit = AuditLog(home / "audit", syslog=home / "log")
+        for _ in range(CHECKPOINT_RECORDS + 6):
+            audit.event("note")
+        audit.close()
+        if there:
+            _, _, text = system.recv(4096).decode().partition(": audit ")
+            seq, head = text.split()[0].split(":")
+            assert judged(home / "audit", (int(seq), head)).anchored_seq == int(seq) == CHECKPOINT_RECORDS - 1
+    assert judged(home / "audit").checkpoints == 2
+
+
+def test_the_key_stays_and_without_it_signatures_are_no_longer_the_logs(home: Path) -> None:
+    AuditLog(home / "audit").close()
+    key = public_key(home / "audit.key")
+    AuditLog(home / "audit").close()
+    assert public_key(home / "audit.key") == key
+    assert judged(home / "audit").checkpoints == 2
+    (home / "audit.key").unlink()
+    AuditLog(home / "audit").close()
+    assert any("key" in problem.what for problem in judged(home / "audit").problems)
