@@ -21,7 +21,7 @@ def name_of(path: Path) -> str:
 
 
 def drawn_tree() -> set[str]:
-    """Module files named in the tree: ``a.py b.py  what they do``, or a folder, what it is for, colon, its names."""
+    """Module files named in the tree: ``a.py b*.py  what they do``, or a folder, what it is for, colon, its names."""
     match = re.search(r"^```tree\n(.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE | re.DOTALL)
     assert match
     files: set[str] = set()
@@ -33,7 +33,8 @@ def drawn_tree() -> set[str]:
         elif first.endswith("/"):
             files |= {f"{package}{first}{name.strip()}.py" for name in line.rpartition(":")[2].split(",")}
         else:
-            files |= {package + word for word in line.split() if re.fullmatch(r"\w+\.py", word)}
+            names = [word for word in line.split() if re.fullmatch(r"\w+\*?\.py", word)]
+            files |= {package + path.name for name in names for path in (ROOT / package).glob(name)}
     return files
 
 
