@@ -216,21 +216,10 @@ def mutate(line: str, mutations: list[tuple[int, str, int]]) -> str:
 
 
 TURNING = (
-    *(
-        "--output",
-        "--exec",
-        "-exec",
-        "-execdir",
-        "-delete",
-        "-okdir",
-        "-fprintf",
-        "-fls",
-        "--pre",
-        "--compress-program",
-    ),
-    *("--ext-diff", "--config", "--textconv", "--open-files-in-pager", "--in-place", "--files0-from", "--no-index"),
-    *("--delete", "--to-command", "--hostname-bin", "--set"),
+    *("--output", "--exec", "--pre", "--compress-program", "--ext-diff", "--config", "--textconv", "--files0-from"),
+    *("--open-files-in-pager", "--in-place", "--no-index", "--delete", "--to-command", "--hostname-bin", "--set"),
 )
+FINDS = ("-exec", "-execdir", "-delete", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls")
 
 
 def looks_safe(line: str) -> bool:
@@ -247,6 +236,8 @@ def looks_safe(line: str) -> bool:
         )
         names = [word.partition("=")[0] for word in literal[1:]]
         if not begins or any(full.startswith(name) and len(name) > 2 for full in TURNING for name in names):
+            return False
+        if literal[0] == "find" and any(name in FINDS for name in names):
             return False
         if any(word.startswith("/") or ".." in word.split("/") or "://" in word for word in literal):
             return False

@@ -1,0 +1,77 @@
+"""``ai-session policy``: what it prints for a right file, a wrong one and a command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ai_session.cli_policy import app
+from ai_session.errors import ConfigInvalid
+
+FILE = """
+[policy]
+mode = "workspace"
+
+[[policy.rules]]
+id = "no-force"
+decision = "deny"
+commands = ["git push --force"]
+reason = "History is shared."
+examples = { match = ["git push --force", "git push -f --forc"], not_match = ["git push"] }
+
+[[policy.rules]]
+id = "reading"
+decision = "allow"
+commands = ["git status", ["git", "log"]]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(FILE)
+    return path
+
+
+def explained(*words: str) -> dict[str, tuple[str, str]]:
+    result = CliRunner().invoke(app, ["explain", "--json", *words], catch_exceptions=False)
+    assert result.exit_code == 0
+    return {
+        f"{row['who']} {row['where']}": (row["verdict"], row["rule"]) for row in json.loads(result.stdout)["decisions"]
+    }
+
+
+def test_a_right_file_is_counted(file: Path) -> None:
+    result = CliRunner().invoke(app, ["check", str(file), "--json"], catch_exceptions=False)
+    facts = json.loads(result.stdout)
+    assert (facts["valid"], facts["mode"], facts["rules"], facts["examples"]) == (True, "workspace", 2, 3)
+    assert len(facts["policy_sha256"]) == 64
+
+
+def test_a_wrong_file_is_named_with_its_rule(file: Path) -> None:
+    file.write_text(FILE.replace('not_match = ["git push"]', 'not_match = ["git -C x push --force"]'))
+    with pytest.raises(ConfigInvalid, match=r"policy.rules\[1\] \(no-force\): the example 'git -C x push --force'"):
+        CliRunner().invoke(app, ["check", str(file)], catch_exceptions=False)
+
+
+def test_a_command_is_explained(file: Path) -> None:
+    assert explained("--file", str(file), "--", "git", "status") == {
+        "client in a box": ("allow", "default:workspace"),
+        "client without a box": ("allow", "reading"),
+        "you in a box": ("allow", "default:workspace"),
+        "you without a box": ("allow", "default:workspace"),
+    }
+    assert set(explained("--file", str(file), "--", "git", "push", "--force").values()) == {("deny", "no-force")}
+    assert explained("--file", str(file), "--mode", "ask-all", "--", "ls > x")["client in a box"] == (
+        "ask",
+        "default:ask-all",
+    )
+
+
+def test_a_person_reads_lines(file: Path) -> None:
+    result = CliRunner().invoke(app, ["explain", "--file", str(file), "--", "ls > x"], catch_exceptions=False)
+    assert "read as\tnot plain words: a redirection" in result.stdout
+    assert "client\twithout a box\task\tdefault:no-box" in result.stdout
