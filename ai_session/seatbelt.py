@@ -1,0 +1,107 @@
+"""The box of a shell on macOS as a Seatbelt profile, for ``sandbox-exec``. Pure; the last rule that fits decides.
+
+There are no namespaces: processes and local services of the same user stay visible, and what outlives the shell has to
+be found and ended from outside. What is protected is so at any depth and whether it exists or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ai_session.models import SandboxProfile
+from ai_session.protected_paths import DIRECTORIES, FILES
+from ai_session.repositories import DECIDING
+
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/System", "/Library", "/opt/homebrew", "/opt/local", "/private/etc", "/nix/store"),
+    *("/private/var/db/timezone", "/private/var/select", "/Applications/Xcode.app"),
+)
+DEVICES = "^/dev/(tty.*|ptmx|null|zero|random|urandom|dtracehelper|fd/.*)$"
+NAMES = ("com.apple.SystemConfiguration.configd", "com.apple.dnssd.service", "com.apple.trustd.agent")
+"""Services that programs on a network ask for names, proxies and certificates."""
+_SPECIAL = frozenset("\\.[]*^$()+?{}|")
+
+
+def profile_text(profile: SandboxProfile, *, scratch: Sequence[str] = ()) -> str:
+    """The rules of ``profile``. Paths must be free of links. ``scratch`` is the box's own to write to, unprotected.
+
+    The network ``proxy`` is none at all: without a namespace its listener would be open to everybody.
+    """
+    roots = (profile.workspace, *profile.writable) if profile.workspace else profile.writable
+    writes = profile.name == "workspace"
+    shown = [f"{profile.home.rstrip('/')}/{name}" for name in profile.home_readable if profile.home]
+    written = (*(roots if writes else ()), *scratch)
+    rules = [
+        "(version 1)",
+        "(deny default)",
+        '(import "system.sb")',
+        "(allow process-exec process-fork sysctl-read pseudo-tty)",
+        "(allow process-info* signal (target same-sandbox))",
+        "(allow file-read-metadata)",
+        '(allow file-read* (literal "/"))',
+        f"(allow file-read* file-write* file-ioctl (regex {quote(DEVICES)}))",
+        _rule("allow", "file-read*", map(_subpath, (*SYSTEM, *shown, *profile.readable, *roots, *scratch))),
+        _rule("allow", "file-write*", map(_subpath, written)),
+        *_network(profile, written),
+    ]
+    if writes:
+        for root in roots:
+            rules += _protect(root)
+    if profile.workspace:
+        rules += [
+            f"(deny file-read-data file-write* (regex {quote(f'^{_literally(profile.workspace)}/{_glob(pattern)}$')}))"
+            for pattern in profile.masked
+        ]
+    return "\n".join(filter(None, rules)) + "\n"
+
+
+def quote(text: str) -> str:
+    """``text`` as a string of the profile's language."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _rule(verdict: str, operations: str, filters: Iterable[str]) -> str:
+    """Empty without a filter, for a rule without one would hold for everything."""
+    words = " ".join(filters)
+    return f"({verdict} {operations} {words})" if words else ""
+
+
+def _subpath(path: str) -> str:
+    return f"(subpath {quote(path)})"
+
+
+def _network(profile: SandboxProfile, written: Sequence[str]) -> list[str]:
+    if profile.network == "host":
+        names = " ".join(f"(global-name {quote(name)})" for name in NAMES)
+        return ["(allow network* system-socket)", f"(allow mach-lookup {names})"]
+    sockets = _rule("allow", "network-bind network-inbound network-outbound", map(_subpath, written))
+    return ["(deny network*)", sockets]
+
+
+def _protect(root: str) -> list[str]:
+    top = f"^{_literally(root)}/"
+    git = f"{top}(.*/)?{_any_case('.git')}"
+    named = "|".join(map(_any_case, (*DIRECTORIES, *FILES)))
+    deciding = "|".join(map(_any_case, DECIDING))
+    return [
+        f"(deny file-write* (regex {quote(f'{git}/({deciding})(/|$)')}))",
+        # It may be made, not moved away, and where it is a file it leads to another repository.
+        f"(deny file-write-unlink file-write-data (regex {quote(f'{git}$')}))",
+        f"(deny file-write* (regex {quote(f'{top}({named})(/|$)')}))",
+    ]
+
+
+def _literally(text: str) -> str:
+    """As an extended regular expression that fits ``text`` alone."""
+    return "".join(f"\\{character}" if character in _SPECIAL else character for character in text)
+
+
+def _any_case(text: str) -> str:
+    """As ``_literally``, in capitals as well: to the file system of a Mac they are the same name."""
+    return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else _literally(c) for c in text)
+
+
+def _glob(pattern: str) -> str:
+    wild = {"*": "[^/]*", "?": "[^/]"}
+    return "".join(wild.get(character) or _any_case(character) for character in pattern)
