@@ -63,6 +63,7 @@ class Consent:
         clock: Callable[[], float] = time.time,
         ask_seconds: float = 45.0,
         lineage: Lineage | None = None,
+        admit: Callable[[Question], None] = lambda question: None,
     ) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._approvals = Approvals(directory, clock)
@@ -71,6 +72,7 @@ class Consent:
         self._clock = clock
         self._ask_seconds = ask_seconds
         self._lineage = lineage or Lineage()
+        self._admit = admit
         self._calls: dict[str, asyncio.Future[Answer]] = {}
         self._watches: set[Watch] = set()
 
@@ -94,6 +96,7 @@ class Consent:
             approval, answer = self._returned(question, self._seal.open(state, self._clock()), answers or {})
             if approval and answer:
                 return self._told_by_client(approval, answer)
+        self._admit(question)
         approval = approval or self._open(question)
         if asker is not None and asker.deferred:
             return self._defer(approval)
