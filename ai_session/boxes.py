@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ai_session.errors import AiSessionError, SandboxUnavailable
-from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile, SessionSpec
+from ai_session.errors import AiSessionError, InvalidArguments, SandboxUnavailable
+from ai_session.models import PROFILES, TRUSTED, SandboxLevel, SandboxProfile, SessionSpec
 
 if TYPE_CHECKING:
     from ai_session.network_proxy import SessionProxy
@@ -61,9 +61,15 @@ class Boxes:
         """Asks a person about a domain that is not allowed; set by who can."""
 
     def profile(self, name: str) -> SandboxProfile:
-        """The profile of that name, or with an empty name the configured one; without a workspace yet."""
+        """The profile of that name, or with an empty name the configured one; without a workspace yet.
+
+        Raises InvalidArguments.
+        """
         template = self._settings.template
-        return replace(template, name=name or template.name) if name != "trusted" else TRUSTED
+        wanted = name or template.name
+        if wanted not in PROFILES:
+            raise InvalidArguments(f"no profile {wanted[:40]!r}", suggestion=f"profiles: {', '.join(PROFILES)}")
+        return replace(template, name=wanted) if wanted != "trusted" else TRUSTED
 
     async def prepare(self, spec: SessionSpec, directory: Path, env: Mapping[str, str]) -> Boxed:
         """The box of a shell that is about to start with ``env``; an earlier one of the session is taken down.

@@ -39,6 +39,9 @@ def new(
     shell: Annotated[str, typer.Option(help="bash, zsh, fish, dash… or a path.")] = "",
     backend: Annotated[str, typer.Option(help="auto, tmux or pty.")] = "",
     env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    profile: Annotated[
+        str, typer.Option(metavar="PROFILE", help="read-only, workspace or trusted (no box); else as configured.")
+    ] = "",
     rows: Annotated[int, typer.Option(help="Height.", show_default=False)] = 0,
     cols: Annotated[int, typer.Option(help="Width.", show_default=False)] = 0,
     as_json: Json = False,
@@ -47,6 +50,7 @@ def new(
     with connect() as client:
         facts = client.call(
             "create_session",
+            box=profile,
             name=name or free_name(client, Path(directory).resolve().name),
             working_directory=str(Path(directory).expanduser().absolute()) if directory else None,
             shell=shell or None,
@@ -58,7 +62,7 @@ def new(
     if as_json:
         show_json(facts)
     else:
-        show_rows([facts], ("name", "session_id", "shell", "backend", "working_directory"))
+        show_rows([facts], ("name", "session_id", "shell", "backend", "sandbox", "working_directory"))
         say(f"ai-session attach {facts['name']}")
 
 
@@ -92,7 +96,7 @@ def ls(as_json: Json = False) -> None:
         say("No sessions. Open one: ai-session new")
         return
     rows = [{**row, "running": row.get("running", {}).get("command", "").partition("\n")[0]} for row in found]
-    show_rows(rows, ("name", "state", "shell", "backend", "working_directory", "running"))
+    show_rows(rows, ("name", "state", "shell", "backend", "sandbox", "working_directory", "running"))
 
 
 def info(session: SessionName, as_json: Json = False) -> None:

@@ -45,10 +45,13 @@ class ControlClient:
             message = self._message()
         return self._told(message)["result"]
 
-    def call(self, name: str, /, **arguments: Any) -> Reply:
-        """One tool call through the gate; None leaves an argument out. Raises what the tool failed with."""
+    def call(self, tool: str, /, *, box: str = "", **arguments: Any) -> Reply:
+        """One tool call through the gate; None leaves an argument out. Raises what the tool failed with.
+
+        ``box`` is the sandbox profile a person chooses for a new session.
+        """
         given = {key: value for key, value in arguments.items() if value is not None}
-        result = self.request("call", name=name, arguments=given)
+        result = self.request("call", name=tool, arguments=given, **({"profile": box} if box else {}))
         if result["is_error"]:
             raise error_named(result["structured"].get("error") or {"message": result["text"]})
         return Reply(result["text"], result["structured"])

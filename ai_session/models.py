@@ -100,6 +100,8 @@ class SandboxProfile:
 
 
 TRUSTED = SandboxProfile()
+PROFILES = ("read-only", "workspace", "trusted")
+"""Tightest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from ai_session.models import Effect, SandboxLevel, SessionSpec, SessionState, ToolResult
+from ai_session.models import PROFILES, Effect, SandboxLevel, SessionSpec, SessionState, ToolResult
 from ai_session.report import record_facts
 from ai_session.session import Session
 from ai_session.session_spec import NewSession
@@ -24,9 +24,6 @@ from ai_session.tools.base import (
     output,
 )
 from ai_session.workspace import Place, unboxed
-
-LOOSE = ("read-only", "workspace", "trusted")
-"""Profiles, tightest first."""
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -85,7 +82,7 @@ def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
         return Subject(old, old.spec.profile, old.spec.level)
     principal, boxes = context.principal, context.sessions.boxes
     template = boxes.profile(context.profile)
-    loosens = LOOSE.index(template.name) > LOOSE.index(boxes.profile("").name)
+    loosens = PROFILES.index(template.name) > PROFILES.index(boxes.profile("").name)
     if template.name == "trusted":
         home = principal.env.get("HOME", "")
         directory = unboxed(arguments.working_directory, principal.working_directory, home)
