@@ -77,14 +77,19 @@ class _Client:
         except TimeoutError:
             raise Refused("the request's head took too long") from None
         except h11.RemoteProtocolError as error:
-            raise Refused(f"not a request: {error}") from None
+            # What follows the colon is what was sent.
+            raise Refused(f"not a request: {str(error).partition(':')[0]}") from None
         if not isinstance(request, h11.Request):
             return None
+        if sum(len(name) + len(value) for name, value in request.headers) + len(request.target) > HEAD_BYTES:
+            raise Refused("not a request: its head is too long")
         self.method = request.method.decode("latin1")
         target = request.target.decode("latin1")
         if self.method == "CONNECT":
             match = _AUTHORITY.match(target)
-            self.host, self.port = (match[1], int(match[2])) if match else (target, 0)
+            if match is None:
+                raise Refused("a tunnel leads to a name and a port")
+            self.host, self.port = match[1], int(match[2])
         else:
             match = _ABSOLUTE.match(target)
             if match is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -194,7 +195,7 @@ async def _dial(name: str, addresses: Sequence[str], port: int) -> socket.socket
                 async with asyncio.timeout(DIAL_SECONDS):
                     await asyncio.get_running_loop().sock_connect(outside, (address, port))
             except OSError as error:
-                failure = error.strerror or "no answer in time"
+                failure = os.strerror(error.errno) if error.errno else "no answer in time"
                 continue
             unless_connected.pop_all()
             return outside
