@@ -28,6 +28,7 @@ ONCE_SECONDS = 3600.0
 """How long an answer waits for its call to be made again."""
 
 SESSION_SECONDS = 7 * 86400.0
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 
 
@@ -200,7 +201,7 @@ def _read_approval(path: Path) -> Approval | None:
             answer=_answer(answer) if answer else None,
             **stored,
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except UNREADABLE:
         return None
 
 
@@ -208,7 +209,7 @@ def _read_grants(path: Path) -> list[Grant]:
     try:
         stored: list[dict[str, Any]] = json.loads(path.read_bytes())
         return [Grant(answer=_answer(grant.pop("answer")), **grant) for grant in stored]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except UNREADABLE:
         return []
 
 

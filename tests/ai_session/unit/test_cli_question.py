@@ -1,0 +1,114 @@
+"""A question on a terminal: what is drawn, and which keys mean what, when."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ai_session.cli_question import CHOICES, FEWER, NOT_YET, QUIET_SECONDS, QuestionPanel
+from ai_session.screen import Screen
+
+
+class Clock:
+    now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def panel(message: str = "agent wants execute_command:\n    rm -rf build") -> tuple[QuestionPanel, Clock]:
+    clock = Clock()
+    return QuestionPanel({"question_id": "ap_1", "message": message}, clock), clock
+
+
+def armed(message: str = "agent wants it", rows: int = 24, cols: int = 80) -> QuestionPanel:
+    found, clock = panel(message)
+    clock.now += QUIET_SECONDS
+    found.draw(rows, cols)
+    return found
+
+
+def shown(found: QuestionPanel, rows: int = 24, cols: int = 80, before: bytes = b"") -> list[str]:
+    screen = Screen(rows, cols)
+    screen.feed(before)
+    screen.feed(found.draw(rows, cols))
+    return [line.rstrip() for line in screen.snapshot().lines]
+
+
+def test_it_lies_over_the_last_lines_and_leaves_the_others() -> None:
+    found, clock = panel()
+    lines = shown(found, before=b"\r\n".join(b"line %d" % n for n in range(24)))
+    assert lines[:20] == [f"line {n}" for n in range(20)]
+    assert lines[20:] == [" ai-session asks", "agent wants execute_command:", "    rm -rf build", NOT_YET]
+    clock.now += QUIET_SECONDS
+    assert shown(found)[-1] == CHOICES
+
+
+@pytest.mark.parametrize(
+    ("key", "word"),
+    [
+        (b"y", {"allowed": True, "scope": "once"}),
+        (b"s", {"allowed": True, "scope": "session"}),
+        (b"a", {"allowed": True, "scope": "always"}),
+        (b"n", {"allowed": False}),
+        (b"\x1b", {"later": True}),
+        (b"\x1b[121u", {"allowed": True, "scope": "once"}),
+        (b"\x1b[27;1u", {"later": True}),
+    ],
+)
+def test_one_key_answers_once(key: bytes, word: dict[str, Any]) -> None:
+    found = armed()
+    answer = found.typed(key)
+    assert answer is not None
+    assert json.loads(answer) == {"question_id": "ap_1", **word}
+    assert found.typed(key) == b""
+
+
+@given(st.binary(max_size=6))
+def test_no_other_bytes_answer(data: bytes) -> None:
+    answer = armed().typed(data)
+    if data not in (b"y", b"s", b"a", b"n", b"\x1b") and not data.endswith(b"u"):
+        assert answer == b""
+
+
+def test_keys_belong_to_the_program_until_nothing_was_typed_for_a_second() -> None:
+    found, clock = panel()
+    found.draw(24, 80)
+    for _ in range(3):
+        clock.now += QUIET_SECONDS * 0.9
+        assert found.typed(b"y") is None
+    clock.now += QUIET_SECONDS
+    assert found.arms_in is None
+    assert found.typed(b"y")
+
+
+def test_what_does_not_fit_can_be_denied_but_not_allowed() -> None:
+    long = "\n".join(f"line {n}" for n in range(30))
+    found = armed(long, rows=10)
+    lines = shown(found, rows=10)
+    assert lines[-1] == FEWER
+    assert "more lines" in lines[-2]
+    for key in (b"y", b"s", b"a"):
+        assert found.typed(key) == b""
+    assert found.typed(b"n")
+    found = armed(long, rows=10)
+    found.draw(50, 80)
+    assert found.typed(b"y")
+
+
+@given(st.text(max_size=400), st.integers(1, 30), st.integers(1, 90))
+def test_it_never_leaves_its_place_whatever_is_asked(message: str, rows: int, cols: int) -> None:
+    """No scrolling: the first line of a taller terminal stays where it was."""
+    found = armed(message, rows, cols)
+    screen = Screen(rows + 1, cols)
+    screen.feed(b"\x1b[1;1HX")
+    height = len(found.draw(rows, cols))
+    screen.feed(found.draw(rows, cols).replace(b"\n", b"?"))
+    assert height
+    assert b"\n" not in found.draw(rows, cols)
+    text = found.draw(rows, cols).decode()
+    assert all(char.isprintable() or char in "\x1b\x0f" for char in text)

@@ -1,0 +1,142 @@
+"""Who belongs to the client behind a relay, from process tables as real clients make them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ai_session.lineage import Lineage
+
+TERMINAL = 34816
+"""A controlling terminal's number; 0 is none."""
+
+
+class Table:
+    """A process table: pid → parent, group, session, terminal, and what marks it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "self").mkdir()
+        (folder / "self/stat").write_text("")
+        self.add(1, 0, 1, 1)
+        self.add(2, 1, 2, 2)  # systemd --user, a display server, a terminal program
+        self.add(100, 2, 100, 100, TERMINAL)  # the person's shell
+
+    def add(self, pid: int, parent: int, group: int, session: int, terminal: int = 0, environ: bytes = b"") -> None:
+        (self.folder / str(pid)).mkdir()
+        rest = f"S {parent} {group} {session} {terminal}" + " 0" * 14 + f" {pid * 10} 0"
+        (self.folder / str(pid) / "stat").write_text(f"{pid} (a ) S 1 (b) {rest}")
+        (self.folder / str(pid) / "environ").write_bytes(environ)
+
+    def asking(self, pid: int) -> set[int]:
+        return {int(identity.partition(":")[0]) for identity in Lineage(self.folder).asking(pid)}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path)
+
+
+def test_a_client_in_a_shell_is_its_relays_parent_and_the_shell_is_the_persons(table: Table) -> None:
+    table.add(200, 100, 200, 100, TERMINAL)  # claude
+    table.add(201, 200, 200, 100, TERMINAL)  # its relay
+    assert table.asking(201) == {201, 200}
+
+
+def test_wrappers_in_the_clients_group_hide_nothing(table: Table) -> None:
+    table.add(200, 100, 200, 100, TERMINAL)
+    table.add(201, 200, 200, 100, TERMINAL)  # npx
+    table.add(202, 201, 200, 100, TERMINAL)  # sh -c
+    table.add(203, 202, 200, 100, TERMINAL)
+    assert table.asking(203) == {203, 202, 201, 200}
+
+
+def test_a_server_in_a_group_of_its_own_belongs_to_who_made_the_group(table: Table) -> None:
+    table.add(200, 100, 200, 100, TERMINAL)  # codex
+    table.add(201, 200, 201, 100, TERMINAL)  # uv
+    table.add(202, 201, 201, 100, TERMINAL)
+    assert table.asking(202) == {202, 201, 200}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_server_in_a_session_of_its_own_belongs_to_who_made_it(table: Table, wrapped: bool) -> None:
+    table.add(200, 100, 200, 100, TERMINAL)  # a program on the Python SDK
+    table.add(201, 200, 201, 201)
+    table.add(202, 201, 201, 201)
+    assert table.asking(202 if wrapped else 201) == ({202, 201, 200} if wrapped else {201, 200})
+
+
+def test_a_desktop_program_is_its_own_group_and_the_login_stays_the_persons(table: Table) -> None:
+    table.add(300, 2, 300, 300)  # a desktop client started by systemd
+    table.add(301, 300, 300, 300)  # one of its helpers
+    table.add(302, 301, 300, 300)
+    assert table.asking(302) == {302, 301, 300}
+
+
+def test_a_client_that_leads_its_terminal_leaves_the_terminal_program_out(table: Table) -> None:
+    table.add(300, 2, 300, 300, TERMINAL)  # terminal -- claude
+    table.add(301, 300, 300, 300, TERMINAL)
+    assert table.asking(301) == {301, 300}
+
+
+def test_who_answers_is_a_process_with_all_its_ancestors(table: Table) -> None:
+    table.add(200, 100, 200, 100, TERMINAL)
+    table.add(201, 200, 200, 100, TERMINAL)
+    table.add(250, 200, 250, 250)  # the client's own shell tool
+    table.add(251, 250, 250, 250)  # ai-session approve
+    table.add(400, 2, 400, 400, TERMINAL)  # another window
+    table.add(401, 400, 401, 400, TERMINAL)
+    table.add(402, 100, 402, 100, TERMINAL)  # the client's window, the client stopped with ^Z
+    lineage = Lineage(table.folder)
+    asking = lineage.asking(201)
+    assert asking & lineage.answering(251)
+    assert not asking & lineage.answering(401)
+    assert not asking & lineage.answering(402)
+    assert lineage.answering(999) == lineage.asking(999) == lineage.asking(None) == lineage.answering(None) == set()
+
+
+def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
+    table.add(200, 100, 200, 100, TERMINAL)
+    before = Lineage(table.folder).answering(200)
+    stat = table.folder / "200/stat"
+    stat.write_text(stat.read_text().replace(" 2000 0", " 2001 0"))
+    assert before - Lineage(table.folder).answering(200) == {"200:2000"}
+
+
+@pytest.mark.parametrize("environ", [b"AI_SESSION_ID=x\0A=b\0", b"A=b\0AI_SESSION_ID=x\0"])
+def test_what_a_session_started_is_known_by_any_ancestors_mark(table: Table, environ: bytes) -> None:
+    table.add(500, 1, 500, 500, TERMINAL, environ)
+    table.add(501, 500, 501, 500, TERMINAL, b"PATH=/bin\0")  # env -i
+    table.add(502, 100, 502, 100, TERMINAL, b"NOT_AI_SESSION_ID=x\0")
+    lineage = Lineage(table.folder)
+    assert lineage.in_session(501)
+    assert not lineage.in_session(502)
+    assert not lineage.in_session(None)
+
+
+def test_a_table_that_goes_round_ends(table: Table) -> None:
+    table.add(600, 601, 600, 600)
+    table.add(601, 600, 601, 601)
+    assert len(Lineage(table.folder).answering(600)) == 2
+
+
+def test_without_a_table_nothing_is_known(tmp_path: Path) -> None:
+    lineage = Lineage(tmp_path / "none")
+    assert not lineage.known
+    assert lineage.asking(os.getpid()) == lineage.answering(os.getpid()) == frozenset()
+    assert not lineage.in_session(os.getpid())
+
+
+def test_this_machine_tells() -> None:
+    lineage = Lineage()
+    assert lineage.known
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            mine = lineage.answering(os.getpid())
+            assert mine < lineage.answering(child.pid)
+            assert any(identity.startswith(f"{os.getpid()}:") for identity in lineage.asking(child.pid))
+        finally:
+            child.kill()
