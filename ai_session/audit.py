@@ -28,7 +28,7 @@ from ai_session.models import Effect, Principal
 PLAIN = frozenset({"session_id", "command_id", "name", "wait_for", "shell", "backend", "working_directory", "call_key"})
 """Arguments that name things; of all other strings the length is recorded, and a digest of the long ones."""
 
-FREE_TEXT = frozenset({"command", "cwd", "message", "reason", "detail", "domain", "url", "path", "argv"})
+FREE_TEXT = frozenset({"command", "cwd", "host", "message", "name", "reason", "what", "why"})
 """Facts that may hold a secret, which is masked."""
 
 WITHOUT_ROOM = frozenset({Effect.READ, Effect.DESTRUCTIVE})

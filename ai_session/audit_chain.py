@@ -130,6 +130,9 @@ class Verifier:
         self.report = Report(key=key)
         self._check = check
         self._anchors = list(anchors)
+        self._heads: dict[int, set[str]] = {}
+        for anchor in anchors:
+            self._heads.setdefault(anchor.seq, set()).add(anchor.head)
         self._expected: tuple[int, str] | None = None
         self._unsigned = 0
         self._begun: set[int] = set()
@@ -153,11 +156,10 @@ class Verifier:
         self._expected = (seq + 1, digest)
         report.records += 1
         report.last_seq, report.head = seq, digest
-        for anchor in self._anchors:
-            if anchor.seq == seq:
-                report.anchored_seq = max(report.anchored_seq, seq)
-                if anchor.head != digest:
-                    self._problem(place, f"record {seq} is not the one that was anchored: the log was rebuilt")
+        if seq in self._heads:
+            report.anchored_seq = max(report.anchored_seq, seq)
+            if self._heads[seq] != {digest}:
+                self._problem(place, f"record {seq} is not the one that was anchored: the log was rebuilt")
 
     def torn(self, place: str, size: int, *, last: bool) -> None:
         """What follows the last newline of a file: what a crash leaves, in the last one."""

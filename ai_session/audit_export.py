@@ -75,7 +75,7 @@ def _ocsf_event(record: Record, host: str) -> dict[str, Any]:
     event = {**_ocsf_base(record, host), "severity_id": _INFORMATIONAL, "unmapped": _without(record, "actor")}
     name = str(record.get("event", ""))
     if name in ("net.allow", "net.deny"):
-        endpoint = {"hostname": record.get("domain"), "port": record.get("port"), "ip": record.get("ip")}
+        endpoint = {"hostname": record.get("host"), "port": record.get("port"), "ip": record.get("address")}
         event["dst_endpoint"] = {key: value for key, value in endpoint.items() if value is not None}
         return _classed(event, _NETWORK_ACTIVITY, _OPEN if name == "net.allow" else _REFUSE)
     return _classed({**event, "message": name}, _BASE_EVENT, _OTHER)

@@ -212,7 +212,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         "at": _time(record),
         "seq": record["seq"],
         "event": record.get("event"),
-        "what": " ".join(filter(None, (record.get("tool") or record.get("domain"), command.get("text", "")[:80]))),
+        "what": " ".join(filter(None, (record.get("tool") or record.get("host"), command.get("text", "")[:80]))),
         "session": record.get("session") or args.get("session_id") or args.get("name"),
         "who": actor.get("client") or actor.get("kind"),
         "outcome": record.get("outcome"),

@@ -98,12 +98,12 @@ async def test_while_records_find_no_room_sessions_can_be_read_and_ended_and_not
 async def test_what_does_not_even_fit_into_memory_is_counted(home: Path, audit: AuditLog) -> None:
     with no_file_longer_than(0):
         while audit.waiting <= 2 * WAITING_BYTES:
-            audit.event("net.deny", domain="a" * 4000)
+            audit.event("net.deny", host="a" * 4000)
         before = audit.waiting
         for _ in range(10):
             audit.end(await audit.begin("call_1", ME, "sample", {}), "denied")
         assert audit.waiting == before
-    audit.event("net.deny", domain="b")
+    audit.event("net.deny", host="b")
     audit.close()
     report = judged(home / "audit", audit.head)
     assert (report.problems, report.lost_records) == ([], 20)
@@ -214,7 +214,7 @@ def test_one_writer(home: Path) -> None:
 
 async def test_events_say_what_and_who_and_their_texts_are_masked(home: Path) -> None:
     audit = AuditLog(home / "audit", redact=lambda text: text.replace("s3cret", "***"))
-    audit.event("net.deny", ME, domain="s3cret.example", port=443)
+    audit.event("net.deny", ME, host="s3cret.example", port=443)
     audit.event("sandbox.degrade", reason="no s3cret", level="landlock")
     given = {"command": "echo s3cret", "session_id": "s3cret", "stdin": "s3cret" * 9}
     audit.end(await audit.begin("call_1", ME, "execute_command", given), "ok", facts={"cwd": "/s3cret"})
@@ -222,7 +222,7 @@ async def test_events_say_what_and_who_and_their_texts_are_masked(home: Path) ->
     (path,) = segments(home / "audit")
     assert b"s3cret" not in path.read_bytes()
     (deny,) = found(home / "audit", "net.deny")
-    assert (deny["domain"], deny["port"], deny["actor"]["client"]) == ("***.example", 443, "test")
+    assert (deny["host"], deny["port"], deny["actor"]["client"]) == ("***.example", 443, "test")
     (start,) = found(home / "audit", "tool.start")
     assert start["args"]["command"]["text"] == "echo ***"
     assert len(start["args"]["command"]["sha256"]) == 64
