@@ -206,7 +206,7 @@ class Consent:
         self._event(
             "consent.ask",
             question_id=question.question_id,
-            principal=client_of(question.principal),
+            client=client_of(question.principal),
             tool=question.tool,
             session=question.session,
             rule=question.rule,

@@ -31,6 +31,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 SHELLS = _words("sh bash dash zsh fish ksh mksh ash rbash busybox toybox")
+TAKE_VALUES = _words("-o +o -O +O --rcfile --init-file")
 SEARCHERS = _words("find fd fdfind")
 STARTERS = (
     SHELLS
@@ -38,15 +39,16 @@ STARTERS = (
     | _words(
         "env sudo doas su runuser nohup nice ionice chrt taskset setsid stdbuf timeout time xargs parallel watch entr"
         " flock command builtin exec eval noglob nocorrect coproc repeat not and or if while until begin else then do"
-        " trap at batch chroot unshare nsenter bwrap firejail script unbuffer expect ssh systemd-run dbus-run-session"
-        " strace ltrace proot fakeroot prlimit setpriv setarch choom caffeinate direnv mise poetry uv pipenv hatch npx"
-        " bunx - ! {"
+        " source . trap at batch chroot unshare nsenter bwrap firejail script unbuffer expect ssh systemd-run"
+        " dbus-run-session strace ltrace proot fakeroot prlimit setpriv setarch choom caffeinate direnv mise poetry uv"
+        " pipenv hatch npx bunx - ! {"
     )
 )
 """Programs and words that run what stands behind them."""
 
 WORD_FOR_WORD = (STARTERS - SEARCHERS) | _words(
-    "source . make gmake ninja cmake meson bazel just rake ant gradle gradlew mvn sbt npm pnpm yarn bun deno node tsc"
+    "test printf print whence exit return shift break logout wait ulimit umask jobs fg bg disown getopts make gmake"
+    " ninja cmake meson bazel just rake ant gradle gradlew mvn sbt npm pnpm yarn bun deno node tsc"
     " python python2 python3 pypy pypy3 ipython pip pip3 pipx pytest tox nox go cargo rustc gcc cc ruby gem bundle perl"
     " php composer lua luajit tclsh awk gawk mawk nawk ed ex vi vim nvim view emacs nano less more most man info gdb"
     " lldb valgrind perf docker podman nerdctl kubectl helm terraform ansible scp sftp rsync curl wget nc ncat netcat"
@@ -72,7 +74,6 @@ RISKY_LETTERS = dict.fromkeys(("grep", "egrep", "fgrep", "rg"), "f") | {
     "tree": "oR",
     "date": "sf",
     "file": "Cmf",
-    "printf": "v",
     "base64": "o",
     "tail": "fF",
 }
@@ -177,10 +178,11 @@ def _in_command(prefix: Sequence[str], words: Words, depth: int) -> Match:
     if best is Match.YES or head not in WORD_FOR_WORD | SEARCHERS:
         return best
     if head in STARTERS:
-        tail: Words = (None,) if head in ("xargs", "parallel") else ()
         for start in range(1, min(len(words), MAX_SUFFIXES)):
-            best = max(best, _dressed(prefix, words[start:] + tail))
-        if len(words) > MAX_SUFFIXES or (head in SHELLS and _reads_input(words)):
+            best = max(best, _dressed(prefix, words[start:]))
+            if head in ("xargs", "parallel"):
+                best = max(best, _dressed(prefix, (words[start], None)))
+        if len(words) > MAX_SUFFIXES or _reads_input(words[:MAX_SUFFIXES]):
             best = max(best, Match.MAYBE)
     for text in _texts(words):
         if head in STARTERS - SEARCHERS:
@@ -196,8 +198,20 @@ def _mentions(prefix: Sequence[str], text: str) -> bool:
 
 
 def _reads_input(words: Words) -> bool:
-    """A shell without a script or ``-c`` takes its commands from a pipe or a here-document."""
-    return all(word is None or (word.startswith("-") and "c" not in word) for word in words[1:])
+    """Whether a shell in it has neither a script nor ``-c``: its commands come by a pipe or a here-document."""
+    for start, word in enumerate(words):
+        if word is None or _base(word) not in SHELLS | {"source", "."}:
+            continue
+        given = [(words[at] or "-", words[at - 1]) for at in range(start + 1, len(words))]
+        scripts = [
+            text
+            for text, before in given
+            if (not text.startswith(("-", "+", "/dev/", "/proc/")) and before not in TAKE_VALUES)
+            or re.fullmatch("-[a-zA-Z]*c[a-zA-Z]*", text)
+        ]
+        if not scripts:
+            return True
+    return False
 
 
 def _texts(words: Words) -> Iterator[str]:

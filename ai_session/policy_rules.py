@@ -120,7 +120,7 @@ class Rule:
 
     def _reaches(self, line: Line | None, paths: Sequence[str]) -> Match:
         assert self.paths is not None
-        words = [word for command in line.commands for word in command[1:]] if line else []
+        words = [*(word for command in line.commands for word in command[1:]), *line.targets] if line else []
         known = [piece for word in words if word for piece in pieces(word)]
         if any(self.paths.match(_normal(path)) for path in (*paths, *known)):
             return Match.YES

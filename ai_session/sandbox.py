@@ -105,7 +105,7 @@ class Sandbox:
                 suggestion="run: ai-session doctor; a person can open an unboxed session with "
                 "ai-session new --profile trusted",
             )
-        self._check(profile)
+        await asyncio.to_thread(self._check, profile)
         directory.mkdir(mode=0o700, exist_ok=True)
         if status.level is SandboxLevel.LANDLOCK:
             return await asyncio.to_thread(self._landlock, profile, directory, readable, writable, env)

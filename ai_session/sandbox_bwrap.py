@@ -148,6 +148,7 @@ class Plan:
             elif os.path.isdir(path):
                 self._mounts[path] = ("--ro-bind", path, path)
         self._mounts["/proc"] = ("--proc", "/proc") if self._bubblewrap.fresh_proc else ("--ro-bind", "/proc", "/proc")
+        self._kernel()
         self._mounts["/dev"] = ("--dev", "/dev")
         self._mounts["/var/run"] = ("--symlink", "../run", "/var/run")
         # No link to /tmp: a workspace may lie below, and would be mounted somewhere else through it.
@@ -159,6 +160,21 @@ class Plan:
             self._mounts[names] = ("--ro-bind", names, names)
         for path in hidden:
             self.hide(path)
+
+    def _kernel(self) -> None:
+        """The kernel's settings, read-only, and what of it is for root alone, empty.
+
+        bubblewrap leaves /proc/sys writable to root: without capabilities it takes the directory for closed, but the
+        files in it belong to root. A pattern for core files would then be a program that runs outside.
+        """
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() or entry.is_symlink() or not (os.geteuid() == 0 or os.access(entry.path, os.W_OK)):
+                continue
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if not stat.S_ISDIR(mode) and not mode & stat.S_IROTH:
+                self.hide(entry.path)
+            elif stat.S_ISDIR(mode) or mode & 0o222:
+                self._mounts[entry.path] = ("--ro-bind", entry.path, entry.path)
 
     def scratch(self, path: str, size: int, mode: str) -> None:
         """An empty directory in memory."""
@@ -190,9 +206,9 @@ class Plan:
         for path in protection.pins:
             self.pin(path)
         for path in protection.read_only:
-            if os.access(path, os.R_OK):
-                self.show(path, write=False)
-            else:
+            self.show(path, write=False)
+            if not os.access(path, os.R_OK):
+                # The starter could not open it either.
                 self.hide(path)
         for path in protection.masked:
             self.hide(path)

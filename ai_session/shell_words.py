@@ -80,11 +80,15 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is known of a line. ``obscure`` says why it is not plain; ``complete``: ``commands`` holds all of them."""
+    """What is known of a line. ``obscure`` says why it is not plain; ``complete``: ``commands`` holds all of them.
+
+    ``targets`` are the files of redirections, None for one that is not literal.
+    """
 
     commands: tuple[Words, ...]
     obscure: str = ""
     complete: bool = True
+    targets: Words = ()
 
 
 def parse(line: str) -> Line:
@@ -103,7 +107,7 @@ def parse(line: str) -> Line:
         return Line((), f"more than {MAX_COMMANDS} commands", complete=False)
     if not walk.commands:
         walk.blur("no command")
-    return Line(tuple(walk.commands), walk.obscure, walk.complete)
+    return Line(tuple(walk.commands), walk.obscure, walk.complete, tuple(walk.targets))
 
 
 def _name(kind: str) -> str:
@@ -146,6 +150,7 @@ class _Walk:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.commands: list[Words] = []
+        self.targets: list[str | None] = []
         self.obscure = ""
         self.complete = True
 
@@ -174,7 +179,10 @@ class _Walk:
             if kind == "command":
                 stack += reversed(self._command(node))
                 continue
-            if kind in ("declaration_command", "unset_command"):
+            if kind == "file_redirect":
+                self.blur(_name(kind))
+                self.targets += [self._literal(part) for part in node.children_by_field_name("destination")]
+            elif kind in ("declaration_command", "unset_command"):
                 self.commands.append((self._text(node.children[0]), None))
             if kind not in ("program", "list", "pipeline"):
                 self.blur(_name(kind))

@@ -164,6 +164,9 @@ def main() -> int:
     home = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
     folder = home / "project"
     folder.mkdir()
+    settings = home / ".config/ai-session/config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('[sandbox]\nworkspaces = ["project"]\n')
     user = getpass.getuser()
     environment = {
         "HOME": str(home),

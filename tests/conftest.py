@@ -64,6 +64,10 @@ UNBOXED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
 """What shells, terminals and wires do is tested without boxes and questions, which have tests of their own."""
 
 
+UNBOXED_VARIABLES = {"AI_SESSION_SANDBOX_PROFILE": "trusted", "AI_SESSION_POLICY_MODE": "trusted"}
+"""The same for a home whose files nobody writes beforehand."""
+
+
 def new_home(world: Path, config: str = UNBOXED) -> Path:
     """A home with that configuration, below ``world``."""
     path = Path(tempfile.mkdtemp(prefix="", dir=world))

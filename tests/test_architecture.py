@@ -18,7 +18,17 @@ PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_
 PLUGIN_FOLDERS = {"backends", "shells", "servers", "tools", "clients", "brains", "engines"}
 ENVIRONMENT_READERS = {"config", "relay", "holder", "__main__"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
-STANDARD_LIBRARY_ONLY = {"relay", "holder", "network_listener", "landlock_exec", "channel", "pty_child", "log_tail", "control_client", "__main__"}
+STANDARD_LIBRARY_ONLY = {
+    "relay",
+    "holder",
+    "network_listener",
+    "landlock_exec",
+    "channel",
+    "pty_child",
+    "log_tail",
+    "control_client",
+    "__main__",
+}
 SHORT = {"E": ("errors", "models")}
 
 

@@ -31,7 +31,7 @@ def main(cli: CommandLine) -> CommandLine:
 
 
 def test_a_sessions_life(cli: CommandLine) -> None:
-    name, session_id, shell, _, directory = cli.out("new", "build", "-C", ".", "-e", "A=1").rstrip("\n").split("\t")
+    name, session_id, shell, _, _, directory = cli.out("new", "build", "-C", ".", "-e", "A=1").rstrip("\n").split("\t")
     assert (name, shell, directory) == ("build", "bash", str(cli.home))
     assert cli.out("ls").split("\t")[:3] == ["build", "ready", "bash"]
     assert [row["session_id"] for row in cli.json("ls")] == [session_id]

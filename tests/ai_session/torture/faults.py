@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.ai_session.contract.wire import BOUND_SECONDS, Client
+from tests.conftest import UNBOXED_VARIABLES
 
 ROOT = Path(__file__).parents[3]
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
@@ -78,7 +79,8 @@ class World:
         self.home = Path(f"/proc/{keeper}/root{home}") if keeper else home
         """The HOME as this process sees it."""
         self._prefix = prefix or []
-        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(home), **variables}
+        own = {"PYTHONPATH": str(ROOT), "HOME": str(home)}
+        self._environment = {**os.environ, **UNBOXED_VARIABLES, **own, **variables}
 
     @property
     def runtime(self) -> Path:

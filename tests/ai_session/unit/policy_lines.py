@@ -6,7 +6,7 @@ from typing import Any
 
 ALLOWED = [
     *("ls", "cat", "head", "tail", "wc", "grep", "rg", "find", "sort", "uniq", "sed", "echo", "pwd", "cd", "date"),
-    *("tree", "printf", "git status", "git log", "git diff", "git show", "git branch", "git grep", "make test"),
+    *("tree", "printf", "test", "git status", "git log", "git diff", "git show", "git branch", "git grep", "make test"),
     *("pytest", "npm test", "python --version", "cargo check", "tar -tf *", "true"),
 ]
 RULES: list[dict[str, Any]] = [{"id": "everyday", "decision": "allow", "commands": ALLOWED}]
@@ -152,6 +152,13 @@ HOSTILE = [
         "cargo run",
     ),
     *("cargo check --config x", "tree -o x", "printf -v PATH x", "date -s 12:00", "date --set 12:00", "date 01010101"),
+    *(
+        "test -v 'a[$(rm x)]'",
+        "test 'a[$(rm x)]' -eq 0",
+        "printf %d 'a[$(rm x)]'",
+        "printf %d PATH=0",
+        "find . '-exec' rm x",
+    ),
     # places
     *(
         "cat /proc/self/environ",
@@ -223,7 +230,7 @@ ORDINARY = [
         "pytest 2>&1 | tail -n 5",
         "tree -L 2",
     ),
-    *("ls missing 2>/dev/null", "tar -tf a.tar", "rg 'a|b' src | head", "printf '%s' x", "sort -k2 -n x", "ls ./src"),
+    *("ls missing 2>/dev/null", "tar -tf a.tar", "rg 'a|b' src | head", "sort -k2 -n x", "ls ./src"),
     *(
         "echo 'ä € 日本'",
         "find src -maxdepth 2 -name a.py",

@@ -152,6 +152,19 @@ SURE = [
 ]
 PERHAPS = [
     *(
+        "echo git push | bash --norc",
+        "echo git push | sudo bash -o errexit",
+        "source /dev/stdin <<E\ngit push\nE",
+        ". <(x)",
+    ),
+    *(
+        "parallel git ::: push",
+        "bash <<< 'git push'",
+        "bash /dev/stdin < x",
+        'p() { git "$@"; }; p push',
+        "xargs -n1 git < x",
+    ),
+    *(
         "$X push",
         "git $X",
         "g\\it push",
@@ -308,8 +321,11 @@ def test_denied_paths_are_found_in_words_and_arguments() -> None:
         "cp --x=/etc/shadow y",
     ]
     assert [judged(line) for line in [*denied, "cat //etc/./shadow", "cat /ETC/shadow"]] == ["deny"] * 8
+    assert [
+        judged(line) for line in ("echo x >> /root/.ssh/authorized_keys", "cat < /etc/shadow", "x=$(< /etc/shadow)")
+    ] == ["deny"] * 3
     assert judged("ls", "/root/.ssh/x") == "deny"
-    assert [judged(line) for line in ("cat $X", "cat ~/x", "cat x)", "cat ../x")] == ["ask"] * 4
+    assert [judged(line) for line in ("cat $X", "cat ~/x", "cat x)", "cat ../x", "ls > $X")] == ["ask"] * 5
     assert [judged(line) for line in ("cat x", "cat /etc/passwd", "ls /home/u/.sshx")] == ["allow"] * 3
 
 

@@ -1,0 +1,111 @@
+"""The proxy of a box beside a direct connection: TLS requests, and one long answer, from a client of its own process.
+
+``python -m benchmarks.network PEM`` is the origin, with ``ORIGIN_PORT PROXY_PORT`` behind it the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ai_session.network_proxy import SessionProxy
+from ai_session.network_rules import NetworkRules
+from benchmarks.report import Report
+from tests.ai_session.contract.network_harness import NAME, certificate, listener
+
+REQUESTS = 150
+DOWNLOADS = 8
+LONG_BYTES = 100_000_000
+PIECE = bytes(1 << 18)
+
+
+async def serve_origin(pem: str) -> None:
+    """Answers ``GET /BYTES`` with as many bytes; prints its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left = int((await reader.readuntil(b"\r\n\r\n")).split(b" ")[1][1:])
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        while left > 0:
+            writer.write(PIECE[:left])
+            left -= len(PIECE)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+def fetch(context: ssl.SSLContext, origin: int, proxy: int, count: int) -> float:
+    """Seconds from the connection's first packet to the answer's last byte; ``proxy`` 0 is a direct connection."""
+    room = bytearray(1 << 18)
+    begin = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", proxy or origin)) as plain:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if proxy:
+            plain.sendall(f"CONNECT {NAME}:{origin} HTTP/1.1\r\nHost: {NAME}:{origin}\r\n\r\n".encode())
+            assert plain.recv(4096).startswith(b"HTTP/1.1 200")
+        with context.wrap_socket(plain, server_hostname=NAME) as wrapped:
+            wrapped.sendall(f"GET /{count} HTTP/1.1\r\n\r\n".encode())
+            while wrapped.recv_into(room):
+                pass
+    return time.perf_counter() - begin
+
+
+def client(pem: str, origin: int, proxy: int) -> None:
+    """Takes turns, so that what else the machine does falls on both."""
+    context = ssl.create_default_context(cafile=pem)
+    seconds: dict[str, list[tuple[float, float]]] = {}
+    for name, rounds, count in (("request", REQUESTS, 1000), ("download", DOWNLOADS, LONG_BYTES)):
+        seconds[name] = [
+            (fetch(context, origin, 0, count), fetch(context, origin, proxy, count)) for _ in range(rounds)
+        ]
+    print(json.dumps(seconds))
+
+
+async def run(report: Report, directory: Path) -> None:
+    """One origin, one proxy in this process, one client."""
+    pem = certificate(directory)
+    program = (sys.executable, "-m", "benchmarks.network", str(pem))
+    origin = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
+    assert origin.stdout
+    port = int(await origin.stdout.readline())
+
+    async def here(name: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    proxy, listening = SessionProxy(NetworkRules([NAME], [port], ["127.0.0.1"]), resolve=here), listener()
+    proxy.serve(listening)
+    try:
+        asking = await asyncio.create_subprocess_exec(
+            *program, str(port), str(listening.getsockname()[1]), stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await asking.communicate()
+    finally:
+        await proxy.aclose()
+        origin.terminate()
+        await origin.wait()
+    seconds: dict[str, list[tuple[float, float]]] = json.loads(output)
+    report.title("network: TLS through a box's proxy (floor: a direct connection)")
+    direct, proxied = (statistics.median(column) * 1e3 for column in zip(*seconds["request"], strict=True))
+    report.row("request on a new connection, median", proxied, "ms", floor=direct, most_ratio=1.2)
+    direct, proxied = (min(column) * 1e3 for column in zip(*seconds["download"], strict=True))
+    report.row(
+        "100 MB, best", proxied, "ms", floor=direct, most_ratio=1.2, note=f"{LONG_BYTES / proxied / 1e3:.0f} MB/s"
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        client(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        asyncio.run(serve_origin(sys.argv[1]))

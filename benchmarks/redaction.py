@@ -1,0 +1,72 @@
+"""Redaction: time per megabyte of ordinary output, and what a flood of secrets costs."""
+
+from __future__ import annotations
+
+import base64
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ai_session.redaction import Redactor
+from benchmarks.report import Report
+
+ROOT = Path(__file__).parent.parent
+MEGABYTES = 3
+MOST_MS = 10.0
+"""Per megabyte: 100 MB/s."""
+
+
+def samples() -> dict[str, bytes]:
+    """Output without secrets; what takes many states in a matcher is among it."""
+    chance = random.Random(1)
+    logs = b"".join(path.read_bytes() for path in sorted((ROOT / "tests" / "data" / "logs").glob("*.raw")))
+    sources = b"".join(path.read_bytes() for path in sorted(ROOT.rglob("*.py")))
+    kinds = {
+        "build logs": logs,
+        "sources": sources,
+        "plain lines": b"".join(b"line %d of the numbered text file\r\n" % number for number in range(60_000)),
+        "base64": base64.b64encode(chance.randbytes(3 << 20)),
+        "hexadecimal": chance.randbytes(2 << 20).hex().encode(),
+        "unicode": "héllo wörld 世界你好 😀🚀 text\r\n".encode() * 60_000,
+    }
+    size = MEGABYTES * 1_000_000
+    return {kind: (data * (1 + size // len(data)))[:size] for kind, data in kinds.items()}
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """Best of three; the first one also builds the matcher's states."""
+    times: list[float] = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return min(times)
+
+
+async def run(report: Report, directory: Path) -> None:
+    """With a hundred known values, each in all its spellings."""
+    chance = random.Random(2)
+    known = [(f"NAME_{number}", base64.b64encode(chance.randbytes(24)).decode()) for number in range(100)]
+    redactor = Redactor(known, [r"ACME-[0-9]{8}"], b"key")
+    report.title("redaction, 100 known values")
+    report.row("a new redactor", milliseconds(lambda: Redactor(known, [], b"key")), "ms", most=100)
+    for kind, data in samples().items():
+        spent = milliseconds(lambda data=data: redactor.redact_bytes(data)) / MEGABYTES
+        report.row(kind, spent, "ms/MB", most=MOST_MS, note=f"{1000 / spent:.0f} MB/s")
+    logs = samples()["build logs"]
+    text = logs.decode(errors="replace")
+    spent = milliseconds(lambda: redactor.redact_text(text)) / MEGABYTES
+    report.row("build logs as text", spent, "ms/MB", most=MOST_MS, note=f"{1000 / spent:.0f} MB/s")
+
+    def streamed() -> None:
+        stream = redactor.stream()
+        for at in range(0, len(logs), 65536):
+            stream.feed(logs[at : at + 65536])
+        stream.finish()
+
+    spent = milliseconds(streamed) / MEGABYTES
+    report.row("build logs as a stream of 64 kB chunks", spent, "ms/MB", most=MOST_MS, note=f"{1000 / spent:.0f} MB/s")
+    flood = b"".join(b"token=%032x\n" % chance.getrandbits(128) for _ in range(10_000))
+    spent = milliseconds(lambda: redactor.redact_bytes(flood)) / 10_000 * 1e3
+    report.row("one of a flood of secrets", spent, "us", most=50)

@@ -1,0 +1,426 @@
+"""What a box of bubblewrap keeps in and out, as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session.errors import SandboxRefused, SandboxUnavailable
+from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile
+from ai_session.sandbox import Sandbox
+from tests.ai_session.contract.box_harness import USERS, Place, as_user, place, python_inside
+
+NAMES = {0: "root"}
+
+
+@pytest.fixture(params=USERS, ids=lambda uid: NAMES.get(uid, f"uid{uid}"))
+def here(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with place(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def repository(here: Place) -> Place:
+    here.sh("git init -q . && git config user.name a && git config user.email a@b")
+    here.sh("echo one > one && git add one && git commit -qm one && echo TOKEN=x > .env && echo k > tls.key")
+    return here
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> bool:
+    return done.returncode != 0 and any(
+        word in done.stderr for word in ("Read-only", "busy", "denied", "not permitted", "File exists", "not empty")
+    )
+
+
+def test_the_probe_takes_the_strongest(here: Place) -> None:
+    status = as_user(here.uid, lambda: asyncio.run(Sandbox(runtime_directory=here.runtime).probe()))
+    assert status.level is SandboxLevel.BWRAP
+    assert status.bubblewrap
+    assert status.reasons == ()
+
+
+def test_work_goes_on_inside(repository: Place) -> None:
+    done = repository.run("echo two > two && git add two && git commit -qm two && git log --oneline | wc -l")
+    assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
+    assert (repository.workspace / "two").read_text() == "two\n"
+    assert "two" in repository.sh("git log --oneline")
+    assert repository.sh("git fsck 2>&1; git status --porcelain").split() == ["??", ".env", "??", "tls.key"]
+
+
+def test_the_exit_code_and_the_directory_are_passed_on(here: Place) -> None:
+    assert here.run("exit 7").returncode == 7
+    assert here.run("kill -9 $$").returncode == 137
+    assert here.run("pwd").stdout.strip() == str(here.workspace)
+
+
+def protected(here: Place) -> dict[str, bytes]:
+    """Content of all that must be what and where it is; a move across mounts may copy, and delete other things."""
+    names = (
+        "config",
+        "hooks",
+        "info/",
+        "commondir",
+        "gitdir",
+        ".claude",
+        ".mcp",
+        ".envrc",
+        "gitinclude",
+        "linked/.git",
+    )
+    kept = [here.workspace / name for name in here.files() if name.startswith((".", "deep", "bare.git", "hooks.d"))]
+    return {
+        str(path): path.read_bytes() for path in kept if path.is_file() and any(name in str(path) for name in names)
+    }
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "echo x >> .git/config",
+        "mv .git/config c && cp c .git/config",
+        "rm .git/config",
+        "mv .git g",
+        "echo x > .git/hooks/pre-commit",
+        "mv .git/hooks h",
+        "echo x > .git/info/attributes",
+        "echo /tmp/x > .git/commondir",
+        "rm .git/commondir",
+        "ln -s /tmp .git/modules/x",
+        "echo x > .claude/settings.json",
+        "mkdir .cursor/rules",
+        "mv .vscode v",
+        "rmdir .gemini",
+        "echo x > .mcp.json",
+        "echo x > .envrc",
+        "echo x > deep/er/repo/.git/config",
+        "mv deep d",
+        "mv deep/er e",
+        "mv deep/er/repo/.git g",
+        "echo x > deep/er/repo/.claude/settings.json",
+        "echo x > deep/er/linked/.git",
+        "echo x > bare.git/config",
+        "mv bare.git/hooks h",
+        "echo x > hooks.d/pre-push",
+        "echo x > .gitinclude",
+        "echo x > .git/worktrees/tree/commondir",
+        "echo x > .git/config.worktree",
+    ],
+)
+def test_protected_paths(repository: Place, attack: str) -> None:
+    repository.sh(
+        "mkdir -p deep/er/repo/.claude deep/er/linked hooks.d .git/modules; touch .mcp.json .envrc .gitinclude;"
+        "git init -q deep/er/repo; echo 'gitdir: x' > deep/er/linked/.git; git init -q --bare bare.git;"
+        "git config core.hooksPath hooks.d; git config include.path ../.gitinclude;"
+        "git worktree add -q ../tree; git config extensions.worktreeConfig true"
+    )
+    before = protected(repository)
+    done = repository.run(attack)
+    assert refused(done), (done.returncode, done.stderr)
+    assert protected(repository) == before
+
+
+def test_secrets_of_the_workspace_are_found_empty(repository: Place) -> None:
+    (repository.workspace / "linked.key").symlink_to("one")
+    done = repository.run("cat .env tls.key one linked.key; echo x > .env; mv .env e; cat .env; ls e")
+    assert done.stdout == ""
+    assert (repository.workspace / ".env").read_text() == "TOKEN=x\n"
+
+
+def test_the_workspace_is_left_as_it_was(repository: Place) -> None:
+    before = repository.files()
+    during = repository.run("ls -A").stdout.split()
+    assert {".claude", ".vscode"} <= set(during)
+    assert repository.files() == before
+
+
+def test_the_last_box_takes_the_placeholders_away(repository: Place) -> None:
+    before = repository.files()
+
+    async def work() -> list[bool]:
+        first, second = await repository.prepare("one"), await repository.prepare("two")
+        seen = [(repository.workspace / ".claude").is_dir()]
+        first.release()
+        seen.append((repository.workspace / ".claude").is_dir())
+        (repository.workspace / ".cursor" / "mine").write_text("data")
+        second.release()
+        second.release()
+        return [*seen, (repository.workspace / ".claude").exists()]
+
+    assert as_user(repository.uid, lambda: asyncio.run(work())) == [True, True, False]
+    assert repository.files() == sorted([*before, ".cursor", ".cursor/mine"])
+
+
+def test_a_later_process_takes_the_placeholders_of_a_gone_box_away(repository: Place) -> None:
+    before = repository.files()
+
+    async def abandon() -> None:
+        await repository.prepare("gone")
+
+    as_user(repository.uid, lambda: asyncio.run(abandon()))
+    assert repository.files() != before
+    for file in (repository.runtime / "gone").iterdir():
+        file.unlink()
+    (repository.runtime / "gone").rmdir()
+    assert repository.run("true").returncode == 0
+    assert repository.files() == before
+
+
+def test_only_what_is_named_is_visible(here: Place) -> None:
+    (here.home / ".ssh").mkdir(mode=0o755)
+    (here.home / ".ssh/id").write_text("KEY")
+    (here.home / ".local/bin").mkdir(parents=True)
+    (here.home / ".local/bin/tool").write_text("#!/bin/sh\necho tool\n")
+    (here.home / ".local/bin/tool").chmod(0o755)
+    shown, other = here.root / "shown", here.root / "other"
+    shown.mkdir()
+    other.mkdir()
+    done = here.run(
+        f"ls -A {here.home}; ls {here.root}; {here.home}/.local/bin/tool; cat {here.home}/.ssh/id; "
+        f"echo x > {here.home}/.local/bin/tool; echo x > {shown}/x; echo mine > {here.home}/scratch",
+        home_readable=(str(here.home / ".local/bin"), str(here.home / ".absent")),
+        readable=(str(shown),),
+    )
+    assert done.stdout.split() == [".local", "home", "shown", "ws", "tool"]
+    assert done.stderr.count("Read-only") == 2
+    assert not (here.home / "scratch").exists()
+
+
+@pytest.mark.parametrize("where", ["/", "/usr", "/etc", "/opt", "/bin", "/var", "/proc/sys/kernel", "/nowhere"])
+def test_nothing_else_can_be_written(here: Place, where: str) -> None:
+    done = here.run(f"mkdir -p {where}/x || echo x > {where}/x")
+    assert done.returncode != 0
+    assert not Path(where, "x").exists()
+
+
+def test_no_setting_of_the_kernel_can_be_changed(here: Place) -> None:
+    """Asked of the kernel, never tried: through a box that leaks, a try would change the machine."""
+    done = here.run(
+        "find /proc -maxdepth 1 -type f -writable; find /proc/sys /proc/fs /proc/irq /proc/bus -type f -writable;"
+        "find /proc/self/oom_score_adj -writable; echo end"
+    )
+    assert done.stdout.split() == ["/proc/self/oom_score_adj", "end"]
+
+
+def test_what_the_kernel_shows_to_root_alone_is_empty(here: Place) -> None:
+    done = here.run("find /proc -maxdepth 1 -type f ! -perm -o=r -readable -exec head -c 1 {} +")
+    assert done.stdout == ""
+
+
+def test_files_closed_to_others_are_found_empty(here: Place) -> None:
+    done = here.run(
+        "find /etc /opt -type f ! -perm -o=r -size +0 -readable; cat /etc/shadow;"
+        "find /etc /opt -mindepth 1 -type d ! -perm -o=rx -readable ! -empty"
+    )
+    assert done.stdout == ""
+    assert here.run("cat /etc/passwd").stdout.startswith("root:")
+
+
+def test_nothing_inherited_is_open_inside(here: Place) -> None:
+    descriptor = os.open("/", os.O_RDONLY)
+    os.dup2(descriptor, 44)
+    try:
+        done = here.run("ls /proc/self/fd", pass_fds=(descriptor, 44))
+    finally:
+        os.close(44)
+        os.close(descriptor)
+    assert done.stdout.split() == ["0", "1", "2", "3"]
+
+
+def test_what_starts_the_box_is_not_led_by_the_environment_inside(here: Place) -> None:
+    done = here.run("tr '\\0' '\\n' < /proc/1/environ; echo; echo end; env")
+    starter, _, inside = done.stdout.partition("end")
+    assert str(here.home) not in starter
+    assert f"HOME={here.home}" in inside
+    assert "TMPDIR=/tmp" in inside
+
+
+def test_no_process_outside_is_seen_or_reached(here: Place) -> None:
+    outside = subprocess.Popen(["/bin/sleep", "1000"], user=here.uid)
+    try:
+        done = here.run(f"ls /proc | grep -c '^[0-9]'; kill -9 {outside.pid}; cat /proc/{outside.pid}/environ")
+        assert int(done.stdout) < 10
+        assert outside.poll() is None
+    finally:
+        outside.kill()
+        outside.wait()
+
+
+def test_there_is_no_network_but_its_own(here: Place) -> None:
+    python, readable = python_inside()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        done = here.enter(
+            [python, "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"], readable=readable
+        )
+        assert "refused" in done.stderr
+        done = here.enter(
+            [python, "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('in')"],
+            readable=readable,
+            network="host",
+        )
+        assert done.stdout == "in\n"
+    own = (
+        "import socket as s; a = s.create_server(('127.0.0.1', 0)); s.create_connection(a.getsockname()); print('own')"
+    )
+    assert here.enter([python, "-c", own], readable=readable).stdout == "own\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os; os.unshare(0x10000000)" if hasattr(os, "unshare") else "c.unshare(0x10000000) and fail()", "1"),
+        ("import fcntl, os; m, s = os.openpty(); os.setsid(); fcntl.ioctl(s, 0x5412, b'x')", "1"),
+        ("import socket; socket.socket(40, 1)", "97"),
+        ("import os; os.chmod('f', 0o4755)", "1"),
+        ("import os; os.mknod('dev', 0o020666, 0x103)", "1"),
+        ("c.syscall(425, 8, 0) < 0 and fail()", "38"),
+        ("c.mount(b'none', b'/tmp', b'tmpfs', 0, 0) and fail()", "1"),
+    ],
+)
+def test_the_filter_is_in_force(here: Place, code: str, said: str) -> None:
+    python, readable = python_inside()
+    program = (
+        "import ctypes, sys; c = ctypes.CDLL(None, use_errno=True)\n"
+        "def fail(): raise OSError(ctypes.get_errno(), 'no')\n"
+        "open('f', 'w')\n"
+        f"try:\n    {code}\n    print('done')\nexcept OSError as e: print(e.errno)\n"
+    )
+    done = here.enter([python, "-c", program], readable=readable)
+    assert done.stdout.strip() == said, done.stderr
+
+
+def test_python_works_inside(here: Place) -> None:
+    python, readable = python_inside()
+    program = (
+        "import multiprocessing, subprocess, sys\n"
+        "def main():\n"
+        "    with multiprocessing.Manager() as m: d = m.dict(a=1)\n"
+        "    with multiprocessing.Pool(2) as pool: print(pool.map(abs, [-1, -2]))\n"
+        "    subprocess.run([sys.executable, '-m', 'venv', '--without-pip', 'v'], check=True)\n"
+        "    print(subprocess.run(['v/bin/python', '-c', 'print(3)'], capture_output=True, text=True).stdout)\n"
+        "main()\n"
+    )
+    done = here.enter([python, "-c", program], readable=readable)
+    assert done.stdout.split() == ["[1,", "2]", "3"], done.stderr
+
+
+def test_read_only_writes_to_memory_alone(repository: Place) -> None:
+    before = repository.files()
+    done = repository.run(
+        "cat one .env; echo x > one; echo y > two; echo z > /tmp/z && cat /tmp/z; git log --oneline | wc -l",
+        name="read-only",
+    )
+    assert done.stdout.split() == ["one", "z", "1"]
+    assert done.stderr.count("Read-only") == 2
+    assert repository.files() == before
+
+
+def test_a_link_put_in_after_the_check_leads_nowhere(repository: Place) -> None:
+    outside = repository.root / "outside"
+    repository.sh("mkdir -p sub ../outside/.git && git init -q sub && echo OUT > ../outside/secret")
+
+    def swap() -> None:
+        (repository.workspace / "sub").rename(repository.workspace / "was")
+        (repository.workspace / "sub").symlink_to("../outside")
+
+    done = repository.run("cat sub/secret; echo x > sub/secret; echo y > sub/new", between=swap)
+    assert "OUT" not in done.stdout
+    assert (outside / "secret").read_text() == "OUT\n"
+    assert sorted(path.name for path in outside.iterdir()) == [".git", "secret"]
+
+
+def link(path: str) -> str:
+    return f"mkdir -p elsewhere && rm -rf {path} && ln -s $PWD/elsewhere {path}"
+
+
+@pytest.mark.parametrize("path", [".git", ".git/hooks", ".claude", "sub/.git", ".git/info"])
+def test_links_in_protected_places_are_refused(repository: Place, path: str) -> None:
+    repository.sh("git init -q sub; " + link(path))
+    before = repository.files()
+    with pytest.raises(AssertionError, match=r"SandboxRefused.*symbolic link"):
+        repository.run("true")
+    assert repository.files() == before
+
+
+def test_unfit_workspaces(here: Place) -> None:
+    (here.root / "way").symlink_to(here.workspace)
+    unfit: list[Any] = [
+        "/",
+        "/tmp",
+        "/usr",
+        "/run/x",
+        here.home,
+        here.root,
+        here.runtime,
+        here.runtime / "x",
+        here.root / "way",
+        "",
+    ]
+
+    async def work() -> list[str]:
+        sandbox = Sandbox(runtime_directory=here.runtime)
+        refusals: list[str] = []
+        for path in unfit:
+            for profile in (
+                SandboxProfile("workspace", str(path), str(here.home)),
+                SandboxProfile("workspace", str(here.workspace), str(here.home), writable=(str(path),)),
+            ):
+                try:
+                    await sandbox.prepare(profile, here.runtime / "box")
+                except SandboxRefused as refusal:
+                    refusals.append(refusal.suggestion)
+        return refusals
+
+    answers = as_user(here.uid, lambda: asyncio.run(work()))
+    assert len(answers) == 2 * len(unfit)
+    assert all(answers)
+
+
+def test_the_daemons_files_are_never_shown(here: Place) -> None:
+    for path in (here.root, here.runtime):
+        with pytest.raises(AssertionError, match="SandboxRefused"):
+            here.run("true", readable=(str(path),))
+
+
+def test_trusted_is_no_box(here: Place) -> None:
+    async def work() -> Any:
+        boxed = await Sandbox(runtime_directory=here.runtime).prepare(TRUSTED, here.runtime / "box", env={"A": "b"})
+        return boxed.argv, boxed.level, boxed.env
+
+    assert asyncio.run(work()) == ((), SandboxLevel.NONE, {"A": "b"})
+
+
+def test_never_weaker_than_asked_for(here: Place) -> None:
+    async def work() -> None:
+        sandbox = Sandbox(runtime_directory=here.runtime, minimum_level=SandboxLevel.BWRAP)
+        with pytest.raises(SandboxUnavailable, match="asked for"):
+            await sandbox.prepare(here.profile, here.runtime / "box")
+
+    # A process that may open no more files cannot make the probe's box.
+    as_user(here.uid, lambda: _with_no_namespaces(lambda: asyncio.run(work())))
+
+
+def _with_no_namespaces(work: Any) -> None:
+    """As in a container whose filter allows neither namespaces nor mounts."""
+    import ctypes
+
+    from ai_session import seccomp
+
+    program = seccomp.build(network=True)
+    buffer = ctypes.create_string_buffer(program, len(program))
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    described = Program(len(program) // 8, ctypes.addressof(buffer))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, ctypes.byref(described), 0, 0) == 0
+    work()
