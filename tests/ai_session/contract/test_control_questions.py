@@ -20,6 +20,10 @@ from tests.ai_session.contract.test_control import MemoryGate, MemoryViewer, Pee
 pytestmark = pytest.mark.anyio
 
 
+def ignore(name: str, **facts: Any) -> None:
+    """What consent tells the audit."""
+
+
 class HeldViewer(MemoryViewer):
     """Remembers whether its output stands still."""
 
@@ -37,11 +41,11 @@ class QuestionGate(MemoryGate):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        self.consent = Consent(
-            directory, event=lambda name, **facts: None, ask_seconds=5, lineage=Lineage(directory / "nothing")
-        )
+        self.consent = Consent(directory, event=ignore, ask_seconds=5, lineage=Lineage(directory / "nothing"))
 
-    async def attach(self, *_: Any, rows: int, cols: int, read_only: bool) -> HeldViewer:
+    async def attach(
+        self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool
+    ) -> HeldViewer:
         viewer = HeldViewer(rows, cols, read_only)
         self.viewers.append(viewer)
         return viewer

@@ -88,9 +88,12 @@ class Asking:
 
     def restart(self) -> None:
         self.consent = Consent(
-            self.directory, event=lambda name, **facts: self.events.append((name, facts)), clock=lambda: self.now,
+            self.directory, event=self._event, clock=lambda: self.now,
             ask_seconds=5.0, lineage=Family(), admit=lambda question: self.admit(question),
         )  # fmt: skip
+
+    def _event(self, name: str, **facts: Any) -> None:
+        self.events.append((name, facts))
 
     def question(self, **changes: Any) -> Question:
         facts: dict[str, Any] = {
