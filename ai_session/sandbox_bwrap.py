@@ -167,6 +167,7 @@ class Plan:
         bubblewrap leaves /proc/sys writable to root: without capabilities it takes the directory for closed, but the
         files in it belong to root. A pattern for core files would then be a program that runs outside.
         """
+        self._mounts["/proc/sys"] = ("--ro-bind", "/proc/sys", "/proc/sys")
         for entry in os.scandir("/proc"):
             if entry.name.isdigit() or entry.is_symlink() or not (os.geteuid() == 0 or os.access(entry.path, os.W_OK)):
                 continue
