@@ -115,9 +115,7 @@ class Policy:
             return NO_EFFECT
         if principal.uid != self._uid:
             return OTHER_USER
-        line: Line | None = None
-        if self.rules and (action.command is not None or action.raw_input):
-            line = self._line(action)
+        line = _line(action, self._limiting)
         limit = self._limit(action, effect, line) if self._limiting else None
         if limit is not None and limit.verdict == "deny":
             return limit
@@ -126,13 +124,9 @@ class Policy:
             return default
         if limit is not None:
             return limit
-        return self._leave(action, effect, line, default) if default.verdict == "ask" else default
-
-    def _line(self, action: Action) -> Line:
-        needed = any(rule.table.commands or rule.paths for rule in self.rules)
-        if action.raw_input or action.command is None or not needed:
-            return UNJUDGED
-        return parse(action.command)
+        if default.verdict == "allow":
+            return default
+        return self._leave(action, effect, line or _line(action, self._giving), default)
 
     def _limit(self, action: Action, effect: Effect, line: Line | None) -> Decision | None:
         """The strictest of the rules that deny or ask, the first of them if several do."""
@@ -194,7 +188,8 @@ class Policy:
         if line is None or not any(rule.table.commands for rule in giving):
             return default
         if line.obscure:
-            return Decision("ask", default.rule, f"{default.reason} No rule can allow the line: it has {line.obscure}.")
+            why = f"No rule can allow the line, which is not plain: {line.obscure}."
+            return Decision("ask", default.rule, f"{default.reason} {why}")
         used = [next((r for r in giving if r.gives_leave(words, action.paths)), None) for words in line.commands]
         if None in used:
             return default
@@ -202,8 +197,17 @@ class Policy:
         return Decision("allow", "+".join(names), f"Every command of the line is allowed by {', '.join(names)}.")
 
 
+def _line(action: Action, rules: Sequence[Rule]) -> Line | None:
+    """The words of the call's command, where one of the rules looks at them."""
+    if not any(rule.reads_words for rule in rules):
+        return None
+    if action.raw_input:
+        return UNJUDGED
+    return None if action.command is None else parse(action.command)
+
+
 def _asking(rule: Rule, match: Match, line: Line | None) -> str:
     reason = rule.table.reason or f"Rule {rule.id} {'asks' if rule.table.decision == 'ask' else 'denies this'}."
     if match is Match.MAYBE and line is not None:
-        return f"{reason} It may apply: the line has {line.obscure or 'words that cannot be known'}."
+        return f"{reason} It may be meant: {line.obscure or 'some words cannot be known'}."
     return reason

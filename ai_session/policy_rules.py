@@ -82,6 +82,11 @@ class Rule:
     paths: re.Pattern[str] | None
     by_program: Mapping[str, tuple[tuple[str, ...], ...]]
 
+    @property
+    def reads_words(self) -> bool:
+        """Whether the rule looks at the words of a command."""
+        return bool(self.table.commands) or self.paths is not None
+
     def concerns(self, principal: Principal, tool: str, effect: Effect, agent: str) -> bool:
         """Whether the selectors that are certain (who, which tool, which effect) all fit."""
         table = self.table
