@@ -17,9 +17,12 @@ HEAD_BYTES = 16384
 HEAD_SECONDS = 10.0
 """For the request's head, and again for the hello of TLS."""
 
-CHUNK_BYTES = 262144
-TURNS = 4
-"""So many chunks of one connection are carried before the loop looks after others: 0.1 ms."""
+RECEIVE_BYTES = 65536
+CHUNK_BYTES = 1 << 18
+"""With 64 kB, 100 MB take 1.3 times as long as directly; pages that are never written to cost nothing."""
+
+TURNS = 2
+"""So many chunks of one connection are carried before the loop looks after others: about 0.2 ms."""
 
 Reach = Callable[[str, int], Awaitable[tuple[str, socket.socket]]]
 Tell = Callable[..., None]
@@ -51,7 +54,7 @@ class _Client:
 
     async def receive(self) -> bytes:
         """What the box sends next; nothing when it has ended."""
-        return await self.loop.sock_recv(self.socket, CHUNK_BYTES)
+        return await self.loop.sock_recv(self.socket, RECEIVE_BYTES)
 
     async def answer(self, status: int, why: str) -> None:
         """Say why nothing was carried, where each kind of program shows it: reason, header and text."""

@@ -83,6 +83,19 @@ def _length(head: bytes) -> int:
     return 0
 
 
+def refusal(answer: bytes) -> tuple[bytes, str]:
+    """Status and reason, which stand in the status line, in the header and in the text alike."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, _, reason = head.partition(b"\r\n")[0].removeprefix(b"HTTP/1.1 ").partition(b" ")
+    assert b"\r\nX-Proxy-Error: " + reason + b"\r\n" in head
+    assert body == reason + b"\n"
+    return status, reason.decode()
+
+
+def request(target: str, *headers: str, method: str = "GET", version: str = "1.1") -> bytes:
+    return "\r\n".join([f"{method} {target} HTTP/{version}", "Host: x", *headers, "", ""]).encode("latin1")
+
+
 @asynccontextmanager
 async def origin(directory: Path) -> AsyncGenerator[Origin]:
     """A server for HTTP and one for TLS on this machine."""
