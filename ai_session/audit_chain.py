@@ -41,21 +41,28 @@ def canonical(record: Mapping[str, Any]) -> bytes:
 
 def plain(value: Any, depth: int = 0) -> Any:
     """``value`` as JSON that every reader writes back alike: fractions and huge numbers as text, long text cut."""
+    kind = value.__class__
+    if (kind is str and len(value) <= TEXT_CHARS) or kind is bool or value is None:
+        return value
+    if kind is int and -_EXACT_INTEGER < value < _EXACT_INTEGER:
+        return value
+    if kind is dict and depth < _MAX_DEPTH:
+        return {str(k)[:200]: plain(v, depth + 1) for k, v in value.items() if v is not None}
+    return _plain_rest(value, depth)
+
+
+def _plain_rest(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         text = str(value)
         return text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…"
-    if isinstance(value, bool) or value is None:
-        return value
     if isinstance(value, int):
-        return int(value) if -_EXACT_INTEGER < value < _EXACT_INTEGER else hex(value)[:64]
+        return int(value) if abs(value) < _EXACT_INTEGER else hex(value)[:64]
     if isinstance(value, float):
-        return repr(value)
+        return repr(float(value))
     if depth < _MAX_DEPTH and isinstance(value, Mapping):
-        table = cast("Mapping[Any, Any]", value)
-        return {str(k)[:200]: plain(v, depth + 1) for k, v in table.items() if v is not None}
+        return plain(dict(cast("Mapping[Any, Any]", value)), depth)
     if depth < _MAX_DEPTH and isinstance(value, list | tuple):
-        row = cast("Sequence[Any]", value)
-        return [plain(item, depth + 1) for item in row]
+        return [plain(item, depth + 1) for item in cast("Sequence[Any]", value)]
     return f"({type(value).__name__})"
 
 

@@ -1,0 +1,69 @@
+"""The audit log: what a call pays for its two records, beside a bare write and sync of as many bytes; verifying."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from ai_session.audit import AuditLog
+from ai_session.audit_files import segments, verify
+from ai_session.audit_keys import check, public_key
+from ai_session.models import Principal
+from benchmarks.report import Report, median_ms
+
+ROUNDS = 1500
+CALLERS, TURNS = 32, 40
+RECORD_BYTES = 600
+ME = Principal("mcp", uid=1000, pid=4711, client="claude-code 2.0")
+ARGUMENTS = {"session_id": "build", "command": "make -j8 test 2>&1 | tail -n 40", "timeout_seconds": 30.0}
+FACTS = {
+    "session": "s_1",
+    "profile": "workspace",
+    "level": "bwrap",
+    "cwd": "/home/me/project",
+    "exit_code": 0,
+    "decision": {"verdict": "allow", "rule": "default:workspace", "policy_sha256": "b" * 64, "mode": "workspace"},
+}
+
+
+async def call(log: AuditLog, name: str) -> None:
+    """What the gate does around a call."""
+    entry = await log.begin(name, ME, "execute_command", ARGUMENTS, agent="agent-1", client_call_id="17")
+    log.end(entry, "ok", rule="default:workspace", facts=FACTS)
+
+
+async def run(report: Report, directory: Path) -> None:
+    """Takes turns with the floor, so that what else the disk does falls on both."""
+    report.title("audit log")
+    log = AuditLog(directory / "audit")
+    bare = os.open(directory / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    floor: list[float] = []
+    calls: list[float] = []
+    for turn in range(ROUNDS):
+        start = time.perf_counter()
+        os.write(bare, b"x" * RECORD_BYTES)
+        os.fsync(bare) if not hasattr(os, "fdatasync") else os.fdatasync(bare)
+        middle = time.perf_counter()
+        await call(log, f"call_{turn}")
+        floor.append(middle - start)
+        calls.append(time.perf_counter() - middle)
+    report.row("write and sync, blocking", median_ms(floor), "ms")
+    report.row("begin and end, one caller", median_ms(calls), "ms", floor=median_ms(floor), most=0.4)
+
+    async def caller(number: int) -> None:
+        for turn in range(TURNS):
+            await call(log, f"call_{number}_{turn}")
+
+    start = time.perf_counter()
+    await asyncio.gather(*(caller(number) for number in range(CALLERS)))
+    each = (time.perf_counter() - start) / (CALLERS * TURNS) * 1e3
+    report.row(f"begin and end, each of {CALLERS} at once", each, "ms", floor=median_ms(floor), most_ratio=1)
+    log.close()
+    size = sum(path.stat().st_size for path in segments(directory / "audit")) / 1e6
+    start = time.perf_counter()
+    judged = verify(directory / "audit", check, key=public_key(directory / "audit.key"))
+    seconds = time.perf_counter() - start
+    rate = f"{judged.records / seconds:.0f} records/s, {judged.broken} problems"
+    report.row("verify", seconds / size * 1e3, "ms/MB", note=rate)
