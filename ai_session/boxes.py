@@ -108,10 +108,16 @@ class Boxes:
                 await open_gate(boxed.info_path, boxed.block_path, self._proxy(spec).start)
 
     async def adopt(self, spec: SessionSpec, pid: int, directory: Path) -> None:
-        """An earlier daemon's box goes on: its proxy listens again, its resources are watched again."""
+        """An earlier daemon's box goes on: its proxy listens again, its resources are watched again.
+
+        With ``pid`` 0 its shell has ended meanwhile, and nothing of it stays.
+        """
         if spec.level is SandboxLevel.NONE:
             return
         self._directories[spec.session_id] = directory / "box"
+        if not pid:
+            await self.leave(spec.session_id)
+            return
         self._limit(spec, pid)
         if spec.profile.network == "proxy":
             from ai_session.box_entry import read_box

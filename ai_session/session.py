@@ -211,9 +211,7 @@ class Session:
         self.history.append(running.finish(status, end, exit_code, self.at.cwd, seconds))
 
     def _on_exit(self, status: ExitStatus) -> None:
-        if status.code is None and status.signal is None and self.at.exit_code is not None:
-            status = ExitStatus(code=self.at.exit_code)
-        self.exit = status
+        self.exit = status = self.at.exit_status(status, self.spec.level)
         self.at.ready = False
         if (running := self.running) is not None:
             code = status.code if status.signal is None else 128 + status.signal

@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ai_session import plugins
+from ai_session import plugins, processes
 from ai_session.backends.base import Backend, Terminal
 from ai_session.boxes import Boxes
 from ai_session.errors import (
@@ -28,7 +28,7 @@ from ai_session.errors import (
     SessionNotFound,
     ShellUnavailable,
 )
-from ai_session.models import SessionSpec, TerminalSpec
+from ai_session.models import SandboxLevel, SessionSpec, TerminalSpec
 from ai_session.output_log import FollowedLog, MappedLog, OutputLog
 from ai_session.session import Session
 from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, store
@@ -159,6 +159,9 @@ class SessionManager:
         directory = session.directory
         if session.terminal is not None:
             await session.terminal.close()
+        if spec.level is not SandboxLevel.NONE:
+            # A box ends with its shell, also where what made the box was killed and the shell did not hear of it.
+            await asyncio.to_thread(processes.sweep, spec.cookie)
         places = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
         here = next((place for place in places if os.path.isdir(place)), "/")
         spec = replace(spec, working_directory=here)
@@ -289,9 +292,11 @@ class SessionManager:
             await stray.close()
         # A person who was attached has gone with the earlier daemon, the size of their window may be left.
         for session in self._sessions.values():
-            if session.exit is None and session.terminal is not None:
+            alive = session.terminal is not None and session.exit is None
+            if alive:
                 await session.resize(session.spec.rows, session.spec.cols)
-                await self.boxes.adopt(session.spec, session.terminal.pid, session.directory)
+            pid = session.terminal.pid if session.terminal is not None and alive else 0
+            await self.boxes.adopt(session.spec, pid, session.directory)
         return len(self._sessions)
 
     def _adopt_one(self, spec: SessionSpec, terminal: Terminal | None) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from ai_session.marks import Mark, MarkKind
+from ai_session.models import ExitStatus, SandboxLevel
+
+_SIGNALS_AS_CODES = (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
+"""Boxes that tell a death by signal as a shell does: 128 and the signal's number."""
 
 
 class ShellState:
@@ -25,6 +29,14 @@ class ShellState:
         self.last_exit = 0
         self.flags = ""
         self.exit_code: int | None = None
+
+    def exit_status(self, status: ExitStatus, level: SandboxLevel) -> ExitStatus:
+        """How the shell ended, from what its terminal's own process in a box of ``level`` ended with, and the marks."""
+        if self.exit_code is not None:
+            return ExitStatus(code=self.exit_code) if status.code is None and status.signal is None else status
+        if level in _SIGNALS_AS_CODES and status.code is not None and status.code > 128:
+            return ExitStatus(signal=status.code - 128)
+        return status
 
     def apply(self, mark: Mark) -> None:
         """Take in the next mark."""

@@ -1,10 +1,9 @@
-"""What a session promises, on every backend: the results must be equal."""
+"""What a session promises, on every backend: the results must be equal. The same in boxes: test_boxed_session.py."""
 
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,22 +18,26 @@ from ai_session.errors import (
     SessionNotFound,
     ShellUnavailable,
 )
-from ai_session.models import CommandRecord, ExitStatus, SessionState
-from ai_session.report import transcript
+from ai_session.models import ExitStatus, SessionState
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.session_spec import SessionDefaults
 from ai_session.viewer import Viewer
+from tests.ai_session.contract.session_harness import (
+    BOUND,
+    Result,
+    printed,
+    request,
+    run,
+    runtime_directory,
+    spin,
+    successor,
+    text_of,
+    until,
+    workspace,
+)
 
 pytestmark = pytest.mark.anyio
-BOUND = 20.0
-
-
-@dataclass(frozen=True)
-class Result:
-    output: str
-    exit_code: int | None
-    status: str
 
 
 @pytest.fixture(params=plugins.names("backends"))
@@ -44,48 +47,14 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def manager(backend: str, home: Path) -> AsyncIterator[SessionManager]:
-    runtime = home / "run"
-    runtime.mkdir(mode=0o700)
-    manager = SessionManager(runtime, SessionDefaults(backend=backend, max_sessions=8))
+    manager = SessionManager(runtime_directory(home), SessionDefaults(backend=backend, max_sessions=8))
     yield manager
     await manager.stop()
-
-
-def request(name: str = "main", **fields: str) -> NewSession:
-    given = {"working_directory": "/tmp", **fields}
-    return NewSession(name=name, client_env=dict(os.environ), env={}, **given)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture
 async def session(manager: SessionManager) -> Session:
     return await manager.create(request())
-
-
-def text_of(session: Session, record: CommandRecord) -> str:
-    return transcript(session, record).render(200_000).text
-
-
-async def run(session: Session, command: str, **options: object) -> Result:
-    running = await session.begin(command, command_id="cmd", **options)  # pyright: ignore[reportArgumentType]
-    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
-    return Result(text_of(session, running.record), running.record.exit_code, running.record.status)
-
-
-async def until(session: Session, holds: Callable[[], object]) -> None:
-    """Waits for output or marks until ``holds``."""
-    assert await waiting.for_output(session, BOUND, lambda: bool(holds()))
-
-
-def printed(session: Session, text: bytes) -> Callable[[], bool]:
-    """Whether the running command (or anything, when none runs) has printed ``text``."""
-
-    def seen() -> bool:
-        running = session.running
-        if running is not None and not running.started:
-            return False
-        return text in session.log.read(running.record.start_offset if running else session.log.first, session.log.end)
-
-    return seen
 
 
 async def test_output_exit_code_and_state_are_exact(session: Session) -> None:
@@ -158,16 +127,6 @@ async def test_interrupt_finds_the_end_also_when_the_command_replaced_the_hooks(
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
 
 
-def spin(holds: Callable[[], object]) -> None:
-    """Asks the kernel again and again; for facts that no event announces."""
-    import time
-
-    end = time.monotonic() + BOUND
-    while not holds():
-        assert time.monotonic() < end
-        os.sched_yield()
-
-
 async def test_a_stopped_foreground_program_is_reported(session: Session) -> None:
     running = await session.begin("sh -c 'kill -STOP $$'; echo after", command_id="cmd")
     await waiting.for_command(session, running, BOUND, until_input=False)
@@ -209,10 +168,10 @@ async def test_stdin_and_separate_stderr(session: Session) -> None:
 
 
 async def test_a_half_typed_line_is_not_run_with_the_next_command(session: Session, home: Path) -> None:
-    session.send(f"touch {home}/never; echo x".encode())
+    session.send(f"touch {workspace(home)}/never; echo x".encode())
     await until(session, printed(session, b"never"))
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
-    assert not (home / "never").exists()
+    assert not (workspace(home) / "never").exists()
 
 
 async def test_a_persons_command_makes_the_session_busy_until_its_prompt(session: Session) -> None:
@@ -249,7 +208,7 @@ async def test_a_new_manager_takes_over_a_running_command(
     await session.begin("echo one; read x; echo two $x; (exit 4)", command_id="cmd_over", call_key="key")
     await until(session, printed(session, b"one"))
     await manager.aclose()
-    later = SessionManager(manager.runtime_directory, manager.defaults)
+    later = successor(manager)
     try:
         assert await later.adopt() == 1
         again = later.get("main")
@@ -265,15 +224,17 @@ async def test_a_new_manager_takes_over_a_running_command(
         await later.stop()
 
 
-async def test_a_command_that_ended_while_nobody_was_there(manager: SessionManager, session: Session) -> None:
-    fifo = manager.runtime_directory / "fifo"
+async def test_a_command_that_ended_while_nobody_was_there(
+    manager: SessionManager, session: Session, home: Path
+) -> None:
+    fifo = workspace(home) / "fifo"
     os.mkfifo(fifo)
     running = await session.begin(f"cat {fifo}; echo done; (exit 5)", command_id="cmd_away")
     await until(session, lambda: running.started)
     await manager.aclose()
     with open(fifo, "w") as file:
         file.write("fed\n")
-    later = SessionManager(manager.runtime_directory, manager.defaults)
+    later = successor(manager)
     try:
         await later.adopt()
         again = later.get("main")
@@ -289,9 +250,9 @@ async def test_a_command_that_ended_while_nobody_was_there(manager: SessionManag
 async def test_a_command_whose_trigger_may_not_have_been_typed_runs_once(
     manager: SessionManager, session: Session, home: Path
 ) -> None:
-    await session.begin(f"echo x >>{home}/ran; (exit 5)", command_id="cmd_early")
+    await session.begin(f"echo x >>{workspace(home)}/ran; (exit 5)", command_id="cmd_early")
     await manager.aclose()
-    later = SessionManager(manager.runtime_directory, manager.defaults)
+    later = successor(manager)
     try:
         await later.adopt()
         again = later.get("main")
@@ -300,7 +261,7 @@ async def test_a_command_whose_trigger_may_not_have_been_typed_runs_once(
         record = again.history.get("cmd_early")
         assert record is not None
         assert record.exit_code == 5
-        assert (home / "ran").read_text() == "x\n"
+        assert (workspace(home) / "ran").read_text() == "x\n"
         assert await run(again, "echo ok") == Result("ok\n", 0, "finished")
     finally:
         await later.stop()

@@ -1,0 +1,55 @@
+"""Managers that put every session into a box of one level, whatever stronger one the machine could make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ai_session.boxes import Boxes, BoxSettings
+from ai_session.models import SandboxLevel, SandboxProfile
+from ai_session.sandbox import Sandbox, SandboxStatus
+from ai_session.session import Session
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
+
+
+class BoxedManager(SessionManager):
+    """Sessions in the strongest boxes there are; the workspace is the folder ``ws`` beside the runtime directory."""
+
+    level = SandboxLevel.BWRAP
+
+    def __init__(self, runtime_directory: Path, defaults: SessionDefaults) -> None:
+        boxes = Boxes(BoxSettings(SandboxProfile("workspace")), self.sandbox(runtime_directory))
+        super().__init__(runtime_directory, defaults, boxes)
+
+    def sandbox(self, runtime_directory: Path) -> Sandbox:
+        """What makes the boxes."""
+        return Sandbox(runtime_directory=runtime_directory)
+
+    async def create(self, request: NewSession) -> Session:
+        home = self.runtime_directory.parent
+        profile = replace(self.boxes.profile("workspace"), workspace=str(home / "ws"), home=str(home))
+        # An interpreter of the tests' own is nothing that everybody has.
+        env = {**request.client_env, "PATH": "/usr/local/bin:/usr/bin:/bin"}
+        session = await super().create(replace(request, client_env=env, profile=profile))
+        assert session.spec.level is self.level, session.spec.level
+        return session
+
+
+class LandlockOnly(Sandbox):
+    """The sandbox of a machine without user namespaces."""
+
+    async def probe(self) -> SandboxStatus:
+        return SandboxStatus(SandboxLevel.LANDLOCK)
+
+
+class LandlockManager(BoxedManager):
+    """As where bubblewrap does not work."""
+
+    level = SandboxLevel.LANDLOCK
+
+    def sandbox(self, runtime_directory: Path) -> Sandbox:
+        return LandlockOnly(runtime_directory=runtime_directory)
+
+
+MANAGERS = {manager.level: manager for manager in (BoxedManager, LandlockManager)}
