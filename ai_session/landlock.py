@@ -35,8 +35,8 @@ def prefix(
     """The words before a command's own that put it in the box; writes what they need into ``directory`` (0700).
 
     The command finds exactly ``env``, and TERM as its terminal has it; but HOME is a private one that shows what of the
-    real home is readable, and TMPDIR a private directory that goes with the box; both lie in ``directory``. Only with
-    the network ``host`` there are sockets at all. Raises OSError.
+    real home is readable, TMPDIR and zsh's TMPPREFIX a private directory that goes with the box; all in ``directory``.
+    Only with the network ``host`` there are sockets at all. Raises OSError.
     """
     scratch, home = directory / "tmp", directory / "home"
     for folder in (scratch, home):
@@ -53,7 +53,7 @@ def prefix(
         "writable": [*(shared if writes else []), *writable, str(scratch), str(home)],
         "devices": DEVICES,
         "network": profile.network == "host",
-        "env": {**inside, "HOME": str(home), "TMPDIR": str(scratch)},
+        "env": {**inside, "HOME": str(home), "TMPDIR": str(scratch), "TMPPREFIX": str(scratch / "zsh")},
         "limits": {
             "NPROC": profile.processes,
             "FSIZE": profile.file_bytes,

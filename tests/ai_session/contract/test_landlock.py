@@ -150,7 +150,9 @@ def test_the_environment_is_what_was_asked_for(box: Box) -> None:
     done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=20, **unprivileged.identity())
     found = dict(entry.split("=", 1) for entry in done.stdout.splitlines())
     assert found.pop("PWD")
-    wanted = {"HOME": str(directory / "home"), "TMPDIR": str(directory / "tmp"), "TERM": "starter"}
+    scratch = directory / "tmp"
+    wanted = {"HOME": str(directory / "home"), "TMPDIR": str(scratch), "TERM": "starter"}
+    wanted["TMPPREFIX"] = str(scratch / "zsh")
     assert found == {**asked, **wanted}, done
 
 

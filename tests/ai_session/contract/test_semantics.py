@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,11 +32,16 @@ async def test_all_cases(backend: str, shell: str, home: Path) -> None:
     data.mkdir()
     prepare(data)
     manager = SessionManager(runtime, SessionDefaults(backend=backend, user_rc=False, shell=shell))
+    assert not (wrong := await play_all(manager, SHELLS[shell], data)), "\n".join(wrong)
+
+
+async def play_all(manager: SessionManager, cases: Sequence[Case], data: Path) -> list[str]:
+    """What went wrong in the cases; a session that a case ended is followed by another."""
     wrong: list[str] = []
     number = 0
     try:
         session = await open_session(manager, number)
-        for case in SHELLS[shell]:
+        for case in cases:
             wrong += await play(session, case, data)
             if session.exit is not None or session.running is not None:
                 await manager.close(session)
@@ -44,7 +49,7 @@ async def test_all_cases(backend: str, shell: str, home: Path) -> None:
                 session = await open_session(manager, number)
     finally:
         await manager.stop()
-    assert not wrong, "\n".join(wrong)
+    return wrong
 
 
 async def open_session(manager: SessionManager, number: int) -> Session:

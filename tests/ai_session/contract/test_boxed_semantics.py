@@ -1,0 +1,46 @@
+"""Every case of every shell in boxes of every level: as unboxed, see test_semantics.py."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ai_session import plugins
+from ai_session.models import SandboxLevel
+from ai_session.session_spec import SessionDefaults
+from tests.ai_session.contract.boxed import MANAGERS
+from tests.ai_session.contract.session_harness import runtime_directory, workspace
+from tests.ai_session.contract.shell_cases import Case, prepare
+from tests.ai_session.contract.test_semantics import SHELLS, play_all
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+REFUSES_EXEC = {("dash", SandboxLevel.BWRAP): "exec false"}
+"""dash gives the terminal back to the group it was started in, which has no number in a box of its own processes."""
+
+
+def cases(shell: str, level: SandboxLevel) -> list[Case]:
+    """/tmp is another directory in every box, and with Landlock one that fish does not enter."""
+    return [
+        replace(
+            case,
+            command=case.command.replace("cd /tmp", "cd /usr"),
+            output=None if case.output is None else case.output.replace(b"/tmp", b"/usr"),
+        )
+        for case in SHELLS[shell]
+        if case.name != REFUSES_EXEC.get((shell, level))
+    ]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("level", MANAGERS, ids=str)
+@pytest.mark.parametrize("backend", plugins.names("backends"))
+async def test_all_cases(backend: str, level: SandboxLevel, shell: str, home: Path) -> None:
+    assert shutil.which(shell), f"{shell} is not installed"
+    runtime = runtime_directory(home)
+    prepare(workspace(home))
+    manager = MANAGERS[level](runtime, SessionDefaults(backend=backend, user_rc=False, shell=shell))
+    assert not (wrong := await play_all(manager, cases(shell, level), workspace(home))), "\n".join(wrong)
