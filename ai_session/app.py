@@ -17,7 +17,7 @@ from ai_session.consent import Consent
 from ai_session.display import preload
 from ai_session.gate import Gate
 from ai_session.masking import Masking
-from ai_session.models import SandboxLevel, SandboxProfile
+from ai_session.models import Question, SandboxLevel, SandboxProfile
 from ai_session.network_proxy import environment as proxy_environment
 from ai_session.policy import Policy
 from ai_session.rate_limits import RateLimiter
@@ -47,7 +47,6 @@ class App:
         self.sessions = SessionManager(
             runtime_directory, session_defaults(settings), make_boxes(settings, runtime_directory, audit.event)
         )
-        consent = Consent(runtime_directory / "approvals", event=audit.event, ask_seconds=settings.policy.ask_seconds)
         self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
         tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
         limits = Limits(
@@ -60,6 +59,13 @@ class App:
         policy = Policy(os.getuid(), settings.policy.mode, settings.policy.rules)
         rates = RateLimiter(
             {kind.removesuffix("_per_minute"): amount for kind, amount in settings.rates.model_dump().items()}
+        )
+
+        def admit(question: Question) -> None:
+            rates.acquire(f"{question.principal.kind}:{question.principal.client}", "questions")
+
+        consent = Consent(
+            runtime_directory / "approvals", event=audit.event, ask_seconds=settings.policy.ask_seconds, admit=admit
         )
         self.gate = Gate(
             tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits

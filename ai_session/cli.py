@@ -9,12 +9,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
 
-from ai_session import __version__, cli_config, cli_daemon, cli_install, cli_record, relay
+from ai_session import __version__, cli_audit, cli_config, cli_daemon, cli_install, cli_policy, cli_record, relay
 from ai_session.cli_approvals import approvals, approve, reject
 from ai_session.cli_attach import attach
 from ai_session.cli_commands import exec_, logs, screen, send
 from ai_session.cli_doctor import doctor
 from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report, write_text
+from ai_session.cli_sandbox import sandbox
 from ai_session.cli_sessions import info, interrupt, kill, ls, new, rename
 from ai_session.errors import AiSessionError, InvalidArguments
 
@@ -34,7 +35,10 @@ for verb in (new, ls, info, exec_, send, screen, logs, attach, interrupt, kill, 
 app.add_typer(cli_record.app, name="record", no_args_is_help=True)
 for verb in (approvals, approve, reject):
     app.command()(verb)
+app.add_typer(cli_audit.app, name="audit", no_args_is_help=True)
+app.add_typer(cli_policy.app, name="policy", no_args_is_help=True)
 app.add_typer(cli_daemon.app, name="daemon", no_args_is_help=True)
+app.command()(sandbox)
 app.command()(doctor)
 app.add_typer(cli_config.app, name="config", no_args_is_help=True)
 app.add_typer(cli_install.app, name="mcp", no_args_is_help=True)

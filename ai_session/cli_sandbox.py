@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import fnmatch
 import os
@@ -21,6 +20,8 @@ from ai_session.errors import AiSessionError, InvalidArguments, SandboxUnavailab
 from ai_session.models import SandboxLevel, SandboxProfile
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ai_session.sandbox import Boxed
     from ai_session.settings import Settings
 
@@ -43,6 +44,8 @@ def sandbox(
     It sees the system read-only, an empty home and the workspace; settings are those of sessions (config: sandbox,
     network). Exit code 125 when there is no box, and then nothing runs. ai-session sandbox -- npm test
     """
+    import asyncio  # takes 50 ms, which every verb would pay
+
     try:
         code = asyncio.run(_run(command, profile, workspace, home, allow_domain))
     except AiSessionError as error:
@@ -112,6 +115,8 @@ def make_profile(
 async def _start(boxed: Boxed, command: Sequence[str], profile: SandboxProfile, term: str) -> int:
     here = os.getcwd()
     inside = here == profile.workspace or here.startswith(profile.workspace.rstrip("/") + "/")
+    import asyncio
+
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         stack.enter_context(_foreground())
@@ -134,6 +139,8 @@ async def _open_network(
     stack: AsyncExitStack, boxed: Boxed, profile: SandboxProfile, ended: asyncio.Future[int]
 ) -> None:
     """The box goes on once its proxy listens; without one it is ended."""
+    import asyncio
+
     from ai_session.box_entry import open_gate
     from ai_session.network_proxy import SessionProxy
     from ai_session.network_rules import NetworkRules

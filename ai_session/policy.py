@@ -106,10 +106,8 @@ class Policy:
         other._enter(mode)
         return other
 
-    def decide(self, action: Action | Principal, tool: str = "", tool_effect: Effect | None = None) -> Decision:
+    def decide(self, action: Action) -> Decision:
         """Total and pure: every combination has an answer; what is not known is denied or asked."""
-        if isinstance(action, Principal):
-            action = Action(action, tool, tool_effect)
         effect, principal = action.effect, action.principal
         if effect is None:
             return NO_EFFECT

@@ -11,8 +11,8 @@ from typing import Any
 
 from ai_session.models import Principal, Question
 
-SHOWN_CHARS = 2000
-OPEN_SECONDS = 300.0
+SHOWN_CHARS = 65_536
+OPEN_SECONDS = 3600.0
 
 
 def ask_about(

@@ -29,6 +29,14 @@ VERBS = [
     "interrupt",
     "kill",
     "rename",
+    "replay",
+    "approvals",
+    "approve",
+    "reject",
+    "record",
+    "audit",
+    "policy",
+    "sandbox",
     "daemon",
     "doctor",
     "config",
@@ -116,13 +124,14 @@ def test_tables_for_people_have_headings_and_no_control_characters_of_others(cli
 
 def test_configuration_verbs(cli: CommandLine) -> None:
     path = cli.home / ".config/ai-session/config.toml"
+    path.unlink()
     assert cli.out("config", "path") == f"{path}\n"
     assert cli.out("config", "init") == f"{path}\n"
     assert cli.run("config", "init", code=1).stderr.startswith(f"error: {path} exists already")
-    path.write_text("[session]\nrows = 31\n")
+    path.write_text('[session]\nrows = 31\n[sandbox]\nprofile = "trusted"\n')
     assert tomllib.loads(cli.out("config", "show"))["session"]["rows"] == 31
     shown = json.loads(cli.out("config", "show", "--json"))
-    assert shown["origins"] == {"session.rows": str(path)}
+    assert shown["origins"] == {"session.rows": str(path), "sandbox.profile": str(path)}
     assert json.loads(cli.out("config", "check", "--json"))["valid"] is True
     cli.run("new", "main")
     assert cli.json("info", "main")["rows"] == 31
@@ -140,7 +149,6 @@ def test_doctor_finds_a_healthy_machine_and_says_what_is_not(cli: CommandLine) -
         assert states[check] == "ok", report
     assert states["clients"] == "warn"
     cli.run("mcp", "install", "--client", "cursor")
-    (cli.home / ".config/ai-session").mkdir(parents=True)
     (cli.home / ".config/ai-session/config.toml").write_text("nonsense")
     lines = cli.run("doctor", code=1).stdout.splitlines()
     found = {line.split("\t")[1]: line.split("\t") for line in lines}
@@ -189,7 +197,10 @@ def test_help_lists_every_verb_and_imports_nothing_heavy(cli: CommandLine) -> No
 def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
     groups = {"daemon": ["start", "stop", "restart", "status"], "config": ["show", "check", "path", "init"]}
     groups["mcp"] = ["install", "uninstall", "status"]
-    single = [(verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server")]
+    groups |= {"audit": ["tail", "show", "verify"], "policy": ["check", "explain"], "record": []}
+    single = [
+        (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
+    ]
     for words in (*single, *((group, verb) for group, verbs in groups.items() for verb in verbs)):
         assert "--json" in cli.out(*words, "--help"), words
     assert cli.out("--version").strip() == json.loads(cli.out("daemon", "start", "--json"))["version"]

@@ -7,7 +7,7 @@ from ai_session import plugins
 from ai_session.errors import InvalidArguments
 from ai_session.gate import validate
 from ai_session.models import Effect, Principal, ToolResult
-from ai_session.policy import Policy
+from ai_session.policy import Action, Policy
 from ai_session.tools.base import Arguments, Context, Tool, output
 
 ME = Principal("mcp", uid=1000, client="test")
@@ -52,9 +52,9 @@ def test_schemas_are_flat() -> None:
 
 def test_policy_denies_other_users_and_tools_without_effect() -> None:
     policy = Policy(1000)
-    assert policy.decide(ME, "sample", Effect.READ).verdict == "allow"
-    assert policy.decide(ME, "sample", None).verdict == "deny"
-    assert policy.decide(Principal("mcp", uid=0), "sample", Effect.READ).verdict == "deny"
+    assert policy.decide(Action(ME, "sample", Effect.READ)).verdict == "allow"
+    assert policy.decide(Action(ME, "sample", None)).verdict == "deny"
+    assert policy.decide(Action(Principal("mcp", uid=0), "sample", Effect.READ)).verdict == "deny"
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_dry_run_shows_the_difference_and_writes_nothing(home: Path) -> None:
 def test_print_gives_what_to_add_by_hand(home: Path) -> None:
     shown = json.loads(run("install", "--client", "vscode", "--print", "--relative").stdout)
     assert shown == {"servers": {"ai-session": {"type": "stdio", "command": "ai-session", "args": ARGS}}}
-    assert list(home.iterdir()) == []
+    assert [path.name for path in home.iterdir()] == [".config"]
 
 
 def test_what_codex_needs_with_nobody_to_ask_is_said_and_not_done(home: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_link_is_kept_and_its_target_changed(home: Path) -> None:
 def test_project_scope_writes_where_it_is_called(home: Path, tmp_path: Path) -> None:
     run("install", "--client", "claude-code", "--scope", "project", cwd=tmp_path)
     assert json.loads((tmp_path / ".mcp.json").read_text())["mcpServers"]["ai-session"]["type"] == "stdio"
-    assert list(home.iterdir()) == []
+    assert [path.name for path in home.iterdir()] == [".config"]
 
 
 def test_an_invalid_file_is_left_as_it_is(home: Path) -> None:
