@@ -23,6 +23,7 @@ KEPT = 256
 """Records kept in memory; an agent asks for recent commands, and 10,000 must not grow the daemon."""
 
 STORED_COMMAND_CHARS = 4000
+BRIEF_CHARS = 80
 _FIELDS = tuple(f.name for f in fields(CommandRecord))
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -134,6 +135,11 @@ class CommandHistory:
             self._fd = -1
 
 
+def brief(command: str) -> str:
+    """The beginning of a command, cut between words: half a secret would not be recognized any more."""
+    return command if len(command) <= BRIEF_CHARS else command[: command.rfind(" ", 0, BRIEF_CHARS) + 1] + "…"
+
+
 def ended(name: str, status: ExitStatus | None) -> SessionExited:
     """Why session ``name``, whose shell has ended, runs nothing."""
     return SessionExited(
@@ -149,7 +155,7 @@ def busy(name: str, running: RunningCommand | None) -> SessionBusy:
             f"session {name!r} is just starting another command", suggestion="retry, or use another session"
         )
     return SessionBusy(
-        f"session {name!r} still runs {running.record.command[:80]!r} ({running.record.command_id})",
+        f"session {name!r} still runs {brief(running.record.command)!r} ({running.record.command_id})",
         suggestion="wait with read_output(wait_for='finish'), answer it with send_input, stop it with "
         "interrupt_command, or use another session",
     )

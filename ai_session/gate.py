@@ -29,7 +29,7 @@ from ai_session.errors import (
 from ai_session.masking import Masking
 from ai_session.models import Answer, Effect, Principal, Question, SandboxLevel, SessionSpec, ToolCall, ToolResult
 from ai_session.policy import Action, Decision, Policy
-from ai_session.question import ask_about
+from ai_session.question import ask_about, digest
 from ai_session.rate_limits import RateLimiter
 from ai_session.results import failure, masked, validate, with_note
 from ai_session.session_manager import SessionManager
@@ -154,7 +154,9 @@ class Gate:
         self._audit.require_room(tool.effect)
         self._count(call.principal, tool)
         arguments, ignored = validate(tool, call.arguments)
-        context = Context(call.principal, self._sessions, self._workspaces, self._limits, call.profile)
+        context = Context(
+            call.principal, self._sessions, self._workspaces, self._limits, call.profile, spans=self._masking.spans
+        )
         subject = tool.subject(context, arguments)
         trace.facts |= _facts(subject)
         decision = self._policy.decide(_action(call, tool, subject))
@@ -174,6 +176,8 @@ class Gate:
         result = await self._run(tool, arguments, replace(context, subject=subject))
         self._rates.spend(_key(call.principal), "output_bytes", len(result.text))
         trace.outcome = "ok"
+        if tool.name == "close_session" and subject.session:
+            self._consent.end_session(subject.session.spec.session_id)
         trace.facts |= {k: result.structured[k] for k in OUTCOME_FACTS if k in result.structured}
         meta = {SANDBOX: _box(subject)} if subject.session else {}
         return replace(with_note(result, ignored), meta={**result.meta, **meta})
@@ -188,7 +192,6 @@ class Gate:
     async def _agreed(self, question: Question, asker: Asker | None, call: ToolCall, trace: Trace) -> ToolResult | None:
         """None once a person agreed; a result when the client is to ask its person first. Raises Denied, ConsentNeeded,
         RateLimited."""
-        self._rates.acquire(_key(call.principal), "questions")
         answer = await self._consent.obtain(question, asker, call.state, call.answers)
         if isinstance(answer, Deferred):
             trace.outcome, trace.facts["consent"] = "denied", {"id": answer.question.question_id, "deferred": True}
@@ -210,7 +213,7 @@ class Gate:
             session=session.spec.session_id if session else "",
             about=self._masking.masked(about),
             where=where,
-            detail=about,
+            detail=f"{self._masking.masked(about)} #{digest({'about': about})[:16]}" if about else "",
             rule=decision.rule,
             reason=decision.reason,
             policy=self._policy.digest,
@@ -320,7 +323,6 @@ class Gate:
             rule=decision.rule, reason=decision.reason, policy=self._policy.digest,
         )  # fmt: skip
         try:
-            self._rates.acquire(spec.session_id, "questions")
             return isinstance(await self._consent.obtain(question, None), Answer)
         except AiSessionError:
             return False

@@ -5,7 +5,7 @@ Expressions are RE2's: matching takes time linear in the text, whatever the expr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -36,13 +36,22 @@ class Match:
 
 
 class Window:
-    """Some whole lines of the log, raw and clean."""
+    """Some whole lines of the log, raw and clean. ``hide`` gives both with secrets hidden, raw no shorter."""
 
-    def __init__(self, begin: int, raw: bytes, text: str) -> None:
+    def __init__(self, begin: int, raw: bytes, text: str, hide: Callable[[], tuple[bytes, str]] | None = None) -> None:
         self.begin = begin
         self.raw = raw
         self.end = begin + len(raw)
         self._text = text.encode()
+        self._hide = hide
+
+    def hidden(self) -> Window:
+        """Without secrets, which costs more than to look through it: for what is listed. Lines may have become one."""
+        return Window(self.begin, *self._hide()) if self._hide else self
+
+    def hit(self, expression: Expression) -> bool:
+        """Whether a line matches."""
+        return next(self.hits(expression), None) is not None
 
     @cached_property
     def lines(self) -> list[bytes]:
@@ -87,6 +96,12 @@ class Listing:
         self._until = -1
 
     def add(self, expression: Expression, window: Window) -> None:
+        """A secret is no match, or matches would tell it letter by letter."""
+        hit = window.hit(expression)
+        if hit or self._until >= 0:
+            window = window.hidden()
+        if hit:
+            self._previous = self._previous.hidden()
         for index, at in window.hits(expression):
             offset = window.starts[index] if window.starts else window.begin
             around = _ENTRY_CHARS + len(str(offset))

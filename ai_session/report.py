@@ -12,6 +12,7 @@ import stat
 from typing import Any
 
 from ai_session.clean_text import clean
+from ai_session.hiding import Hiding, Spans
 from ai_session.models import CommandRecord, InputMode, ToolResult
 from ai_session.session import Session
 from ai_session.transcript import Transcript
@@ -25,9 +26,9 @@ INPUT_HINT: dict[InputMode, str] = {
 }
 
 
-def transcript(session: Session, record: CommandRecord) -> Transcript:
-    """The output of ``record``, still growing while it runs."""
-    return Transcript(session.log, record.start_offset, record.end_offset, session.spec.nonce)
+def transcript(session: Session, record: CommandRecord, spans: Spans | None = None) -> Transcript:
+    """The output of ``record``, still growing while it runs; ``spans`` finds the secrets in it."""
+    return Transcript(session.log, record.start_offset, record.end_offset, session.spec.nonce, spans)
 
 
 def record_facts(record: CommandRecord) -> dict[str, Any]:
@@ -73,7 +74,12 @@ def result(
     return ToolResult(text=text, structured=structured)
 
 
-def read_stderr(path: str, max_chars: int) -> tuple[str, int]:
+def cut(text: str, start: int, stop: int, spans: Spans | None) -> str:
+    """The characters from ``start`` to ``stop``, without what is left there of secrets cut in two."""
+    return Hiding(spans).cut(text, start, stop) if spans else text[start:stop]
+
+
+def read_stderr(path: str, max_chars: int, spans: Spans | None = None) -> tuple[str, int]:
     """The separate standard error, clean and bounded (its end is kept), and the bytes left out.
 
     The file is the shell's to write, so a link there is not followed and a pipe not waited for.
@@ -84,8 +90,9 @@ def read_stderr(path: str, max_chars: int) -> tuple[str, int]:
         file.seek(max(0, size - STDERR_READ_BYTES))
         data = file.read()
     text = clean(data)
-    kept = text[-max_chars:] if max_chars else ""
-    return kept, size - len(data) + len(text[: len(text) - len(kept)].encode())
+    begin = max(0, len(text) - max_chars)
+    kept = cut(text, begin, len(text), spans) if begin else text
+    return kept, size - len(data) + len(text[:begin].encode())
 
 
 def _open_plain(path: str, flags: int) -> int:
@@ -106,10 +113,15 @@ def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None
 
 
 def command_result(
-    session: Session, record: CommandRecord, max_chars: int, notes: list[str], **extra: Any
+    session: Session,
+    record: CommandRecord,
+    max_chars: int,
+    notes: list[str],
+    spans: Spans | None = None,
+    **extra: Any,
 ) -> ToolResult:
     """What ``execute_command`` answers: the whole output when it fits, else head and tail."""
-    rendering = transcript(session, record).render(max_chars)
+    rendering = transcript(session, record, spans).render(max_chars)
     note_lost(session, record, notes)
     if rendering.omitted_bytes:
         notes.append(
@@ -118,7 +130,7 @@ def command_result(
         )
     stderr = None
     if record.stderr_path:
-        stderr, omitted = read_stderr(record.stderr_path, max_chars)
+        stderr, omitted = read_stderr(record.stderr_path, max_chars, spans)
         if omitted:
             notes.append(f"first {omitted} bytes of stderr omitted")
     facts = record_facts(record)

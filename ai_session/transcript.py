@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ai_session.clean_text import clean
 from ai_session.errors import OutputExpired
+from ai_session.hiding import Hiding, Spans
 from ai_session.line_search import Expression, Listing, Match, Window, compile_expression
 from ai_session.output_log import OutputLog
 
@@ -28,11 +29,9 @@ SEARCH_BYTES = 8 << 20
 
 _ESCAPE_BYTES = 40
 """Cleaning an escape sequence costs as much as so many bytes of plain text."""
-
 _LOOK_BACK_BYTES = 65536
 _HELD_BACK_BYTES = 8192
-_AHEAD_BYTES = 64
-_UNFINISHED_BYTES = 16384
+_AHEAD_BYTES, _UNFINISHED_BYTES = 64, 16384
 _MARKER_CHARS = 120
 _NEARLY_CHARS = 256
 _HEAD_SHARE = 0.4
@@ -92,10 +91,16 @@ class Found:
 
 
 class Transcript:
-    """Bytes ``start`` to ``end`` of ``log``; to its growing end while ``end`` is None. Our marks are not part of it."""
+    """Bytes ``start`` to ``end`` of ``log``; to its growing end while ``end`` is None. Our marks are not part of it.
 
-    def __init__(self, log: OutputLog, start: int, end: int | None = None, nonce: str = "") -> None:
+    ``spans`` finds secrets: wherever text is cut, labels stand for them. Text that is whole is the caller's to mask.
+    """
+
+    def __init__(
+        self, log: OutputLog, start: int, end: int | None = None, nonce: str = "", spans: Spans | None = None
+    ) -> None:
         self._log = log
+        self._hiding = Hiding(spans) if spans else None
         self._start = start
         self._end = end
         self._mark = b"\x1b]7777;%b;" % nonce.encode()
@@ -119,7 +124,7 @@ class Transcript:
         """At most ``max_chars`` characters: everything if it fits, else about 40 % head and 60 % tail."""
         end = self.end_offset
         if end <= WHOLE_BYTES and not self.first_offset:
-            text = self._clean(self._raw(0, end))
+            text = self._clean(self._raw(0, end))  # not cut, so not hidden
             if len(text) <= max_chars:
                 return Rendering(text, 0, end, truncated=False)
         return self._head_and_tail(end, max_chars)
@@ -144,7 +149,7 @@ class Transcript:
             position = text.rfind("\n", 0, position)
             if position < 0:
                 return Page(text, offset, end, end, at_end=True)
-        raw = self._raw(offset, end)
+        raw = self._shown(offset, end)
         if raw.count(b"\n") == text.count("\n"):
             offset += _line_start(raw, text.count("\n", 0, position + 1))
         return Page(text[position + 1 :], offset, end, end, at_end=True)
@@ -220,7 +225,7 @@ class Transcript:
         fit = _Fit(limit, max_chars)
         data = b""
         while fit.size:
-            data = self._raw(begin, min(begin + fit.size + _AHEAD_BYTES, stop))
+            data = self._shown(begin, min(begin + fit.size + _AHEAD_BYTES, stop))
             cut = fit.size if begin + fit.size >= stop else _cut(data, fit.size)
             fit.tried(cut, self._clean(prefix + data[:cut]))
         if not fit.taken and begin < stop:
@@ -234,7 +239,7 @@ class Transcript:
         begin, text = stop, ""
         while fit.size:
             begin, alternate = self._enter(stop - fit.size, stop) if stop - fit.size > floor else (floor, False)
-            data = self._raw(begin, stop)
+            data = self._shown(begin, stop)
             if begin > floor:
                 line = data.find(b"\n", 0, len(data) // 2) + 1
                 data, begin = data[line:], begin + line
@@ -259,9 +264,15 @@ class Transcript:
         data = self._raw(begin, min(begin + WINDOW_BYTES + _AHEAD_BYTES, end))
         if begin + WINDOW_BYTES < end:
             data = data[: _cut(data, WINDOW_BYTES) or WINDOW_BYTES]
-        text = self._clean(_ENTER_ALTERNATE + data if alternate else data)
+        prefix = _ENTER_ALTERNATE if alternate else b""
+
+        def hidden() -> tuple[bytes, str]:
+            shown = self._shown(begin, begin + len(data))
+            return shown, self._clean(prefix + shown)
+
         toggles = _ALTERNATE.findall(data) if b"\x1b[?" in data else []
-        return Window(begin, data, text), toggles[-1] == b"h" if toggles else bool(alternate)
+        window = Window(begin, data, self._clean(prefix + data), hidden if self._hiding else None)
+        return window, toggles[-1] == b"h" if toggles else bool(alternate)
 
     def _enter(self, offset: int, stop: int) -> tuple[int, bool | None]:
         """Where reading may begin (not inside a character or sequence), and whether on the alternate screen.
@@ -289,7 +300,13 @@ class Transcript:
     def _clean(self, raw: bytes) -> str:
         if self._mark in raw:
             raw = re.sub(re.escape(self._mark) + rb"[^\x07\x1b]*\x07", b"", raw)
-        return clean(raw)
+        text = clean(raw)
+        return self._hiding.told(text) if self._hiding else text
+
+    def _shown(self, start: int, end: int) -> bytes:
+        """As ``_raw``, with secrets hidden."""
+        known = (self.first_offset, self.end_offset)
+        return self._hiding.piece(self._raw, start, end, *known) if self._hiding else self._raw(start, end)
 
     def _raw(self, start: int, end: int) -> bytes:
         return self._log.read(self._start + start, self._start + end)
@@ -313,7 +330,7 @@ class Seeker:
         end = self._transcript.end_offset
         while not self._found and self._offset < end:
             window, _ = self._window(max(self._offset, self._transcript.first_offset), end, None)
-            self._found = next(window.hits(self._expression), None) is not None
+            self._found = window.hit(self._expression) and window.hidden().hit(self._expression)
             self._offset = window.end
             if window.end >= end:
                 unfinished = window.begin + window.raw.rfind(b"\n") + 1

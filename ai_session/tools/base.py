@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ai_session.hiding import Spans
 from ai_session.models import TRUSTED, Effect, Principal, SandboxLevel, SandboxProfile, ToolResult
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
@@ -86,7 +87,7 @@ class Subject:
 class Context:
     """What a running tool may use. ``repeated``: the call's key was seen before, so nothing may be started anew.
 
-    ``profile`` is a person's choice for a new session, empty: the configured one.
+    ``profile`` is a person's choice for a new session, empty: the configured one. ``spans`` finds secrets.
     """
 
     principal: Principal
@@ -96,6 +97,7 @@ class Context:
     profile: str = ""
     subject: Subject = Subject()
     repeated: bool = False
+    spans: Spans | None = None
 
     def bounded(self, seconds: float, chars: int, notes: list[str]) -> tuple[float, int]:
         """A wait (negative: the default) and an output size (0: the default), clamped; ``notes`` says when."""

@@ -68,7 +68,7 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
             call_key=arguments.call_key,
         )
     left = max(0.0, min(seconds, MAX_WAIT_SECONDS - (time.monotonic() - began)))
-    return await _wait_and_report(session, found, left, chars, notes)
+    return await _wait_and_report(context, session, found, left, chars, notes)
 
 
 def _by_key(session: Session, call_key: str) -> RunningCommand | CommandRecord | None:
@@ -81,23 +81,28 @@ def _by_key(session: Session, call_key: str) -> RunningCommand | CommandRecord |
 
 
 async def _wait_and_report(
-    session: Session, command: RunningCommand | CommandRecord, seconds: float, chars: int, notes: list[str]
+    context: Context,
+    session: Session,
+    command: RunningCommand | CommandRecord,
+    seconds: float,
+    chars: int,
+    notes: list[str],
 ) -> ToolResult:
     if isinstance(command, CommandRecord):
-        return command_result(session, command, chars, notes)
+        return command_result(session, command, chars, notes, context.spans)
     reason = await waiting.for_command(session, command, seconds, until_input=True)
     record = command.record
     if reason == "finished":
         if session.exit is not None:
             notes.append(f"the session's shell has ended ({session.exit})")
-        return command_result(session, record, chars, notes)
+        return command_result(session, record, chars, notes, context.spans)
     if reason == "input" and (holder := session.holder()) and holder.input_mode:
         notes.append(INPUT_HINT[holder.input_mode])
-        return command_result(session, record, chars, notes, input_mode=holder.input_mode)
+        return command_result(session, record, chars, notes, context.spans, input_mode=holder.input_mode)
     notes.append(
         f"still running after {seconds:g} s: read_output(wait_for='finish') waits on, interrupt_command stops it"
     )
-    return command_result(session, record, chars, notes)
+    return command_result(session, record, chars, notes, context.spans)
 
 
 async def interrupt_command(context: Context, arguments: InterruptCommand) -> ToolResult:
@@ -112,7 +117,7 @@ async def interrupt_command(context: Context, arguments: InterruptCommand) -> To
     notes = [f"sent {', '.join(outcome.steps)}"] if outcome.steps else []
     if not outcome.ended:
         notes.append("it has not ended: look with read_screen, or close_session to end everything in the session")
-    return command_result(session, running.record, context.limits.max_output_chars, notes)
+    return command_result(session, running.record, context.limits.max_output_chars, notes, context.spans)
 
 
 RESULT = output(

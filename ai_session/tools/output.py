@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ai_session import waiting
 from ai_session.errors import CommandNotFound, InvalidArguments
+from ai_session.hiding import on_screen
 from ai_session.models import CommandRecord, Effect, InputMode, ToolResult
 from ai_session.report import INPUT_HINT, command_result, note_lost, record_facts, result, transcript
 from ai_session.session import Session
@@ -69,7 +70,7 @@ async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
     record = find_command(session, arguments.command_id)
     extra: dict[str, Any] = {}
     if arguments.wait_for:
-        waited = await _wait(session, record, arguments, seconds)
+        waited = await _wait(context, session, record, arguments, seconds)
         extra["waited"] = waited
         if waited == "timeout":
             notes.append(f"waited {seconds:g} s for {arguments.wait_for}: it has not come")
@@ -77,13 +78,19 @@ async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
     if record.status == "running" and record.command_id != "all" and (mode := _input_mode(session, extra)):
         extra["input_mode"] = mode
         notes.append(INPUT_HINT[mode])
-    return await _read(session, record, arguments, chars, notes, extra)
+    return await _read(context, session, record, arguments, chars, notes, extra)
 
 
 async def _read(
-    session: Session, record: CommandRecord, arguments: ReadOutput, chars: int, notes: list[str], extra: dict[str, Any]
+    context: Context,
+    session: Session,
+    record: CommandRecord,
+    arguments: ReadOutput,
+    chars: int,
+    notes: list[str],
+    extra: dict[str, Any],
 ) -> ToolResult:
-    text = transcript(session, record)
+    text = transcript(session, record, context.spans)
     if arguments.pattern or arguments.tail_lines or arguments.offset >= 0:
         note_lost(session, record, notes)
     facts = record_facts(record)
@@ -107,7 +114,7 @@ async def _read(
         if not page.at_end:
             notes.append(f"more: offset={page.next_offset}")
         return result(facts, page.text, notes=notes, extra=about | extra)
-    return command_result(session, record, chars, notes, **extra)
+    return command_result(session, record, chars, notes, context.spans, **extra)
 
 
 def _input_mode(session: Session, facts: dict[str, Any]) -> InputMode | None:
@@ -116,7 +123,9 @@ def _input_mode(session: Session, facts: dict[str, Any]) -> InputMode | None:
     return holder.input_mode if holder else session.input_wanted()
 
 
-async def _wait(session: Session, record: CommandRecord, arguments: ReadOutput, seconds: float) -> waiting.Reason:
+async def _wait(
+    context: Context, session: Session, record: CommandRecord, arguments: ReadOutput, seconds: float
+) -> waiting.Reason:
     running = session.running
     current = running is not None and running.record.command_id == record.command_id
     if arguments.wait_for in ("finish", "input") and record.command_id == "all":
@@ -127,7 +136,7 @@ async def _wait(session: Session, record: CommandRecord, arguments: ReadOutput, 
     if arguments.wait_for == "pattern":
         if not arguments.pattern:
             raise InvalidArguments("wait_for='pattern' needs pattern", suggestion="pass the pattern to wait for")
-        seeker = transcript(session, record).seeker(arguments.pattern, max(arguments.offset, 0))
+        seeker = transcript(session, record, context.spans).seeker(arguments.pattern, max(arguments.offset, 0))
         if await waiting.for_output(session, seconds, lambda: seeker.found() or _over(session, record)):
             return "pattern" if seeker.found() else "finished"
         return "timeout"
@@ -154,7 +163,7 @@ def _over(session: Session, record: CommandRecord) -> bool:
 async def read_screen(context: Context, arguments: ReadScreen) -> ToolResult:
     session = context.sessions.get(arguments.session_id)
     snapshot = await session.screen()
-    lines = list(snapshot.lines)
+    lines = on_screen(snapshot.lines, snapshot.cols, context.spans) if context.spans else list(snapshot.lines)
     while lines and not lines[-1]:
         lines.pop()
     facts = {

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from ai_session.hiding import Spans
 from ai_session.models import PROFILES, Effect, SandboxLevel, SessionSpec, SessionState, ToolResult
-from ai_session.report import record_facts
+from ai_session.report import cut, record_facts
 from ai_session.session import Session
 from ai_session.session_spec import NewSession
 from ai_session.tools.base import (
@@ -25,6 +26,7 @@ from ai_session.tools.base import (
 )
 from ai_session.workspace import Place, unboxed
 
+COMMAND_CHARS = 200
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -107,17 +109,17 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             profile=context.subject.profile,
         )
     )
-    facts = session_facts(session)
+    facts = session_facts(session, context.spans)
     return ToolResult(text=_describe(facts), structured=facts)
 
 
 async def get_session_info(context: Context, arguments: OneSession) -> ToolResult:
-    facts = session_facts(context.sessions.get(arguments.session_id), full=True)
+    facts = session_facts(context.sessions.get(arguments.session_id), context.spans, full=True)
     return ToolResult(text=_describe(facts), structured=facts)
 
 
 async def list_sessions(context: Context, arguments: NoArguments) -> ToolResult:
-    rows = [session_facts(s) for s in context.sessions.all()]
+    rows = [session_facts(s, context.spans) for s in context.sessions.all()]
     text = "\n".join(_describe(row) for row in rows) or "no sessions; create_session opens one"
     return ToolResult(text=text, structured={"sessions": rows})
 
@@ -143,7 +145,7 @@ def sandbox_of(spec: SessionSpec) -> str:
     return f"{spec.profile.name} ({spec.level}, network {spec.profile.network})"
 
 
-def session_facts(session: Session, *, full: bool = False) -> dict[str, Any]:
+def session_facts(session: Session, spans: Spans | None, *, full: bool = False) -> dict[str, Any]:
     """What anyone may know of a session now."""
     spec, state = session.spec, session.state()
     busy = state in (SessionState.RUNNING, SessionState.WAITING_INPUT, SessionState.STOPPED)
@@ -159,7 +161,7 @@ def session_facts(session: Session, *, full: bool = False) -> dict[str, Any]:
     }
     if session.running:
         record = session.running.record
-        facts["running"] = {"command_id": record.command_id, "command": record.command[:200]}
+        facts["running"] = {"command_id": record.command_id, "command": cut(record.command, 0, COMMAND_CHARS, spans)}
     if state is SessionState.WAITING_INPUT and holder:
         facts["input_mode"] = holder.input_mode
     if session.exit:
@@ -181,7 +183,8 @@ def session_facts(session: Session, *, full: bool = False) -> dict[str, Any]:
     if holder and not holder.leads_itself:
         facts["foreground"] = holder.name
     if last := session.history.last:
-        facts["last"] = {"command_id": last.command_id, "command": last.command[:200], **record_facts(last)}
+        shown = cut(last.command, 0, COMMAND_CHARS, spans)
+        facts["last"] = {"command_id": last.command_id, "command": shown, **record_facts(last)}
     return facts
 
 

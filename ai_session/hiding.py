@@ -1,0 +1,130 @@
+"""Takes secrets out of what is read in pieces, wherever the pieces are cut, and moves nothing: offsets stay true.
+
+A secret becomes one character that nobody prints and NULs, which clean text drops; ``told`` makes a label of the
+character. So pages that follow each other show the label once, and one that begins inside the secret shows nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+Spans = Callable[[bytes], Sequence[tuple[int, int, bytes]]]
+"""Where secrets lie in a text, in order and apart, and what to write instead of each."""
+
+CONTEXT_BYTES = 4096
+"""Looked at on both sides of a piece: a private key of 4096 bits takes 3.3 kB."""
+
+MARK_BYTES = 4
+_FIRST, _MARKS = 0x100000, 0xFFFE
+_MARK = re.compile("[\U00100000-\U0010fffd]")
+_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
+
+
+class Hiding:
+    """Hides what ``spans`` finds, and knows what it hid."""
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+        self._labels: list[str] = []
+        self._marks: dict[bytes, int] = {}
+
+    def piece(self, read: Callable[[int, int], bytes], start: int, end: int, first: int, last: int) -> bytes:
+        """As many bytes as there are from ``start`` to ``end``, judged by what lies between ``first`` and ``last``."""
+        begin = max(first, start - CONTEXT_BYTES)
+        data = read(begin, min(last, end + CONTEXT_BYTES))
+        return self._hidden(data, start - begin, end - begin)
+
+    def told(self, text: str) -> str:
+        """Clean text of pieces, with labels."""
+        return _MARK.sub(self._label, text) if self._labels else text
+
+    def cut(self, text: str, start: int, stop: int) -> str:
+        """The characters of ``text`` from ``start`` to ``stop``, with labels for the secrets that begin there."""
+        data = text.encode(errors="surrogatepass")
+        from_byte = len(text[:start].encode(errors="surrogatepass"))
+        length = len(text[start:stop].encode(errors="surrogatepass"))
+        piece = self._hidden(data, from_byte, from_byte + length)
+        return self.told(piece.replace(b"\0", b"").decode(errors="surrogatepass"))
+
+    def _hidden(self, data: bytes, start: int, end: int) -> bytes:
+        found = self._found(data)
+        if not found:
+            return data[start:end]
+        shown = bytearray(data)
+        for a, b, label in reversed(found):
+            # Half a mark would be no character.
+            whole = b - a >= MARK_BYTES and not (a < start < a + MARK_BYTES or a < end < a + MARK_BYTES)
+            mark = self._mark(label) if whole else b""
+            shown[a:b] = mark + bytes(b - a - len(mark))
+        return bytes(shown[start:end])
+
+    def _found(self, data: bytes) -> list[tuple[int, int, bytes]]:
+        """The spans of ``data``, and those that only show without colours; apart from each other."""
+        found = list(self._spans(data))
+        if b"\x1b[" in data and (uncoloured := self._spans(_COLOUR.sub(b"", data))):
+            places, offsets = _parts(data)
+            for a, b, label in uncoloured:
+                found.append((_back(a, places, offsets), _back(b - 1, places, offsets) + 1, label))
+        if len(found) < 2:
+            return found
+        found.sort()
+        apart = found[:1]
+        for a, b, label in found[1:]:
+            begin, end, known = apart[-1]
+            if a < end:
+                apart[-1] = (begin, max(b, end), known)
+            else:
+                apart.append((a, b, label))
+        return apart
+
+    def _mark(self, label: bytes) -> bytes:
+        number = self._marks.get(label)
+        if number is None:
+            number = self._marks[label] = len(self._labels)
+            self._labels.append(label.decode(errors="replace"))
+        return chr(_FIRST + number % _MARKS).encode()
+
+    def _label(self, mark: re.Match[str]) -> str:
+        number = ord(mark[0]) - _FIRST
+        return self._labels[number] if number < len(self._labels) else mark[0]
+
+
+def _parts(data: bytes) -> tuple[list[int], list[int]]:
+    """Where each part between colours begins in what is left without them, and where in ``data``."""
+    places, offsets = [0], [0]
+    position = length = 0
+    for colour in _COLOUR.finditer(data):
+        length += colour.start() - position
+        position = colour.end()
+        if places[-1] == length:
+            offsets[-1] = position
+        else:
+            places.append(length)
+            offsets.append(position)
+    return places, offsets
+
+
+def _back(at: int, places: list[int], offsets: list[int]) -> int:
+    part = bisect_right(places, at) - 1
+    return offsets[part] + at - places[part]
+
+
+def on_screen(lines: Sequence[str], cols: int, spans: Spans) -> list[str]:
+    """The rows of a screen with a label over each secret, as long as that is; also where it goes on in the next row."""
+    joined: list[str] = []
+    for line in lines:
+        joined += (line, "" if len(line) >= cols else "\n")
+    text = "".join(joined)
+    data = text.encode(errors="surrogatepass")
+    for a, b, label in reversed(spans(data)):
+        begin, end = (len(data[:at].decode(errors="surrogatepass")) for at in (a, b))
+        over = iter(label.decode(errors="replace").ljust(end - begin, "*"))
+        text = text[:begin] + "".join("\n" if c == "\n" else next(over) for c in text[begin:end]) + text[end:]
+    rows: list[str] = []
+    position = 0
+    for line in lines:
+        rows.append(text[position : position + len(line)])
+        position += len(line) + (len(line) < cols)
+    return rows

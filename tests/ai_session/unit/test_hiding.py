@@ -1,0 +1,207 @@
+"""Secrets are hidden wherever what is read is cut, nothing else changes, and no offset moves."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ai_session.clean_text import clean
+from ai_session.hiding import CONTEXT_BYTES, Hiding, on_screen
+from ai_session.output_log import READ_BYTES, MappedLog
+from ai_session.redaction import Redactor
+from ai_session.report import cut, read_stderr
+from ai_session.transcript import Transcript
+from tests.ai_session.unit.test_redaction import SECRETS
+
+LEAST = 8
+"""So much of a secret in a row counts as told."""
+
+KNOWN = "correct-horse battery%staple"
+REDACTOR = Redactor([("MY_PASSWORD", KNOWN)], [], b"k" * 32)
+
+
+def spans(data: bytes) -> list[tuple[int, int, bytes]]:
+    return [(span.start, span.end, REDACTOR.label(data, span)) for span in REDACTOR.spans(data)]
+
+
+def label(secret: str) -> str:
+    return REDACTOR.redact_text(secret)[0]
+
+
+def told(secret: str, text: str) -> bool:
+    """Whether ``text`` holds a part of the secret that is no part of every secret of its kind."""
+    body = secret[-60:] if "PRIVATE" in secret else secret[12:] if len(secret) > 30 else secret
+    plain = text.replace("\n", "").replace("\r", "")
+    body = body.replace("\n", "")
+    return any(body[at : at + LEAST] in plain for at in range(len(body) - LEAST + 1))
+
+
+def coloured(secret: str) -> str:
+    """In pieces, each of another colour, as ls and grep print what they found."""
+    third = len(secret) // 3
+    return f"\x1b[32m{secret[:third]}\x1b[1;31m{secret[third : 2 * third]}\x1b[0m{secret[2 * third :]}\x1b[m"
+
+
+@contextmanager
+def transcript(data: bytes) -> Generator[Transcript]:
+    with tempfile.TemporaryDirectory() as folder:
+        log = MappedLog(Path(folder) / "log")
+        for begin in range(0, len(data), READ_BYTES):
+            piece = data[begin : begin + READ_BYTES]
+
+            def source(room: memoryview, piece: bytes = piece) -> int:
+                room[: len(piece)] = piece
+                return len(piece)
+
+            log.fill(source)
+        yield Transcript(log, 0, log.end, "n", spans)
+        log.close()
+
+
+def lines(count: int, seed: int) -> str:
+    chance = random.Random(seed)
+    return "".join(f"line {number} {chance.choice(['ok', 'done', 'née', '世界'])}\r\n" for number in range(count))
+
+
+PLANTED = {**{kind: secret for kind, secret in SECRETS.items() if "\n" not in secret}, "known": KNOWN}
+BLOCKS = {kind: secret.replace("\n", "\r\n") for kind, secret in SECRETS.items() if "\n" in secret}
+
+
+@pytest.mark.parametrize("dress", [str, coloured])
+def test_no_cut_of_a_page_tells_any_of_it(dress: type) -> None:
+    """Every offset inside each secret, and every length of page that ends inside of it."""
+    for secret in PLANTED.values():
+        shown = dress(secret)
+        before, after = lines(3, 1), lines(3, 2)
+        with transcript(f"{before}key {shown} end\r\n{after}".encode()) as text:
+            start = len((before + "key ").encode())
+            for offset in range(start - 2, start + len(shown) + 2):
+                page = text.page(offset, 200)
+                assert not told(secret, page.text), (secret, offset, page.text)
+                first = text.page(0, max(1, offset - 4))
+                rest = text.page(first.next_offset, 500)
+                assert not told(secret, first.text), (secret, offset, first.text)
+                assert not told(secret, rest.text), (secret, offset, rest.text)
+                assert not told(secret, text.tail(6, max(1, offset)).text)
+
+
+def test_keys_of_many_lines_are_hidden_at_every_cut() -> None:
+    for secret in BLOCKS.values():
+        before = lines(3, 1)
+        with transcript(f"{before}{secret}\r\n{lines(3, 2)}".encode()) as text:
+            for offset in range(len(before.encode()), len((before + secret).encode()), 37):
+                assert not told(secret, text.page(offset, 200).text)
+                assert not told(secret, text.page(0, offset).text)
+                assert not told(secret, text.tail(5, offset).text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_pages_that_follow_each_other_are_the_masked_whole(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(sorted(PLANTED)), min_size=1, max_size=6))
+    parts = [
+        lines(data.draw(st.integers(0, 30)), number) + f"x {PLANTED[kind]} y\r\n" for number, kind in enumerate(kinds)
+    ]
+    raw = "".join(parts).encode()
+    with transcript(raw) as text:
+        whole, offset = "", 0
+        while offset < len(raw):
+            page = text.page(offset, data.draw(st.integers(60, 400)))
+            whole, offset = whole + page.text, page.next_offset
+    assert whole == REDACTOR.redact_text(clean(raw))[0]
+
+
+def test_head_and_tail_hide_what_their_borders_cut() -> None:
+    secret = PLANTED["github"]
+    raw = "".join(f"{'.' * (number % 40)} {secret} tail\r\n" for number in range(200)).encode()
+    with transcript(raw) as text:
+        for room in range(300, 900):
+            rendering = text.render(room)
+            assert rendering.truncated
+            assert not told(secret, rendering.text)
+            assert label(secret) in rendering.text
+
+
+def test_a_search_finds_lines_and_tells_no_secret_letter_by_letter() -> None:
+    secret = PLANTED["github"]
+    with transcript((lines(50, 3) + f"key={secret} used by line 7\r\n" + lines(50, 4)).encode()) as text:
+        found = text.search("used by", 5, 2, 3000)
+        assert found.count == 1
+        assert label(secret) in found.text
+        for length in (3, 5, 20, 36):
+            assert text.search(secret[4 : 4 + length] + ".* used", 5, 2, 3000).count == 0, length
+            assert not text.seeker(secret[: 4 + length]).found()
+        assert text.seeker("used by").found()
+
+
+def test_a_match_in_a_long_line_is_cut_without_halves() -> None:
+    secret = PLANTED["jwt"]
+    for gap in range(0, 700, 7):
+        with transcript(f"{'a ' * gap}{secret} needle {'b ' * 300}\r\n".encode()) as text:
+            assert not told(secret, text.search("needle", 5, 0, 3000).text)
+
+
+def test_lines_around_a_match_are_hidden_too() -> None:
+    secret = PLANTED["openai"]
+    long = "c " * 230 + secret + "\r\n"
+    with transcript(f"{long}needle\r\n{long}".encode()) as text:
+        found = text.search("needle", 5, 1, 3000)
+    assert found.text.count("\n") == 2
+    assert not told(secret, found.text)
+
+
+@given(st.binary(max_size=300), st.integers(0, 300), st.integers(0, 300))
+def test_what_holds_no_secret_is_as_it_was_and_lengths_always_stay(data: bytes, a: int, b: int) -> None:
+    start, end = sorted((min(a, len(data)), min(b, len(data))))
+    piece = Hiding(spans).piece(lambda x, y: data[x:y], start, end, 0, len(data))
+    assert len(piece) == end - start
+    if not spans(data):
+        assert piece == data[start:end]
+
+
+def test_a_secret_further_away_than_the_context_is_left_alone() -> None:
+    secret = PLANTED["github"].encode()
+    data = b"x" * 10 + b" " + secret + b" " * (2 * CONTEXT_BYTES)
+    assert Hiding(spans).piece(lambda x, y: data[x:y], len(data) - 5, len(data), 0, len(data)) == b"     "
+
+
+def test_characters_used_as_marks_stay_where_nothing_is_hidden() -> None:
+    text = "\U00100000 and \U0010fffd"
+    assert Hiding(spans).told(text) == text
+
+
+def test_text_is_cut_without_halves() -> None:
+    for secret in PLANTED.values():
+        command = f"curl -u me --token {secret} https://x.example"
+        for stop in range(len(command)):
+            assert not told(secret, cut(command, 0, stop, spans)), stop
+        assert cut(command, 0, 9999, spans) == REDACTOR.redact_text(command)[0]
+    assert cut("née 世界", 1, 5, spans) == "ée 世"
+
+
+def test_the_end_of_standard_error_is_kept_without_halves(tmp_path: Path) -> None:
+    secret = PLANTED["stripe"]
+    path = tmp_path / "e"
+    path.write_text(f"first\nkey {secret}\nlast\n")
+    for chars in range(1, path.stat().st_size):
+        kept, omitted = read_stderr(str(path), chars, spans)
+        assert not told(secret, kept)
+        assert omitted == max(0, path.stat().st_size - chars)
+
+
+@pytest.mark.parametrize("cols", [10, 17, 20, 33, 80])
+def test_a_screen_keeps_its_columns_and_hides_what_goes_on_in_the_next_row(cols: int) -> None:
+    for secret in PLANTED.values():
+        text = f"$ echo {secret}"
+        rows = [text[at : at + cols] for at in range(0, len(text), cols)] + ["", "née 世界"]
+        shown = on_screen(rows, cols, spans)
+        assert [len(row) for row in shown] == [len(row) for row in rows]
+        assert shown[-1] == rows[-1]
+        assert not told(secret, "".join(shown)), (cols, shown)
