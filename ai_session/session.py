@@ -21,6 +21,7 @@ from ai_session.models import (
     CommandStatus,
     ExitStatus,
     InputMode,
+    SandboxLevel,
     ScreenSnapshot,
     SessionSpec,
     SessionState,
@@ -48,11 +49,9 @@ class Session:
     def __init__(
         self, spec: SessionSpec, directory: Path, shell: Shell, log: OutputLog, terminal: Terminal | None
     ) -> None:
-        self.spec = spec
-        self.directory = directory
-        self.shell = shell
-        self.log = log
-        self.terminal = terminal
+        self.spec, self.directory = spec, directory
+        self.shell, self.log, self.terminal = shell, log, terminal
+        self.box_end: asyncio.Future[int] | None = None
         self.files = directory / "shell"
         self.history = CommandHistory(directory)
         self._timing = Timing(directory / "times")
@@ -213,6 +212,9 @@ class Session:
     def _on_exit(self, status: ExitStatus) -> None:
         self.exit = status = self.at.exit_status(status, self.spec.level)
         self.at.ready = False
+        if self.spec.level is not SandboxLevel.NONE:
+            # A box ends with its shell, and with what made it, of whose death the shell need not hear.
+            self.box_end = asyncio.get_running_loop().run_in_executor(None, processes.sweep, self.spec.cookie)
         if (running := self.running) is not None:
             code = status.code if status.signal is None else 128 + status.signal
             self._end(running, "lost" if status.lost else "finished", self.log.end, None if status.lost else code)

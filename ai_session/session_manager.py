@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ai_session import plugins, processes
+from ai_session import plugins
 from ai_session.backends.base import Backend, Terminal
 from ai_session.boxes import Boxes
 from ai_session.errors import (
@@ -28,7 +28,7 @@ from ai_session.errors import (
     SessionNotFound,
     ShellUnavailable,
 )
-from ai_session.models import SandboxLevel, SessionSpec, TerminalSpec
+from ai_session.models import SessionSpec, TerminalSpec
 from ai_session.output_log import FollowedLog, MappedLog, OutputLog
 from ai_session.session import Session
 from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, store
@@ -159,9 +159,9 @@ class SessionManager:
         directory = session.directory
         if session.terminal is not None:
             await session.terminal.close()
-        if spec.level is not SandboxLevel.NONE:
-            # A box ends with its shell, also where what made the box was killed and the shell did not hear of it.
-            await asyncio.to_thread(processes.sweep, spec.cookie)
+        if session.box_end is not None:
+            # It would find the new shell as well.
+            await session.box_end
         places = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
         here = next((place for place in places if os.path.isdir(place)), "/")
         spec = replace(spec, working_directory=here)
