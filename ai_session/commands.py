@@ -123,6 +123,10 @@ class CommandHistory:
         """The ended command that was started with this call key."""
         return next((r for r in reversed(self._records.values()) if r.call_key == call_key), None)
 
+    def all(self) -> list[CommandRecord]:
+        """Those that are remembered, oldest first."""
+        return list(self._records.values())
+
     @property
     def last(self) -> CommandRecord | None:
         """The command that ended last."""

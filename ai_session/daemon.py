@@ -249,13 +249,17 @@ class StartingGate:
 
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Any:
         """As Gate.attach."""
-        app = await self._started()
-        return await app.gate.attach(principal, reference, rows=rows, cols=cols, read_only=read_only)
+        return await (await self._started()).gate.attach(
+            principal, reference, rows=rows, cols=cols, read_only=read_only
+        )
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
         """As Gate.rename."""
-        app = await self._started()
-        await app.gate.rename(principal, reference, name)
+        await (await self._started()).gate.rename(principal, reference, name)
+
+    async def recording(self, principal: Principal, reference: str) -> Any:
+        """As Gate.recording."""
+        return await (await self._started()).gate.recording(principal, reference)
 
     async def approvals(self, principal: Principal) -> Any:
         """As Gate.approvals."""

@@ -6,12 +6,14 @@ person is asked where it says so, the call runs once per key, secrets are masked
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import errno
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ai_session.audit import AuditLog
@@ -31,6 +33,8 @@ from ai_session.models import Answer, Effect, Principal, Question, SandboxLevel,
 from ai_session.policy import Action, Decision, Policy
 from ai_session.question import ask_about, digest
 from ai_session.rate_limits import RateLimiter
+from ai_session.recording import write_recording
+from ai_session.report import recording_source
 from ai_session.results import failure, masked, validate, with_note
 from ai_session.session_manager import SessionManager
 from ai_session.tools.base import Arguments, Context, Limits, Subject, Tool
@@ -282,6 +286,13 @@ class Gate:
         """Give a session another name, for a person. Raises SessionNotFound, SessionExists, Denied."""
         async with self._recorded(principal, "rename", Effect.WRITE, {"session_id": reference, "name": name}):
             await self._sessions.rename(reference, name)
+
+    async def recording(self, principal: Principal, reference: str) -> Path:
+        """A new file with the session as asciicast, for a person, who removes it. Raises SessionNotFound, Denied."""
+        async with self._recorded(principal, "record", Effect.READ, {"session_id": reference}):
+            source = recording_source(self._sessions.get(reference))
+            folder = self._sessions.runtime_directory / "recordings"
+            return await asyncio.to_thread(write_recording, source, self._masking.spans, folder)
 
     async def approvals(self, principal: Principal) -> tuple[list[Question], list[Grant]]:
         """The open questions, and what was allowed for longer than one call. Raises Denied."""

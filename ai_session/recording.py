@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import codecs
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ai_session.marks import MarkScanner
@@ -54,6 +56,15 @@ def export(source: Source, spans: Spans, *, window_bytes: int = MASK_BYTES) -> I
     for at, code, text in _events(source, spans, began, window_bytes):
         yield json.dumps([max(0.0, round(at - then, 6)), code, text], ensure_ascii=False) + "\n"
         then = max(then, at)
+
+
+def write_recording(source: Source, spans: Spans, folder: Path) -> Path:
+    """A new file (0600) in ``folder`` (0700). Blocks as long as it takes; raises OSError."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    fd, path = tempfile.mkstemp(".cast", dir=folder)
+    with open(fd, "w", encoding="utf-8", errors="replace") as file:
+        file.writelines(export(source, spans))
+    return Path(path)
 
 
 def _events(source: Source, spans: Spans, began: float, window_bytes: int) -> Iterator[tuple[float, str, str]]:

@@ -14,7 +14,9 @@ from typing import Any
 from ai_session.clean_text import clean
 from ai_session.hiding import Hiding, Spans
 from ai_session.models import CommandRecord, InputMode, ToolResult
+from ai_session.recording import Source
 from ai_session.session import Session
+from ai_session.timing import read_ticks
 from ai_session.transcript import Transcript
 
 STDERR_READ_BYTES = 1 << 20
@@ -140,3 +142,25 @@ def command_result(
     elif record.status == "running":
         more["next_offset"] = rendering.next_offset
     return result(facts, rendering.text, notes=notes, extra=more | extra, stderr=stderr)
+
+
+def recording_source(session: Session) -> Source:
+    """What a recording of the session is made of, as it is now; its log is read apart, from any thread."""
+    path = session.directory / "log"
+
+    def read(start: int, end: int) -> bytes:
+        with path.open("rb") as file:
+            return os.pread(file.fileno(), end - start, start)
+
+    return Source(
+        name=session.spec.name,
+        nonce=session.spec.nonce,
+        rows=session.spec.rows,
+        cols=session.spec.cols,
+        read=read,
+        first=session.log.first,
+        end=session.log.end,
+        ticks=read_ticks(session.directory / "times"),
+        commands=session.history.all(),
+        exit_code=session.exit.code if session.exit else None,
+    )

@@ -171,6 +171,8 @@ class Conversation:
         if method == "rename":
             await self._gate.rename(principal, _text(params, "session"), _text(params, "name"))
             return {}
+        if method == "record":
+            return {"path": str(await self._gate.recording(principal, _text(params, "session")))}
         if method == "approvals":
             return await control_ask.approvals(self._gate, principal, wait=params.get("wait") is True)
         if method in ("approve", "reject"):
