@@ -254,11 +254,9 @@ class StartingGate:
         )
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
-        """As Gate.rename."""
         await (await self._started()).gate.rename(principal, reference, name)
 
     async def recording(self, principal: Principal, reference: str) -> Any:
-        """As Gate.recording."""
         return await (await self._started()).gate.recording(principal, reference)
 
     async def approvals(self, principal: Principal) -> Any:
