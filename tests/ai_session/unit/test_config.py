@@ -168,11 +168,11 @@ def test_rendered_settings_read_back_equal(env: dict[str, str], allow: list[str]
     assert config.Settings.model_validate(data).session == session
 
 
-def test_the_runtime_directory_is_private_and_under_home(tmp_path: Path) -> None:
-    directory = config.runtime_directory(tmp_path, os.getuid())
-    assert directory == tmp_path / ".local/state/ai-session"
+def test_the_runtime_directory_is_private_and_under_home(home: Path) -> None:
+    directory = config.runtime_directory(home, os.getuid())
+    assert directory == home / ".local/state/ai-session"
     assert directory.stat().st_mode & 0o777 == 0o700
-    assert config.runtime_directory(tmp_path, os.getuid()) == directory
+    assert config.runtime_directory(home, os.getuid()) == directory
 
 
 def test_a_home_too_long_for_a_socket_uses_the_short_directory() -> None:
@@ -195,27 +195,27 @@ def test_a_home_that_cannot_be_written_uses_the_short_directory(tmp_path: Path) 
         directory.rmdir()
 
 
-def test_a_directory_open_to_others_is_refused(tmp_path: Path) -> None:
-    directory = config.runtime_directory(tmp_path, os.getuid())
+def test_a_directory_open_to_others_is_refused(home: Path) -> None:
+    directory = config.runtime_directory(home, os.getuid())
     directory.chmod(0o750)
     with pytest.raises(RuntimeDirectoryUnsafe) as caught:
-        config.runtime_directory(tmp_path, os.getuid())
+        config.runtime_directory(home, os.getuid())
     assert caught.value.suggestion == f"chmod 700 {directory}"
 
 
-def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
-    config.runtime_directory(tmp_path, os.getuid())
+def test_a_directory_of_another_user_is_refused(home: Path) -> None:
+    config.runtime_directory(home, os.getuid())
     with pytest.raises(RuntimeDirectoryUnsafe, match=f"belongs to uid {os.getuid()}, not 4242"):
-        config.runtime_directory(tmp_path, 4242)
+        config.runtime_directory(home, 4242)
 
 
 @pytest.mark.parametrize("dangling", [True, False])
-def test_a_link_or_a_file_in_its_place_is_refused(tmp_path: Path, dangling: bool) -> None:
-    place = tmp_path / ".local/state/ai-session"
-    place.parent.mkdir(parents=True)
+def test_a_link_or_a_file_in_its_place_is_refused(home: Path, dangling: bool) -> None:
+    place = home / ".local/state/ai-session"
+    place.parent.mkdir(parents=True, exist_ok=True)
     if dangling:
-        place.symlink_to(tmp_path / "nowhere")
+        place.symlink_to(home / "nowhere")
     else:
         place.write_text("")
     with pytest.raises(RuntimeDirectoryUnsafe, match="is not a directory"):
-        config.runtime_directory(tmp_path, os.getuid())
+        config.runtime_directory(home, os.getuid())
