@@ -1,5 +1,7 @@
 """The audit log: a begin record, safe on the disk, before each call, an end record after it, and what else happened.
 
+A call that its daemon did not survive gets its end record from the next one.
+
 Names, shapes and digests are recorded, and command text with its secrets masked; never other contents.
 """
 
@@ -25,7 +27,9 @@ from ai_session.audit_keys import Signer
 from ai_session.errors import StorageFull
 from ai_session.models import Effect, Principal
 
-PLAIN = frozenset({"session_id", "command_id", "name", "wait_for", "shell", "backend", "working_directory", "call_key"})
+PLAIN = frozenset(
+    ("session_id", "command_id", "name", "wait_for", "shell", "backend", "working_directory", "call_key", "profile")
+)
 """Arguments that name things; of all other strings the length is recorded, and a digest of the long ones."""
 
 FREE_TEXT = frozenset({"command", "cwd", "host", "message", "name", "reason", "what", "why"})
@@ -84,6 +88,7 @@ class AuditLog:
         self._redact, self._syslog = redact, syslog
         self._seq, self._head = self._writer.seq, self._writer.head
         self._unsigned = self._writer.unsigned
+        self._begun = dict(self._writer.begun)
         self._lost = 0
         self._syncs: SimpleQueue[_Sync | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="audit", daemon=True)
@@ -98,6 +103,9 @@ class AuditLog:
         self._append("audit.open", {"pid": os.getpid(), **_machine()})
         if self._writer.torn:
             self._append("audit.recover", self._writer.torn)
+        for seq, (call, tool) in self._writer.begun.items():
+            self._append("tool.end", {"call": call, "start": seq, "tool": tool, "outcome": "lost"})
+            del self._begun[seq]
 
     @property
     def head(self) -> tuple[int, str]:
@@ -143,6 +151,8 @@ class AuditLog:
             "request": client_call_id[:200] or None,
         }
         entry = Entry(self._append("tool.start", facts), call_id, tool[:64], began)
+        if entry.seq:
+            self._begun[entry.seq] = (call_id, entry.tool)
         try:
             await self._safe()
         except asyncio.CancelledError:
@@ -155,12 +165,14 @@ class AuditLog:
     ) -> tuple[int, str]:
         """Record how a call ended; number and hash of the record, which outlives this process and is soon safe.
 
-        ``outcome``: ok, tool_error, invalid, denied, limited, timeout, cancelled or crash. Never raises.
+        ``outcome``: ok, tool_error, invalid, denied, limited, timeout, cancelled, crash or lost (nobody knows). Never
+        raises.
         """
         record: dict[str, Any] = self._masked(facts or {})
         record |= {"call": entry.call_id, "start": entry.seq, "tool": entry.tool, "outcome": outcome}
         record |= {"us": (time.monotonic_ns() - entry.began) // 1000, "rule": rule or None, "code": code or None}
         self._append("tool.end", record)
+        self._begun.pop(entry.seq, None)
         self._sync_soon()
         return self.head
 
@@ -205,7 +217,8 @@ class AuditLog:
         """Sign the newest record's hash, and tell the system's log, which others keep."""
         seq, head = self.head
         signature = self._signature("audit.checkpoint", seq, head)
-        if not self._append("audit.checkpoint", {"size": seq, "root": head, **signature}):
+        begun = [[number, *call] for number, call in self._begun.items()] or None
+        if not self._append("audit.checkpoint", {"size": seq, "root": head, "begun": begun, **signature}):
             return
         self._unsigned = 0
         if self._syslog:

@@ -103,8 +103,26 @@ def end_of(segment: Path) -> End:
             window *= 4
 
 
+def begun(records: Sequence[dict[str, Any]]) -> dict[int, tuple[str, str]]:
+    """Calls that have not ended: number of the begin record → call, tool. ``records`` go back to a checkpoint, which
+    names those that had begun by then."""
+    found: dict[int, tuple[str, str]] = {}
+    for record in records:
+        event = record.get("event")
+        if event == "audit.checkpoint":
+            found = {}
+            with suppress(TypeError, ValueError, OverflowError):  # sound, but by somebody else's hand
+                found = {int(seq): (str(call), str(tool)) for seq, call, tool in record.get("begun", ())}
+        elif event == "tool.start":
+            found[record["seq"]] = (str(record.get("call", "")), str(record.get("tool", "")))
+        elif event == "tool.end" and isinstance(start := record.get("start"), int):
+            found.pop(start, None)
+    return found
+
+
 class Writer:
-    """The end of the log. ``seq`` and ``head`` are those of the last record on disk when it was opened.
+    """The end of the log. ``seq`` and ``head`` are those of the last record on disk when it was opened, ``begun`` the
+    calls that had begun and not ended.
 
     Raises AuditBroken where another process writes it, OSError where the directory cannot be used.
     """
@@ -147,6 +165,9 @@ class Writer:
             self.seq, self.head = newest[-1]["seq"], newest[-1]["hash"]
             signed = [i for i, record in enumerate(newest) if record.get("event") == "audit.checkpoint"]
             self.unsigned = len(newest) - 1 - signed[-1] if signed else len(newest)
+            if not signed and len(ends) < len(paths):
+                newest = end_of(paths[-1 - len(ends)]).records + newest  # where a new segment had just begun
+        self.begun = begun(newest)
         self.fd = self._open(self.path, os.O_CREAT)
         self.size = ends[0].size if ends else 0
         if ends and ends[0].torn:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ai_session.audit import AuditLog
 from ai_session.audit_chain import Anchor, Report
 from ai_session.audit_files import lines, records, segments, verify
 from ai_session.audit_keys import check, public_key
@@ -97,6 +98,11 @@ def test_killed_at_any_moment_and_torn(home: Path, rounds: int) -> None:
     assert segments_seen > 1
     # A recovery's own record may have been torn away, or its writer killed before it was written.
     assert len(list(directory.glob("*.torn.*"))) >= judged(directory, anchors).recoveries > 0
+    AuditLog(directory).close()
+    assert judged(directory, anchors).open_calls == 0
+    found = list(records(lines(directory)))
+    starts = [(record["seq"], record["call"]) for record in found if record["event"] == "tool.start"]
+    assert starts == sorted((record["start"], record["call"]) for record in found if record["event"] == "tool.end")
 
 
 def check_join(directory: Path, seed: int, begun: set[str], ended: dict[str, Anchor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import shutil
 import socket
@@ -145,6 +146,53 @@ async def test_a_call_cancelled_before_it_began_has_its_end(home: Path, audit: A
     audit.close()
     ends = {record["call"]: record["outcome"] for record in found(home / "audit", "tool.end")}
     assert ends == {"call_0": "cancelled", "call_1": "ok", "call_2": "cancelled"}
+    assert judged(home / "audit").open_calls == 0
+
+
+@pytest.mark.parametrize("between", [0, CHECKPOINT_RECORDS, 3 * CHECKPOINT_RECORDS, 1000])
+async def test_a_call_that_its_writer_did_not_survive_is_ended_by_the_next(home: Path, between: int) -> None:
+    """Also when checkpoints and whole segments came between; 1000 records fill one, in the midst of a call."""
+    audit = AuditLog(home / "audit", segment_bytes=1 << 17)
+    early = await audit.begin("early", ME, "execute_command", {})
+    answered = await audit.begin("answered", ME, "sample", {})
+    for _ in range(between):
+        audit.event("note", why="n" * 200)
+    audit.end(answered, "ok")
+    late = await audit.begin("late", ME, "sample", {})
+    shutil.copytree(home / "audit", home / "killed/audit")
+    shutil.copy(home / "audit.key", home / "killed")
+    for entry in (early, late):
+        audit.end(entry, "ok")
+    audit.close()
+
+    left = home / "killed/audit"
+    assert judged(left).open_calls == 2
+    AuditLog(left).close()
+    for _ in range(2):
+        ends = [
+            (record["call"], record["start"], record["tool"], record["outcome"]) for record in found(left, "tool.end")
+        ]
+        assert ends == [
+            ("answered", answered.seq, "sample", "ok"),
+            ("early", early.seq, "execute_command", "lost"),
+            ("late", late.seq, "sample", "lost"),
+        ]
+        assert (judged(left).problems, judged(left).open_calls) == ([], 0)
+        AuditLog(left).close()
+    assert len(segments(left)) == (2 if between == 1000 else 1)
+
+
+async def test_a_writer_killed_right_after_it_began_a_segment_is_survived(home: Path) -> None:
+    audit = AuditLog(home / "audit", segment_bytes=1 << 16)
+    entry = await audit.begin("call_1", ME, "sample", {})
+    while len(segments(home / "audit")) == 1:
+        last = await audit.begin("other", ME, "sample", {"name": "n" * 200})
+        audit.end(last, "ok")
+    audit.close()
+    os.truncate(segments(home / "audit")[1], 0)
+    AuditLog(home / "audit").close()
+    lost = [record["start"] for record in found(home / "audit", "tool.end") if record["outcome"] == "lost"]
+    assert lost == [entry.seq, last.seq]
     assert judged(home / "audit").open_calls == 0
 
 
