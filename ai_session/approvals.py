@@ -30,6 +30,8 @@ ONCE_SECONDS = 3600.0
 SESSION_SECONDS = 7 * 86400.0
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
+DIGEST = re.compile(r" #[0-9a-f]{64}\Z")
+"""What a detail ends with, so that it is exact where secrets are masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,7 @@ class Approvals:
             grant_id="gr_" + secrets.token_urlsafe(16),
             covers=covers(question, answer.scope),
             answer=answer,
-            what=", ".join(filter(None, (question.principal.client, question.tool, question.rule, question.detail)))
-            + (f", session {question.session}" if session else ""),
+            what=told(question, answer.scope),
             at=now,
             expires_at=now + SESSION_SECONDS if session else None,
         )
@@ -128,7 +129,7 @@ class Approvals:
 
     def granted(self, question: Question) -> Grant | None:
         """What covers ``question``."""
-        wanted = {covers(question, "session"), covers(question, "always")}
+        wanted = {covers(question, scope) for scope in question.scopes}
         return next((grant for grant in self.grants() if grant.covers in wanted), None)
 
     def grants(self) -> list[Grant]:
@@ -173,10 +174,19 @@ def binding(question: Question) -> str:
 
 
 def covers(question: Question, scope: str) -> str:
-    """Digest of what a wider answer is about: this client, tool, rule and detail; with ``session`` in this session only
-    and under this policy."""
-    wide = [scope, client_of(question.principal), question.tool, question.rule, question.detail]
+    """Digest of what a wider answer is about: this client, tool, rule and detail, or with ``prefix`` this prefix; with
+    ``session`` in this session only and under this policy."""
+    about = question.prefix if scope == "prefix" else question.detail
+    wide = [scope, client_of(question.principal), question.tool, question.rule, about]
     return _digest(*wide, *((question.session, question.policy_sha256) if scope == "session" else ()))
+
+
+def told(question: Question, scope: str) -> str:
+    """What ``covers`` is, in words."""
+    who = (question.principal.client, question.tool, question.rule)
+    about = f"plain {question.prefix} …" if scope == "prefix" else DIGEST.sub("", question.detail)
+    where = f"session {question.session}" if scope == "session" else ""
+    return ", ".join(filter(None, (*who, about, where)))
 
 
 def _digest(*parts: str) -> str:

@@ -51,13 +51,15 @@ def approve(
     question_id: QuestionId,
     session: Annotated[bool, typer.Option("--session", help="The same in this session as well.")] = False,
     always: Annotated[bool, typer.Option("--always", help="The same from now on, until rejected.")] = False,
+    prefix: Annotated[bool, typer.Option("--prefix", help="From now on all that begins like it, if offered.")] = False,
     reason: Reason = "",
     as_json: Json = False,
 ) -> None:
     """Allow what a client asked for: this call only, if not said otherwise."""
-    if session and always:
-        raise InvalidArguments("--session and --always exclude each other")
-    answer("approve", question_id, "always" if always else "session" if session else "once", reason, as_json)
+    wider = [scope for scope, wanted in (("session", session), ("always", always), ("prefix", prefix)) if wanted]
+    if len(wider) > 1:
+        raise InvalidArguments(f"--{' and --'.join(wider)} exclude each other")
+    answer("approve", question_id, "".join(wider) or "once", reason, as_json)
 
 
 def reject(question_id: QuestionId, reason: Reason = "", as_json: Json = False) -> None:

@@ -21,13 +21,15 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
     "y": {"allowed": True, "scope": "once"},
     "s": {"allowed": True, "scope": "session"},
     "a": {"allowed": True, "scope": "always"},
+    "p": {"allowed": True, "scope": "prefix"},
     "n": {"allowed": False},
     "\x1b": {"later": True},
 }
 ENCODED = re.compile(rb"\x1b\[(\d+)(?:;1)?u\Z")
 """How a program may have made the terminal send plain keys."""
 
-CHOICES = "y once · s this session · a always · n deny · Esc later"
+CHOICES = {"once": "y once", "session": "s this session", "always": "a always", "prefix": "p {prefix} …"}
+OTHERS = "n deny · Esc later"
 FEWER = "n deny · Esc later · the rest is not shown here: ai-session approvals"
 NOT_YET = "takes a key when you have stopped typing"
 
@@ -38,6 +40,8 @@ class QuestionPanel:
     def __init__(self, facts: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
         self.question_id: str = facts["question_id"]
         self._message: str = facts["message"]
+        self._scopes: list[str] = facts["scopes"]
+        self._prefix: str = facts["prefix"]
         self._clock = clock
         self._armed_at = clock() + QUIET_SECONDS
         self._answered = False
@@ -57,10 +61,15 @@ class QuestionPanel:
         encoded = ENCODED.match(data)
         key = chr(int(encoded[1])) if encoded and int(encoded[1]) < 128 else data.decode("latin-1")
         word = KEYS.get(key)
-        if self._answered or word is None or (word.get("allowed") and not self._whole):
+        if self._answered or word is None:
+            return b""
+        if word.get("allowed") and not (self._whole and word["scope"] in self._scopes):
             return b""
         self._answered = True
         return json.dumps({"question_id": self.question_id, **word}).encode()
+
+    def _choices(self) -> str:
+        return " · ".join([*(CHOICES[scope].format(prefix=self._prefix) for scope in self._scopes), OTHERS])
 
     def draw(self, rows: int, cols: int) -> bytes:
         """Bytes that put it over the last lines of a terminal of that size."""
@@ -68,7 +77,7 @@ class QuestionPanel:
         room = max(rows - 3, 1)
         self._whole = len(lines) <= room
         shown = lines if self._whole else [*lines[: room - 1], f"… {len(lines) - room + 1} more lines"]
-        last = NOT_YET if self.arms_in is not None else CHOICES if self._whole else FEWER
+        last = NOT_YET if self.arms_in is not None else self._choices() if self._whole else FEWER
         panel = [(REVERSE, " ai-session asks"), *((PLAIN, line) for line in shown), (BOLD, last)]
         top = rows - len(panel) + 1
         drawn = "".join(

@@ -111,9 +111,10 @@ class Consent:
         return self._approvals.grants()
 
     def answer(self, question_id: str, answer: Answer, principal: Principal) -> Question:
-        """A person's word on an open question, or (a denial) on a grant, which ends it. Returns what it was about.
+        """A person's word on an open question. Returns the question.
 
-        Raises InvalidArguments when no question has that id, Denied when the one who answers may be the one who asks.
+        Raises InvalidArguments when no question has that id or its answers do not reach that far, Denied when the one
+        who answers may be the one who asks.
         """
         approval = self._approvals.get(question_id)
         if approval is None:
@@ -121,6 +122,11 @@ class Consent:
                 f"no question {question_id[:80]!r} waits for an answer", suggestion="ai-session approvals lists them"
             )
         self._refuse_asking_side(approval, principal)
+        scopes = approval.question.scopes
+        if answer.allowed and answer.scope not in scopes:
+            raise InvalidArguments(
+                f"this cannot be allowed for {answer.scope!r}", suggestion=f"how far it may be: {', '.join(scopes)}"
+            )
         by = f"person uid {principal.uid}" + (f" pid {principal.pid}" if principal.pid else "")
         self._settle(approval, replace(answer, by=by))
         return approval.question
@@ -182,7 +188,9 @@ class Consent:
         return approval, answer if isinstance(answer, Answer) else None
 
     def _told_by_client(self, approval: Approval, answer: Answer) -> Answer:
-        """What the form of a client says, which counts only while its call is there."""
+        """What the form of a client says, which counts only while its call is there; no choice of it is no."""
+        if answer.allowed and answer.scope not in approval.question.scopes:
+            answer = Answer(False, reason="the client's form came back without a choice", by=answer.by)
         self._note(approval, answer)
         if not answer.allowed and answer.reason:
             self._approvals.put(replace(approval, nonce="", nonce_expires_at=0.0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 CommandStatus = Literal["finished", "running", "interrupted", "lost"]
 InputMode = Literal["line", "password", "raw"]
@@ -182,11 +182,17 @@ class ScreenSnapshot:
     alternate_screen: bool
 
 
+Scope = Literal["once", "session", "always", "prefix"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+"""How far a yes reaches, narrowest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What a person is asked before something goes on. ``message`` is complete and printable; secrets are masked.
 
-    ``detail`` is what an answer for good holds for: one directory, one domain, one command.
+    ``detail`` is what an answer for longer holds for: one directory, one domain, one command; ``prefix``, where the
+    command only looks, the first words of all those that it may hold for instead.
     """
 
     question_id: str
@@ -200,14 +206,22 @@ class Question:
     asked_at: float
     expires_at: float
     detail: str = ""
+    prefix: str = ""
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """Those that a yes may have."""
+        session: tuple[Scope, ...] = ("session",) if self.session else ()
+        return ("once", *session, "always", *(("prefix",) if self.prefix else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's word. ``scope``: this call only, this session and rule, or kept for good."""
+    """A person's word. ``scope``: this call only, the same in this session, the same for good, or for good all that
+    begins like it."""
 
     allowed: bool
-    scope: Literal["once", "session", "always"] = "once"
+    scope: Scope = "once"
     reason: str = ""
     by: str = ""
 

@@ -26,17 +26,18 @@ MAX_SUFFIXES = 64
 MAX_DEPTH = 4
 
 
-def _words(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
+    """Those of a text."""
     return frozenset(text.split())
 
 
-SHELLS = _words("sh bash dash zsh fish ksh mksh ash rbash busybox toybox")
-TAKE_VALUES = _words("-o +o -O +O --rcfile --init-file")
-SEARCHERS = _words("find fd fdfind")
+SHELLS = word_set("sh bash dash zsh fish ksh mksh ash rbash busybox toybox")
+TAKE_VALUES = word_set("-o +o -O +O --rcfile --init-file")
+SEARCHERS = word_set("find fd fdfind")
 STARTERS = (
     SHELLS
     | SEARCHERS
-    | _words(
+    | word_set(
         "env sudo doas su runuser nohup nice ionice chrt taskset setsid stdbuf timeout time xargs parallel watch entr"
         " flock command builtin exec eval noglob nocorrect coproc repeat not and or if while until begin else then do"
         " source . trap at batch chroot unshare nsenter bwrap firejail script unbuffer expect ssh systemd-run"
@@ -46,7 +47,7 @@ STARTERS = (
 )
 """Programs and words that run what stands behind them."""
 
-WORD_FOR_WORD = (STARTERS - SEARCHERS) | _words(
+WORD_FOR_WORD = (STARTERS - SEARCHERS) | word_set(
     "test printf print whence exit return shift break logout wait ulimit umask jobs fg bg disown getopts make gmake"
     " ninja cmake meson bazel just rake ant gradle gradlew mvn sbt npm pnpm yarn bun deno node tsc"
     " python python2 python3 pypy pypy3 ipython pip pip3 pipx pytest tox nox go cargo rustc gcc cc ruby gem bundle perl"
@@ -59,7 +60,7 @@ WORD_FOR_WORD = (STARTERS - SEARCHERS) | _words(
 )
 """Programs with a language, a configuration or a reach of their own: given leave with no words but the rule's."""
 
-RISKY = _words(
+RISKY = word_set(
     "output outfile out-file output-file output-directory output-dir exec exec-path exec-batch pre hostname-bin"
     " compress-program use-compress-program to-command ext-diff textconv filters open-files-in-pager paginate pager"
     " config config-env config-file eval load in-place delete remove-files unlink files0-from files-from git-dir"
@@ -77,7 +78,7 @@ RISKY_LETTERS = dict.fromkeys(("grep", "egrep", "fgrep", "rg"), "f") | {
     "base64": "o",
     "tail": "fF",
 }
-RISKY_WORDS = {"find": _words("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from -f")}
+RISKY_WORDS = {"find": word_set("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from -f")}
 GIT_LETTERS = (
     dict.fromkeys(("status", "rev-parse", "ls-tree", "shortlog", "describe", "cat-file", "merge-base"), "")
     | dict.fromkeys(("log", "diff", "show"), "O")

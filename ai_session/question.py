@@ -12,6 +12,14 @@ from typing import Any
 from ai_session.models import Principal, Question
 
 SHOWN_CHARS = 65_536
+NOUNS = {"execute_command": "command", "send_input": "input", "network": "name"}
+TOLD = ("session_id", "command", "text", "keys", "name", "working_directory")
+HARMLESS = ("backend", "rows", "cols", "separate_stderr", "timeout_seconds", "max_output_chars", "command_id", "offset")
+READING = ("tail_lines", "pattern", "wait_for")
+UNSHOWN = frozenset((*TOLD, *HARMLESS, *READING))
+"""Arguments that change nothing a person would decide by, or that the first line tells."""
+
+KEPT_CHARS = 2000
 OPEN_SECONDS = 3600.0
 
 
@@ -27,16 +35,19 @@ def ask_about(
     rule: str,
     reason: str,
     policy: str,
+    prefix: str = "",
 ) -> Question:
     """The question whether ``tool`` may go on. ``about`` is the command, input, directory or domain; ``detail`` what an
-    answer for good is narrowed to."""
+    answer for longer is narrowed to, ``prefix`` how far it may be widened."""
     now = time.time()
     who = printable(principal.client or principal.kind)
     lines = [
         f"{who} wants {tool}{f' in session {printable(session)}' if session else ''}{f' ({where})' if where else ''}:"
     ]
     lines += [f"    {line}" for line in printable(about, lines=True).split("\n")] if about else []
-    lines.append(reason)
+    lines += [reason, f"The same: {f'exactly this {NOUNS.get(tool, tool)}' if detail else f'every {tool}'}."]
+    if prefix:
+        lines[-1] += f" Begins like it (prefix): {prefix} …, plain words that only look, below the shell's directory."
     return Question(
         question_id="ap_" + secrets.token_urlsafe(16),
         principal=principal,
@@ -49,7 +60,23 @@ def ask_about(
         policy_sha256=policy,
         asked_at=now,
         expires_at=now + OPEN_SECONDS,
+        prefix=prefix,
     )
+
+
+def told(arguments: Mapping[str, Any], first: str) -> str:
+    """What a call is about: ``first``, its command, input or directory, and whatever else it was given."""
+    rest = {name: value for name, value in arguments.items() if value and name not in UNSHOWN}
+    return "\n".join(filter(None, (first, *(f"{name}: {_plain(value)}" for name, value in sorted(rest.items())))))
+
+
+def narrowed(about: str, masked: str) -> str:
+    """What an answer for longer holds for: exactly ``about``, whose secrets are not kept; empty for nothing special."""
+    return f"{masked[:KEPT_CHARS]} #{digest({'about': about})}" if about else ""
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def digest(arguments: Mapping[str, Any]) -> str:

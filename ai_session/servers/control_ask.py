@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ai_session.errors import AiSessionError, InvalidArguments
-from ai_session.models import Answer, Principal, Question
+from ai_session.models import SCOPES, Answer, Principal, Question
 
 if TYPE_CHECKING:
     from ai_session.gate import Gate, Viewer
@@ -33,8 +33,8 @@ async def approvals(gate: Gate, principal: Principal, *, wait: bool) -> dict[str
 async def answer(gate: Gate, principal: Principal, params: Mapping[str, Any], *, allowed: bool) -> dict[str, Any]:
     """Pass a person's word on. Raises InvalidArguments, Denied."""
     question_id, scope, reason = params.get("question_id"), params.get("scope", "once"), params.get("reason", "")
-    if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in ("once", "session", "always"):
-        raise InvalidArguments("question_id and reason are texts, scope is once, session or always")
+    if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in SCOPES:
+        raise InvalidArguments(f"question_id and reason are texts, scope is one of {', '.join(SCOPES)}")
     word = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])
     return {"question_id": question_id, "about": await gate.answer(principal, question_id, word)}
 
@@ -42,7 +42,8 @@ async def answer(gate: Gate, principal: Principal, params: Mapping[str, Any], *,
 def shown(question: Question) -> dict[str, Any]:
     """A question as plain JSON values, without the client's environment."""
     asker = question.principal
-    facts = {**asdict(question), "client": asker.client, "directory": asker.working_directory}
+    who = {"client": asker.client, "directory": asker.working_directory}
+    facts = {**asdict(question), **who, "scopes": question.scopes}
     del facts["principal"]
     return facts
 

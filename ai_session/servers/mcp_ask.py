@@ -25,7 +25,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ai_session.models import Answer, Question
+from ai_session.models import SCOPES, Answer, Question
 from ai_session.servers.mcp_lines import Message
 
 if TYPE_CHECKING:
@@ -36,20 +36,20 @@ DECISION = "decision"
 FORM_VERSIONS = frozenset({"2025-06-18", "2025-11-25"})
 """Handshakes that know forms. goose shakes hands as of 2025-03-26, says that it shows forms, and exits when asked."""
 
-FORM: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        DECISION: {
-            "type": "string",
-            "title": "Decision",
-            "description": "once: this call only; session: the same in this session; always: the same from now on; "
-            "deny: no",
-            "enum": ["once", "session", "always", "deny"],
-        }
-    },
-    "required": [DECISION],
+MEANINGS = {
+    "once": "this call only",
+    "session": "the same in this session",
+    "always": "the same from now on",
+    "prefix": "from now on all that begins like it, as told above",
 }
-"""One plain enumeration: the one kind of choice that every protocol version with forms has."""
+
+
+def form(question: Question) -> dict[str, Any]:
+    """One plain enumeration: the one kind of choice that every protocol version with forms has."""
+    choices = [*question.scopes, "deny"]
+    meanings = "; ".join(f"{choice}: {MEANINGS.get(choice, 'no')}" for choice in choices)
+    decision = {"type": "string", "title": "Decision", "description": meanings, "enum": choices}
+    return {"type": "object", "properties": {DECISION: decision}, "required": [DECISION]}
 
 
 class Questions:
@@ -99,7 +99,7 @@ class HandshakeForm:
     async def ask(self, question: Question) -> Answer | None:
         """None when the client refuses to ask, or answers what is no answer."""
         try:
-            result = await self._ctx.session.elicit_form(question.message, FORM, self._ctx.request_id)
+            result = await self._ctx.session.elicit_form(question.message, form(question), self._ctx.request_id)
         except (MCPError, ValueError):
             return None
         return read(result, self._client)
@@ -142,19 +142,19 @@ def returned(
 
 def to_be_answered(question: Question, state: str, meta: dict[str, Any]) -> InputRequiredResult:
     """The result that makes a client ask and call again."""
-    form = ElicitRequestFormParams(message=question.message, requested_schema=FORM)
+    asked = ElicitRequestFormParams(message=question.message, requested_schema=form(question))
     return InputRequiredResult(
-        input_requests={DECISION: ElicitRequest(params=form)}, request_state=state, _meta=dict(meta)
+        input_requests={DECISION: ElicitRequest(params=asked)}, request_state=state, _meta=dict(meta)
     )
 
 
 def read(result: ElicitResult, client: str) -> Answer:
-    """What a filled-in form says. Everything that is not one of the choices is no, with the reason."""
+    """What a filled-in form says. Everything that is no choice is no, with the reason."""
     by = f"client {client}".rstrip()
     if result.action != "accept":
         return Answer(False, reason=f"the client's form was answered with {result.action}", by=by)
     decision = (result.content or {}).get(DECISION)
-    if isinstance(decision, str) and decision in ("once", "session", "always"):
+    if isinstance(decision, str) and decision in SCOPES:
         return Answer(True, scope=decision, by=by)
     return Answer(False, reason="" if decision == "deny" else "the client's form came back without a choice", by=by)
 

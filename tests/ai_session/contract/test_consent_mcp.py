@@ -40,7 +40,7 @@ def test_a_handshake_client_is_asked_and_its_yes_lets_the_call_go_on(home: Path,
                 assert asked["params"]["message"] == WHO
                 schema = asked["params"]["requestedSchema"]
                 assert list(schema["properties"]) == schema["required"] == ["decision"]
-                assert schema["properties"]["decision"]["enum"] == ["once", "session", "always", "deny"]
+                assert schema["properties"]["decision"]["enum"] == ["once", "always", "deny"]
                 fill(peer, asked, decide("once"))
                 answer = peer.read()
                 assert (answer["id"], answer["result"]["structuredContent"]["text"]) == (wanted, "hello")

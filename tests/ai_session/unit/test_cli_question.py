@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.cli_question import CHOICES, FEWER, NOT_YET, QUIET_SECONDS, QuestionPanel
+from ai_session.cli_question import FEWER, NOT_YET, QUIET_SECONDS, QuestionPanel
 from ai_session.screen import Screen
 
 
@@ -20,13 +20,19 @@ class Clock:
         return self.now
 
 
-def panel(message: str = "agent wants execute_command:\n    rm -rf build") -> tuple[QuestionPanel, Clock]:
+ALL = ["once", "session", "always", "prefix"]
+
+
+def panel(
+    message: str = "agent wants execute_command:\n    rm -rf build", scopes: list[str] = ALL
+) -> tuple[QuestionPanel, Clock]:
     clock = Clock()
-    return QuestionPanel({"question_id": "ap_1", "message": message}, clock), clock
+    facts = {"question_id": "ap_1", "message": message, "scopes": scopes, "prefix": "git log"}
+    return QuestionPanel(facts, clock), clock
 
 
-def armed(message: str = "agent wants it", rows: int = 24, cols: int = 80) -> QuestionPanel:
-    found, clock = panel(message)
+def armed(message: str = "agent wants it", rows: int = 24, cols: int = 80, scopes: list[str] = ALL) -> QuestionPanel:
+    found, clock = panel(message, scopes)
     clock.now += QUIET_SECONDS
     found.draw(rows, cols)
     return found
@@ -45,7 +51,14 @@ def test_it_lies_over_the_last_lines_and_leaves_the_others() -> None:
     assert lines[:20] == [f"line {n}" for n in range(20)]
     assert lines[20:] == [" ai-session asks", "agent wants execute_command:", "    rm -rf build", NOT_YET]
     clock.now += QUIET_SECONDS
-    assert shown(found)[-1] == CHOICES
+    assert shown(found)[-1] == "y once · s this session · a always · p git log … · n deny · Esc later"
+
+
+def test_only_what_is_offered_can_be_chosen() -> None:
+    found = armed(scopes=["once", "always"])
+    assert shown(found)[-1] == "y once · a always · n deny · Esc later"
+    assert [found.typed(key) for key in (b"s", b"p")] == [b"", b""]
+    assert found.typed(b"a")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +67,7 @@ def test_it_lies_over_the_last_lines_and_leaves_the_others() -> None:
         (b"y", {"allowed": True, "scope": "once"}),
         (b"s", {"allowed": True, "scope": "session"}),
         (b"a", {"allowed": True, "scope": "always"}),
+        (b"p", {"allowed": True, "scope": "prefix"}),
         (b"n", {"allowed": False}),
         (b"\x1b", {"later": True}),
         (b"\x1b[121u", {"allowed": True, "scope": "once"}),
@@ -71,7 +85,7 @@ def test_one_key_answers_once(key: bytes, word: dict[str, Any]) -> None:
 @given(st.binary(max_size=6))
 def test_no_other_bytes_answer(data: bytes) -> None:
     answer = armed().typed(data)
-    if data not in (b"y", b"s", b"a", b"n", b"\x1b") and not data.endswith(b"u"):
+    if data not in (b"y", b"s", b"a", b"p", b"n", b"\x1b") and not data.endswith(b"u"):
         assert answer == b""
 
 
@@ -92,7 +106,7 @@ def test_what_does_not_fit_can_be_denied_but_not_allowed() -> None:
     lines = shown(found, rows=10)
     assert lines[-1] == FEWER
     assert "more lines" in lines[-2]
-    for key in (b"y", b"s", b"a"):
+    for key in (b"y", b"s", b"a", b"p"):
         assert found.typed(key) == b""
     assert found.typed(b"n")
     found = armed(long, rows=10)

@@ -103,6 +103,50 @@ async def test_a_wider_answer_covers_what_it_says(asking: Asking, scope: Any) ->
         asking.consent.revoke(grant.grant_id, PERSON)
 
 
+LOG = {"rule": "default:no-box", "detail": "git log -5 #x", "prefix": "git log"}
+
+
+async def test_an_answer_for_a_prefix_covers_what_begins_like_it_and_nothing_else(asking: Asking) -> None:
+    asking.consent.answer(await asking.open(**LOG), Answer(True, scope="prefix"), PERSON)
+    asking.restart()
+    elsewhere = {"session": "ses_2", "detail": "git log --stat #y", "policy_sha256": "q" * 64}
+    assert isinstance(await asking.obtain(**LOG | elsewhere), Answer)
+    for number, other in enumerate(
+        ({"prefix": "git show"}, {"prefix": ""}, {"rule": "default:ask-all"}, {"tool": "send_input"})
+    ):
+        await asking.open(**LOG | other | {"arguments_sha256": f"{number}" * 64})
+    await asking.open(**LOG | {"principal": Principal(kind="mcp", uid=UID, client="other")})
+    (grant,) = asking.consent.grants()
+    assert grant.what == "agent, execute_command, default:no-box, plain git log …"
+
+
+@pytest.mark.parametrize(
+    ("changes", "scopes"),
+    [
+        ({}, ("once", "session", "always")),
+        ({"session": ""}, ("once", "always")),
+        ({"prefix": "ls"}, ("once", "session", "always", "prefix")),
+    ],
+)
+async def test_an_answer_reaches_no_further_than_was_offered(
+    asking: Asking, changes: dict[str, Any], scopes: tuple[str, ...]
+) -> None:
+    for scope in ("once", "session", "always", "prefix"):
+        word = Answer(True, scope=scope)
+        changes = {**changes, "arguments_sha256": scope.ljust(64)}
+        state = await asking.state(**changes)
+        if scope in scopes:
+            assert await asking.obtain(Later(), state, {DECISION: word}, **changes) == word
+            for grant in asking.consent.grants():
+                asking.consent.revoke(grant.grant_id, PERSON)
+            continue
+        with pytest.raises(Denied, match="without a choice"):
+            await asking.obtain(Later(), state, {DECISION: word}, **changes)
+        with pytest.raises(InvalidArguments, match="cannot be allowed"):
+            asking.consent.answer(asking.consent.pending()[-1].question_id, word, PERSON)
+        assert asking.consent.grants() == []
+
+
 @pytest.mark.parametrize("asker", [Form(None), Broken()], ids=["none", "broken"])
 async def test_a_client_that_cannot_ask_is_no_yes_and_no_no(asking: Asking, asker: Form) -> None:
     with pytest.raises(ConsentNeeded):
