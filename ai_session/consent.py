@@ -26,6 +26,7 @@ DECISION = "decision"
 
 SESSION_VARIABLE = "AI_SESSION_ID"
 WITHDRAW_SECONDS = 1.0
+ELSEWHERE = "answer from a terminal of your own: neither one the client started, nor one inside a session"
 
 
 class Asker(Protocol):
@@ -147,6 +148,17 @@ class Consent:
         except Denied:
             return False
         return approval is not None
+
+    async def is_person(self, principal: Principal) -> bool:
+        """Whether this is a person's own word: nothing that runs in a session, and no process of any client."""
+        if principal.kind != "person":
+            return False
+        clients = await asyncio.to_thread(self._lineage.clients)
+        try:
+            self._refuse_others(principal, clients)
+        except Denied:
+            return False
+        return True
 
     def watch(self, principal: Principal) -> Watch:
         """The open questions that ``principal`` may answer, as they come and go; calls wait while somebody watches."""
@@ -294,17 +306,18 @@ class Consent:
         )
 
     def _refuse_asking_side(self, approval: Approval, principal: Principal) -> None:
-        question = approval.question
-        elsewhere = "answer from a terminal of your own: neither one the client started, nor one inside a session"
-        if principal.kind != "person" or principal.uid != question.principal.uid:
-            raise Denied("only the person may answer", suggestion=elsewhere)
+        if principal.kind != "person" or principal.uid != approval.question.principal.uid:
+            raise Denied("only the person may answer", suggestion=ELSEWHERE)
+        self._refuse_others(principal, approval.askers)
+
+    def _refuse_others(self, principal: Principal, clients: frozenset[str]) -> None:
         if SESSION_VARIABLE in principal.env or self._lineage.in_session(principal.pid):
-            raise Denied("what runs inside a session cannot answer for the person", suggestion=elsewhere)
+            raise Denied("what runs inside a session cannot answer for the person", suggestion=ELSEWHERE)
         answering = self._lineage.answering(principal.pid)
         if self._lineage.known and not answering:
-            raise Denied("nothing is known of the process that answers", suggestion=elsewhere)
-        if answering & approval.askers:
-            raise Denied("the client that asks cannot answer itself", suggestion=elsewhere)
+            raise Denied("nothing is known of the process that answers", suggestion=ELSEWHERE)
+        if answering & clients:
+            raise Denied("the client that asks cannot answer itself", suggestion=ELSEWHERE)
 
     def _somebody_watches(self, question: Question) -> bool:
         return any(self.may_answer(question, watch.principal) for watch in self._watches)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SESSION_VARIABLE = b"AI_SESSION_ID="
+PROGRAM = (b"ai_session", b"ai-session")
 MAX_DEPTH = 64
 
 
@@ -58,6 +59,11 @@ class Lineage:
                 break
         return frozenset(process.identity for process in found)
 
+    def clients(self) -> frozenset[str]:
+        """Identities as ``asking`` gives them, of every client whose relay runs. Reads the whole process table."""
+        found = [int(entry.name) for entry in self._folder.glob("[0-9]*")] if self.known else []
+        return frozenset[str]().union(*(self.asking(pid) for pid in found if self._is_relay(pid)))
+
     def answering(self, pid: int | None) -> frozenset[str]:
         """Identities of ``pid`` and all its ancestors; empty when it has gone or nothing can be known."""
         process = self._read(pid) if pid else None
@@ -75,6 +81,13 @@ class Lineage:
                 return
             yield above
             process = above
+
+    def _is_relay(self, pid: int) -> bool:
+        try:
+            words = (self._folder / str(pid) / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return b"mcp-server" in words and any(word.rpartition(b"/")[2] in PROGRAM for word in words)
 
     def _marked(self, pid: int) -> bool:
         try:

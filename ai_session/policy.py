@@ -23,8 +23,8 @@ from ai_session.shell_words import Line, parse
 MODES = ("read-only", "ask-all", "workspace", "trusted")
 """From the tightest to the loosest."""
 
-ENDING = frozenset(("interrupt_command", "close_session"))
-"""Tools that only end what runs; read-only lets them be, for it is about stopping things."""
+ENDING = frozenset(("interrupt_command", "close_session", "stop"))
+"""What only ends something; read-only lets them be, for it is about stopping things."""
 
 UNJUDGED = Line((), "typed input", complete=False)
 
@@ -100,7 +100,8 @@ class Policy:
         if not by_person and MODES.index(mode) > MODES.index(self.mode):
             raise Denied(
                 f"mode {mode} is looser than {self.mode}, and only a person may loosen",
-                suggestion=f"ask the person to run: ai-session policy mode {mode}",
+                suggestion=f"the person runs, in a terminal that no client and no session started: ai-session policy "
+                f"mode {mode}",
             )
         other = copy(self)
         other._enter(mode)
