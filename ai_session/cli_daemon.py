@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ai_session import __version__
-from ai_session.cli_output import EXIT_ERROR, Json, confirm, leave, say, show_facts, show_json
+from ai_session.cli_output import EXIT_ERROR, Json, confirm, leave, remark, say, show_facts, show_json
 from ai_session.cli_sessions import sessions
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
@@ -102,7 +102,9 @@ def end(client: ControlClient, *, sessions_too: bool) -> None:
     process = None
     with suppress(AttributeError, ProcessLookupError):
         process = os.pidfd_open(client.hello["pid"])
-    client.request("stop", sessions=sessions_too)
+    told = client.request("stop", sessions=sessions_too)
+    if "problem" in told:
+        remark(f"warning: that it ended here may be missing in the audit log: {told['problem']}")
     client.wait_closed()
     if process is not None:
         ready = select.poll()

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ai_session import __version__, plugins, relay
+from ai_session.daemon_gate import StartingGate
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
-from ai_session.models import Answer, Principal, ToolCall, ToolResult
+from ai_session.models import Principal
 from ai_session.servers.base import Connection
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Daemon:
     def __init__(self, directory: Path, listener: socket.socket | None = None, make: MakeApp | None = None) -> None:
         self.directory = directory
         self._make = make or make_app
-        self.gate = StartingGate(self)
+        self.gate = StartingGate(lambda: self.app, self.started)
         self.app: App | None = None
         self._listener = listener
         self._connections: set[asyncio.Task[Any]] = set()
@@ -223,58 +224,6 @@ class Daemon:
             self.stop(sessions=False)
         else:
             self._watch_idleness()
-
-
-class StartingGate:
-    """The gate as servers get it: calls wait until it is there, and say in words why when it cannot be."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
-
-    async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:
-        """As Gate.call; a daemon that cannot start is a result with ``is_error``."""
-        try:
-            app = self._daemon.app or await self._started()
-        except AiSessionError as error:
-            facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
-            text = f"error {error.code}: {error.message}\nnext: {error.suggestion}"
-            return ToolResult(text, {"error": facts}, is_error=True, call_id=call.call_id)
-        return await app.gate.call(call, asker)
-
-    def list_tools(self, principal: Principal) -> Any:
-        """As Gate.list_tools; only after ``started``."""
-        if self._daemon.app is None:
-            raise DaemonUnavailable("the daemon is still starting", suggestion="wait for started()")
-        return self._daemon.app.gate.list_tools(principal)
-
-    async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Any:
-        """As Gate.attach."""
-        return await (await self._started()).gate.attach(
-            principal, reference, rows=rows, cols=cols, read_only=read_only
-        )
-
-    async def rename(self, principal: Principal, reference: str, name: str) -> None:
-        await (await self._started()).gate.rename(principal, reference, name)
-
-    async def recording(self, principal: Principal, reference: str) -> Any:
-        return await (await self._started()).gate.recording(principal, reference)
-
-    async def approvals(self, principal: Principal) -> Any:
-        """As Gate.approvals."""
-        return await (await self._started()).gate.approvals(principal)
-
-    async def answer(self, principal: Principal, question_id: str, answer: Answer) -> str:
-        """As Gate.answer."""
-        return await (await self._started()).gate.answer(principal, question_id, answer)
-
-    async def watch(self, principal: Principal) -> Any:
-        """As Gate.watch."""
-        return await (await self._started()).gate.watch(principal)
-
-    async def _started(self) -> App:
-        await self._daemon.started()
-        assert self._daemon.app
-        return self._daemon.app
 
 
 def parse_hello(line: bytes) -> dict[str, Any]:

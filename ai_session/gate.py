@@ -10,7 +10,9 @@ import asyncio
 import difflib
 import errno
 import os
-from collections.abc import Mapping, Sequence
+import secrets
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,10 +30,14 @@ from ai_session.errors import (
     TerminalsExhausted,
     UnknownTool,
 )
+from ai_session.gate_domains import DomainQuestions
+from ai_session.gate_subject import action_of, box_of, facts_of
 from ai_session.masking import Masking
-from ai_session.models import Answer, Effect, Principal, Question, SandboxLevel, SessionSpec, ToolCall, ToolResult
-from ai_session.policy import Action, Decision, Policy
-from ai_session.question import ask_about, digest
+from ai_session.models import Answer, Effect, Principal, Question, SessionSpec, ToolCall, ToolResult
+from ai_session.policy import Action, Decision
+from ai_session.policy_mode import PolicyInForce
+from ai_session.policy_prefix import offered
+from ai_session.question import ask_about, narrowed, told
 from ai_session.rate_limits import RateLimiter
 from ai_session.recording import write_recording
 from ai_session.report import recording_source
@@ -65,6 +71,8 @@ OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
 
 AUDIT = "ai-session/audit"
 SANDBOX = "ai-session/sandbox"
+STOP, BOXED = "stop", "sandbox"
+LOST = "lost"
 
 
 @dataclass(slots=True)
@@ -76,10 +84,17 @@ class Trace:
     code: str = ""
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def failed(self, error: AiSessionError) -> None:
-        """How a call that was refused or went wrong is told."""
-        self.outcome = next((told for kind, told in OUTCOMES if isinstance(error, kind)), "tool_error")
-        self.code = error.code
+    def failed(self, error: BaseException) -> None:
+        """How a call that was refused, went wrong or was given up is told; what is lost stays lost."""
+        if isinstance(error, AiSessionError):
+            self.outcome = next((told for kind, told in OUTCOMES if isinstance(error, kind)), "tool_error")
+            self.code = error.code
+        elif isinstance(error, OSError):
+            self.outcome, self.code = "tool_error", _refusal(error)[0]
+        elif isinstance(error, Exception):
+            self.outcome = "crash"
+        elif self.outcome != LOST:
+            self.outcome = "cancelled"
 
 
 class Gate:
@@ -90,7 +105,7 @@ class Gate:
         tools: Sequence[Tool],
         sessions: SessionManager,
         workspaces: Workspaces,
-        policy: Policy,
+        policy: PolicyInForce,
         rates: RateLimiter,
         consent: Consent,
         masking: Masking,
@@ -108,7 +123,8 @@ class Gate:
         self._audit = audit
         self._call_keys = call_keys
         self._limits = limits
-        sessions.boxes.ask_domain = self._ask_domain
+        self._domains = DomainQuestions(policy, consent)
+        sessions.boxes.ask_domain = self._domains.ask
 
     def list_tools(self, principal: Principal) -> Sequence[Tool]:
         """The tools this principal may ever use, sorted by name."""
@@ -120,6 +136,7 @@ class Gate:
         A result with a ``question`` ran nothing: the caller's person is to answer it. Cancelling the wait never ends a
         command.
         """
+        self._masking.learn(call.principal.env)
         entry = await self._audit.begin(
             call.call_id, call.principal, call.name, call.arguments,
             agent=call.agent, client_call_id=call.client_call_id,
@@ -137,10 +154,11 @@ class Gate:
             wait = {"retry_after_seconds": error.retry_after_seconds} if isinstance(error, RateLimited) else {}
             result = failure(error.code, error.message, error.suggestion, **wait)
         except OSError as error:
-            trace.outcome, (trace.code, suggestion) = "tool_error", REFUSALS.get(error.errno or 0, REFUSED)
-            result = failure(trace.code, f"the system refused: {error.strerror or error}", suggestion)
+            trace.failed(error)
+            code, suggestion = _refusal(error)
+            result = failure(code, f"the system refused: {error.strerror or error}", suggestion)
         except BaseException as error:
-            trace.outcome = "crash" if isinstance(error, Exception) else "cancelled"
+            trace.failed(error)
             raise
         finally:
             seq, newest = head or self._end(entry, trace)
@@ -154,22 +172,17 @@ class Gate:
         tool = self._tools.get(call.name)
         if tool is None:
             raise self._unknown(call.name)
-        self._masking.learn(call.principal.env)
         self._audit.require_room(tool.effect)
-        self._count(call.principal, tool)
+        self._count(call.principal, tool.effect, opens=tool.name == "create_session")
         arguments, ignored = validate(tool, call.arguments)
         context = Context(
             call.principal, self._sessions, self._workspaces, self._limits, call.profile, spans=self._masking.spans
         )
         subject = tool.subject(context, arguments)
-        trace.facts |= _facts(subject)
-        decision = self._policy.decide(_action(call, tool, subject))
+        trace.facts |= facts_of(subject)
+        decision = self._policy.decide(action_of(call, tool, subject))
         trace.rule = decision.rule
-        trace.facts["decision"] = {
-            "verdict": decision.verdict,
-            "policy": self._policy.digest,
-            "mode": self._policy.mode,
-        }
+        trace.facts["decision"] = self._told(decision)
         if decision.verdict == "deny":
             raise Denied(f"{tool.name} is denied by {decision.rule}: {decision.reason}", suggestion=DENIED)
         if decision.verdict == "ask":
@@ -177,20 +190,22 @@ class Gate:
             deferred = await self._agreed(question, asker, call, trace)
             if deferred:
                 return deferred
+        if subject.session and tool.effect is not Effect.READ:
+            self._domains.acted(subject.session.spec.session_id, call.principal)
         result = await self._run(tool, arguments, replace(context, subject=subject))
         self._rates.spend(_key(call.principal), "output_bytes", len(result.text))
         trace.outcome = "ok"
         if tool.name == "close_session" and subject.session:
             self._consent.end_session(subject.session.spec.session_id)
         trace.facts |= {k: result.structured[k] for k in OUTCOME_FACTS if k in result.structured}
-        meta = {SANDBOX: _box(subject)} if subject.session else {}
+        meta = {SANDBOX: box_of(subject)} if subject.session else {}
         return replace(with_note(result, ignored), meta={**result.meta, **meta})
 
-    def _count(self, principal: Principal, tool: Tool) -> None:
+    def _count(self, principal: Principal, effect: Effect, *, opens: bool = False) -> None:
         key = _key(principal)
         self._rates.acquire(key, "output_bytes", 0)
-        self._rates.acquire(key, "read" if tool.effect is Effect.READ else "effect")
-        if tool.name == "create_session":
+        self._rates.acquire(key, "read" if effect is Effect.READ else "effect")
+        if opens:
             self._rates.acquire(key, "sessions")
 
     async def _agreed(self, question: Question, asker: Asker | None, call: ToolCall, trace: Trace) -> ToolResult | None:
@@ -206,21 +221,24 @@ class Gate:
     def _question(self, call: ToolCall, subject: Subject, arguments: Arguments, decision: Decision) -> Question:
         place, session = subject.place, subject.session
         given = arguments.model_dump(exclude={"call_key"})
-        about = subject.command or (place.directory if place and place.outside else "")
+        first = subject.command or (place.directory if place else "")
         if subject.raw_input:
-            about = " ".join([repr(given.get("text", "")), *given.get("keys", ())])
-        where = f"{session.at.cwd}, sandbox {_box(subject)}" if session else f"sandbox {_box(subject)}"
+            first = " ".join([repr(given.get("text", "")), *given.get("keys", ())])
+        about = told(given, first)
+        masked = self._masking.masked(about)
+        where = f"{session.at.cwd}, sandbox {box_of(subject)}" if session else f"sandbox {box_of(subject)}"
         return ask_about(
             call.principal,
             call.name,
             given | ({"profile": call.profile} if call.profile else {}),
             session=session.spec.session_id if session else "",
-            about=self._masking.masked(about),
+            about=masked,
             where=where,
-            detail=f"{self._masking.masked(about)} #{digest({'about': about})[:16]}" if about else "",
+            detail=narrowed(about, masked),
             rule=decision.rule,
             reason=decision.reason,
             policy=self._policy.digest,
+            prefix=offered(about, decision.rule) if about == subject.command else "",
         )
 
     async def _run(self, tool: Tool, arguments: Arguments, context: Context) -> ToolResult:
@@ -250,25 +268,35 @@ class Gate:
             suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(self._tools)}",
         )
 
-    def _decide(self, principal: Principal, name: str, effect: Effect | None, session: str = "") -> Decision:
-        return self._policy.decide(Action(principal, name, effect, session=session))
+    def _decide(self, principal: Principal, name: str, effect: Effect | None) -> Decision:
+        return self._policy.decide(Action(principal, name, effect))
+
+    def _told(self, decision: Decision) -> dict[str, str]:
+        return {"verdict": decision.verdict, "policy": self._policy.digest, "mode": self._policy.mode}
 
     @asynccontextmanager
     async def _recorded(
-        self, principal: Principal, name: str, effect: Effect, arguments: Mapping[str, Any]
+        self, principal: Principal, name: str, effect: Effect, arguments: Mapping[str, Any], *actions: Action
     ) -> AsyncGenerator[Trace]:
-        """What a person does beside the tools: judged and recorded like a call."""
-        entry = await self._audit.begin("", principal, name, arguments)
+        """What a person does beside the tools: judged, as all of ``actions`` where it is several, and recorded."""
+        self._masking.learn(principal.env)
+        entry = await self._audit.begin("call_" + secrets.token_urlsafe(16), principal, name, arguments)
         trace = Trace()
         try:
-            self._audit.require_room(effect)
-            decision = self._decide(principal, name, effect, str(arguments.get("session_id", "")))
-            trace.rule = decision.rule
-            if principal.kind != "person" or decision.verdict != "allow":
-                raise Denied(f"{name} is for a person ({decision.reason})", suggestion="ask the person to do it")
-            yield trace
+            if name != STOP:
+                self._audit.require_room(effect)
+                self._count(principal, effect)
+            if principal.kind != "person":
+                raise Denied(f"{name} is for a person", suggestion="ask the person to do it")
+            for action in actions or (Action(principal, name, effect),):
+                decision = self._policy.decide(action)
+                trace.rule, trace.facts["decision"] = decision.rule, self._told(decision)
+                if decision.verdict != "allow":
+                    by_hand = f"kill {os.getpid()} ends the daemon all the same" if name == STOP else DENIED
+                    raise Denied(f"{name} is denied by {decision.rule}: {decision.reason}", suggestion=by_hand)
             trace.outcome = "ok"
-        except AiSessionError as error:
+            yield trace
+        except BaseException as error:
             trace.failed(error)
             raise
         finally:
@@ -305,7 +333,7 @@ class Gate:
         Raises InvalidArguments for an unknown id, Denied when the one who answers may be the one who asks.
         """
         given = {"name": question_id, "allowed": answer.allowed, "reason": answer.reason}
-        async with self._recorded(principal, "answer", Effect.WRITE, given):
+        async with self._recorded(principal, "answer", Effect.READ, given):
             if question_id.startswith("gr_") and not answer.allowed:
                 return self._consent.revoke(question_id, principal).what
             return self._consent.answer(question_id, answer, principal).message
@@ -315,64 +343,56 @@ class Gate:
         async with self._recorded(principal, "watch", Effect.READ, {}):
             return self._consent.watch(principal)
 
+    async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
+        """A person ends the daemon, which ``leave`` begins, with every session or without. Raises Denied.
+
+        An audit log that cannot be written does not keep it from ending; returns what is wrong with it, or ``""``.
+        """
+        problem = ""
+        async with self._recorded(principal, STOP, Effect.DESTRUCTIVE, {"sessions": sessions}):
+            try:
+                self._audit.require_room(None)
+            except StorageFull as error:
+                problem = error.message
+            leave()
+        return problem
+
     @asynccontextmanager
-    async def sandboxed(self, principal: Principal, argv: Sequence[str], profile: str) -> AsyncGenerator[Trace]:
-        """Around a program that a person runs in a box on their own terminal. Raises Denied, StorageFull."""
-        given = {"command": " ".join(argv), "profile": profile}
-        async with self._recorded(principal, "sandbox", Effect.EXECUTE, given) as trace:
+    async def sandboxed(
+        self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str]
+    ) -> AsyncGenerator[Trace]:
+        """Around a program that a person runs in a box on their own terminal. Raises Denied, RateLimited, StorageFull.
+
+        Its end counts as lost until who runs it says more: ``outcome``, and the facts ``level`` and ``exit_code``.
+        """
+        command = shlex.join(argv)
+        given = {"command": command, "profile": profile, "working_directory": workspace, "domains": list(domains)}
+        run = Action(principal, BOXED, Effect.EXECUTE, profile=profile, command=command, paths=(workspace,))
+        reached = (Action(principal, BOXED, Effect.NETWORK, profile=profile, domain=name) for name in domains)
+        async with self._recorded(principal, BOXED, Effect.EXECUTE, given, run, *reached) as trace:
+            trace.outcome = LOST
+            trace.facts |= {"profile": profile, "cwd": workspace, "domains": list(domains) or None}
             yield trace
 
-    async def _ask_domain(self, spec: SessionSpec, domain: str) -> bool:
-        principal = Principal("mcp", os.getuid(), client="network")
-        action = Action(principal, "network", Effect.NETWORK, session=spec.name, profile=spec.profile.name,
-                        level=spec.level, domain=domain)  # fmt: skip
-        decision = self._policy.decide(action)
-        if decision.verdict != "ask":
-            return decision.verdict == "allow"
-        question = ask_about(
-            principal, "network", {"domain": domain}, session=spec.session_id, about=domain, where="", detail=domain,
-            rule=decision.rule, reason=decision.reason, policy=self._policy.digest,
-        )  # fmt: skip
-        try:
-            return isinstance(await self._consent.obtain(question, None), Answer)
-        except AiSessionError:
-            return False
+    async def policy(self, principal: Principal, mode: str = "") -> dict[str, Any]:
+        """The policy's facts, after setting the mode where one is given, which tightens for anyone.
+
+        Raises InvalidArguments, and Denied where it would loosen and is not a person's own word.
+        """
+        async with self._recorded(principal, "policy", Effect.READ, {"name": mode} if mode else {}) as trace:
+            if mode:
+                self._policy.set_mode(mode, by_person=await self._consent.is_person(principal))
+                trace.facts["mode"] = mode
+            return self._policy.facts()
 
 
 DENIED = "do something else, or ask the person, whose configuration says so"
 OUTCOME_FACTS = ("status", "exit_code", "command_id", "omitted_bytes")
 
 
+def _refusal(error: OSError) -> tuple[str, str]:
+    return REFUSALS.get(error.errno or 0, REFUSED)
+
+
 def _key(principal: Principal) -> str:
     return f"{principal.kind}:{principal.uid}:{principal.pid}"
-
-
-def _action(call: ToolCall, tool: Tool, subject: Subject) -> Action:
-    session, place = subject.session, subject.place
-    return Action(
-        principal=call.principal,
-        tool=tool.name,
-        effect=tool.effect,
-        agent=call.agent,
-        session=session.spec.name if session else "",
-        profile=subject.profile.name,
-        level=subject.level,
-        command=subject.command,
-        raw_input=subject.raw_input,
-        paths=(place.directory,) if place else (),
-        outside_workspace=bool(place and place.outside),
-        loosens=subject.loosens,
-    )
-
-
-def _facts(subject: Subject) -> dict[str, Any]:
-    facts: dict[str, Any] = {"profile": subject.profile.name, "level": str(subject.level)}
-    if session := subject.session:
-        facts |= {"session": session.spec.session_id, "name": session.spec.name, "cwd": session.at.cwd}
-    elif subject.place:
-        facts["cwd"] = subject.place.directory
-    return facts
-
-
-def _box(subject: Subject) -> str:
-    return "none" if subject.level is SandboxLevel.NONE else f"{subject.profile.name} ({subject.level})"

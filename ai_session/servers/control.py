@@ -3,14 +3,19 @@
 After the hello the client sends one JSON object a line, ``{"id", "method", "params"}``, and gets ``{"id", "result"}``
 or ``{"id", "error": {code, message, suggestion}}``; requests run side by side and are answered as they end. Methods:
 
-    call       {name, arguments, profile}            → {text, structured, is_error, call_id}
+    call       {name, arguments, profile}            → {text, structured, is_error, call_id, meta}
     rename     {session, name}                       → {}
+    record     {session}                             → {path}, a recording that the client removes
     approvals  {wait}                                → {questions, grants}
     approve    {question_id, scope, reason}          → {question_id, about}
     reject     {question_id, reason}                 → {question_id, about}
+    policy     {mode}                                → what holds, in that mode from now on where one is given
     status     {}                                    → what the daemon says of itself
-    stop       {sessions}                            → {} and the daemon ends
+    stop       {sessions}                            → {} or {problem}, why it may not be on record; the daemon ends
     attach     {session, rows, cols, read_only, asks} → {}, then frames both ways until either side closes
+    sandbox    {argv, profile, workspace, domains}   → {}: it may run. The client starts it on its own terminal and
+               tells, as requests, ``started`` {level} and ``ended`` {exit_code} or, where it could not start, {code};
+               when the connection closes without that, it is recorded as lost
 
 A frame is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r`` resize {rows, cols} and ``d``
 detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon. With ``asks`` the daemon
@@ -23,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import secrets
@@ -33,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.models import ToolCall
-from ai_session.servers import control_ask
+from ai_session.servers import control_ask, control_sandbox
 from ai_session.servers.control_ask import TerminalQuestions
 
 if TYPE_CHECKING:
@@ -121,8 +127,8 @@ class Conversation:
                 request = self._parse(line)
                 if request is None:
                     continue
-                if request.method == "attach":
-                    if await self._attach(request):
+                if request.method in HOLDING:
+                    if await self._hold(request):
                         return
                     continue
                 task = asyncio.create_task(self._answer(request))
@@ -148,7 +154,11 @@ class Conversation:
 
     async def _answer(self, request: Request) -> None:
         try:
-            result = await self._perform(request.method, request.params)
+            method = METHODS.get(request.method)
+            if method is None:
+                unknown = f"no method {request.method[:40]!r}"
+                raise InvalidArguments(unknown, suggestion="client and daemon may differ in version")
+            result = await method(self._gate, self._connection, request.params)
         except AiSessionError as error:
             self._refuse(request.id, error)
         except Exception as error:
@@ -158,58 +168,64 @@ class Conversation:
         with contextlib.suppress(ConnectionError):
             await self._connection.writer.drain()
 
-    async def _perform(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        principal = self._connection.principal
-        if method == "call":
-            call_id = "call_" + secrets.token_urlsafe(16)
-            name, arguments = _text(params, "name"), _table(params.get("arguments"))
-            profile = _text(params, "profile") if params.get("profile") else ""
-            call = ToolCall(principal, name, arguments, call_id, profile=profile)
-            result = await self._gate.call(call)
-            return {"text": result.text, "structured": result.structured, "is_error": result.is_error,
-                    "call_id": result.call_id, "meta": result.meta}  # fmt: skip
-        if method == "rename":
-            await self._gate.rename(principal, _text(params, "session"), _text(params, "name"))
-            return {}
-        if method == "record":
-            return {"path": str(await self._gate.recording(principal, _text(params, "session")))}
-        if method == "approvals":
-            return await control_ask.approvals(self._gate, principal, wait=params.get("wait") is True)
-        if method in ("approve", "reject"):
-            return await control_ask.answer(self._gate, principal, params, allowed=method == "approve")
-        if method == "status":
-            return self._connection.daemon.status()
-        if method == "stop":
-            self._connection.daemon.stop(sessions=params.get("sessions") is True)
-            return {}
-        raise InvalidArguments(f"no method {method[:40]!r}", suggestion="client and daemon may differ in version")
-
-    async def _attach(self, request: Request) -> bool:
-        """Whether the connection was turned into frames (and is over)."""
-        params = request.params
+    async def _hold(self, request: Request) -> bool:
+        """Whether the connection is over with the request that took it."""
         try:
             if self._requests:
-                raise InvalidArguments("attach waits for nobody", suggestion="attach on a connection of its own")
-            viewer = await self._gate.attach(
-                self._connection.principal,
-                _text(params, "session"),
-                rows=_size(params, "rows"),
-                cols=_size(params, "cols"),
-                read_only=params.get("read_only") is True,
-            )
+                name = request.method
+                raise InvalidArguments(f"{name} waits for nobody", suggestion=f"{name} on a connection of its own")
+            return await HOLDING[request.method](self, request)
         except AiSessionError as error:
             self._refuse(request.id, error)
-            return False
         except Exception as error:
-            self._refuse(request.id, _unexpected("attach", error))
-            return False
+            self._refuse(request.id, _unexpected(request.method, error))
+        return False
+
+    async def attach(self, request: Request) -> bool:
+        """Turn the connection into frames, until the end."""
+        params = request.params
+        viewer = await self._gate.attach(
+            self._connection.principal,
+            _text(params, "session"),
+            rows=_size(params, "rows"),
+            cols=_size(params, "cols"),
+            read_only=params.get("read_only") is True,
+        )
         try:
             self._send({"id": request.id, "result": {}})
             asks = params.get("asks") is True and params.get("read_only") is not True
             await self._exchange(viewer, asks)
+        except Exception:
+            log.exception("attach failed")  # a client that reads frames cannot be told
         finally:
             await viewer.close()
         return True
+
+    async def sandbox(self, request: Request) -> bool:
+        """Listen to nothing but what is told of the program, until it has ended."""
+        asked, word = control_sandbox.program(request.params), request
+        running = self._gate.sandboxed(
+            self._connection.principal,
+            asked.argv,
+            profile=asked.profile,
+            workspace=asked.workspace,
+            domains=asked.domains,
+        )
+        try:
+            async with running as trace:
+                ended = False
+                while not ended:
+                    self._send({"id": word.id, "result": {}})
+                    line = await self._incoming.line()
+                    if line is None:
+                        return True
+                    word = self._parse(line) or word
+                    ended = control_sandbox.note(trace, word.method, word.params)
+        except AiSessionError as error:
+            self._refuse(word.id, error)
+        else:
+            self._send({"id": word.id, "result": {}})
+        return False
 
     async def _exchange(self, viewer: Viewer, asks: bool) -> None:
         """Until the shell ends or the client leaves. Only this client's own output waits for its slow reading."""
@@ -286,6 +302,72 @@ def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArguments("requests, params and arguments are JSON objects")
     return value  # pyright: ignore[reportUnknownVariableType]
+
+
+async def call(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool."""
+    name, arguments = _text(params, "name"), _table(params.get("arguments"))
+    profile = _text(params, "profile") if params.get("profile") else ""
+    call_id = "call_" + secrets.token_urlsafe(16)
+    result = await gate.call(ToolCall(connection.principal, name, arguments, call_id, profile=profile))
+    return {
+        "text": result.text,
+        "structured": result.structured,
+        "is_error": result.is_error,
+        "call_id": result.call_id,
+        "meta": result.meta,
+    }
+
+
+async def rename(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Another name for a session."""
+    await gate.rename(connection.principal, _text(params, "session"), _text(params, "name"))
+    return {}
+
+
+async def record(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A recording."""
+    return {"path": str(await gate.recording(connection.principal, _text(params, "session")))}
+
+
+async def approvals(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What waits for a person."""
+    return await control_ask.approvals(gate, connection.principal, wait=params.get("wait") is True)
+
+
+async def approve(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A person's yes."""
+    return await control_ask.answer(gate, connection.principal, params, allowed=True)
+
+
+async def reject(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A person's no."""
+    return await control_ask.answer(gate, connection.principal, params, allowed=False)
+
+
+async def policy(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The policy in force."""
+    return await gate.policy(connection.principal, _text(params, "mode") if params.get("mode") else "")
+
+
+async def status(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of the process; nothing of any session."""
+    return connection.daemon.status()
+
+
+async def stop(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The daemon's end."""
+    sessions = params.get("sessions") is True
+    leave = functools.partial(connection.daemon.stop, sessions=sessions)
+    problem = await gate.stop(connection.principal, leave, sessions=sessions)
+    return {"problem": problem} if problem else {}
+
+
+METHODS = {method.__name__: method for method in (call, rename, record, approvals, approve, reject, policy, status, stop)}
+"""Requests, which run side by side."""
+
+HOLDING = {"attach": Conversation.attach, "sandbox": Conversation.sandbox}
+"""Requests that take the connection; each tells whether it is over then."""
 
 
 class ControlServer:

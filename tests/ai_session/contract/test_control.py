@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,10 @@ class MemoryGate:
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
         self.renamed.append((reference, name))
+
+    async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
+        leave()
+        return ""
 
     async def attach(
         self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool

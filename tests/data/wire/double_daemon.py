@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,10 @@ class Gate:
         elif call.name not in ("echo", "release"):
             raise UnknownTool(f"unknown tool {call.name!r}", suggestion="tools: echo, wait")
         return ToolResult(text, {"text": text}, call_id=call.call_id)
+
+    async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
+        leave()
+        return ""
 
 
 class App:

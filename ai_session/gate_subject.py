@@ -1,0 +1,43 @@
+"""What a call is about, said for the policy, for the audit and for a person. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ai_session.models import SandboxLevel, ToolCall
+from ai_session.policy import Action
+from ai_session.tools.base import Subject, Tool
+
+
+def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
+    """What the policy judges."""
+    session, place = subject.session, subject.place
+    return Action(
+        principal=call.principal,
+        tool=tool.name,
+        effect=tool.effect,
+        agent=call.agent,
+        session=session.spec.name if session else "",
+        profile=subject.profile.name,
+        level=subject.level,
+        command=subject.command,
+        raw_input=subject.raw_input,
+        paths=(place.directory,) if place else (),
+        outside_workspace=bool(place and place.outside),
+        loosens=subject.loosens,
+    )
+
+
+def facts_of(subject: Subject) -> dict[str, Any]:
+    """What the end record tells."""
+    facts: dict[str, Any] = {"profile": subject.profile.name, "level": str(subject.level)}
+    if session := subject.session:
+        facts |= {"session": session.spec.session_id, "name": session.spec.name, "cwd": session.at.cwd}
+    elif subject.place:
+        facts["cwd"] = subject.place.directory
+    return facts
+
+
+def box_of(subject: Subject) -> str:
+    """The box in two words."""
+    return "none" if subject.level is SandboxLevel.NONE else f"{subject.profile.name} ({subject.level})"
