@@ -20,6 +20,7 @@ from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
 from ai_session.network_proxy import environment as proxy_environment
 from ai_session.policy import Policy
+from ai_session.policy_mode import FILE, PolicyInForce
 from ai_session.rate_limits import RateLimiter
 from ai_session.resource_watch import ResourceWatch
 from ai_session.sandbox import Sandbox
@@ -56,7 +57,8 @@ class App:
             interrupt_step_seconds=settings.timeouts.interrupt_step_seconds,
         )
         workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
-        policy = Policy(os.getuid(), settings.policy.mode, settings.policy.rules)
+        configured = Policy(os.getuid(), settings.policy.mode, settings.policy.rules)
+        policy = PolicyInForce(configured, runtime_directory / FILE)
         rates = RateLimiter(
             {kind.removesuffix("_per_minute"): amount for kind, amount in settings.rates.model_dump().items()}
         )

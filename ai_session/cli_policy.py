@@ -1,4 +1,7 @@
-"""Verbs about the policy: is it right, and what would it say. Both need no daemon."""
+"""Verbs about the policy: what holds, in which mode, is the file right, and what would be decided.
+
+All but setting the mode need no daemon.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ai_session.cli_output import Json, say, show_facts, show_json, show_rows
+from ai_session.cli_output import Json, remark, say, show_facts, show_json, show_rows, write_text
+from ai_session.control_client import connect
+from ai_session.errors import DaemonUnavailable
 
 if TYPE_CHECKING:
     from ai_session.policy import Policy
@@ -17,6 +22,53 @@ if TYPE_CHECKING:
 app = typer.Typer(help="What is allowed, asked or denied.", rich_markup_mode=None)
 
 File = Annotated[Path | None, typer.Argument(help="Instead of ~/.config/ai-session/config.toml.", show_default=False)]
+
+
+@app.command()
+def show(as_json: Json = False) -> None:
+    """Show the mode and the rules in force; with a daemon that runs, what it goes by."""
+    found = in_force()
+    if as_json:
+        show_json(found)
+        return
+    show_facts({name: found[name] for name in ("mode", "configured_mode", "daemon", "policy_sha256")})
+    rows = [
+        {"id": rule["id"], "decision": rule["decision"], "about": _about(rule), "reason": rule.get("reason")}
+        for rule in found["rules"]
+    ]
+    show_rows(rows, ("id", "decision", "about", "reason"))
+    if found["file_differs"]:
+        remark("The file was changed since the daemon started, which goes by it after: ai-session daemon restart")
+
+
+@app.command()
+def mode(
+    wanted: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODE]",
+            help="read-only, ask-all, workspace or trusted: from the tightest to the loosest.",
+            autocompletion=lambda: ["read-only", "ask-all", "workspace", "trusted"],
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show the mode in force, or set it for every call from now on.
+
+    Anyone may tighten, and what was tightened holds after a restart. Only a person may loosen, in a terminal that no
+    client and no session started; what is looser than configured ends with the daemon.
+    """
+    if not wanted:
+        found = in_force()
+    else:
+        with connect() as client:
+            found = client.request("policy", mode=wanted)
+    if as_json:
+        show_json({name: found[name] for name in ("mode", "configured_mode", "policy_sha256")})
+    else:
+        write_text(found["mode"] + "\n")
+        if found["mode"] != found["configured_mode"]:
+            remark(f"Configured is {found['configured_mode']}.")
 
 
 @app.command()
@@ -38,7 +90,7 @@ def explain(
         list[str], typer.Argument(metavar="COMMAND...", help="One word is a line as it is; several are quoted.")
     ],
     file: Annotated[Path | None, typer.Option("--file", help="Judge by this file.", show_default=False)] = None,
-    mode: Annotated[str, typer.Option("--mode", help="As if in this mode.")] = "",
+    mode: Annotated[str, typer.Option("--mode", help="As if in this mode; else the one in force.")] = "",
     client: Annotated[str, typer.Option("--client", help="As if asked for by this client.")] = "",
     agent: Annotated[str, typer.Option("--agent", help="As if asked for by this agent.")] = "",
     as_json: Json = False,
@@ -50,8 +102,8 @@ def explain(
     from ai_session.shell_words import parse
 
     _, policy = _load(file)
-    if mode:
-        policy = policy.with_mode(mode, by_person=True)
+    if mode or not file:
+        policy = policy.with_mode(mode or in_force()["mode"], by_person=True)
     text = command[0] if len(command) == 1 else shlex.join(command)
     line = parse(text)
     commands = [[word if word is not None else "?" for word in words] for words in line.commands]
@@ -61,8 +113,32 @@ def explain(
         show_json({"command": text, **plain, "commands": commands, "decisions": rows})
         return
     reading = "plain words" if not line.obscure else f"not plain words: {line.obscure}"
-    show_facts({"command": text, "read as": reading, "runs": "; ".join(" ".join(words) for words in commands)})
+    runs = "; ".join(" ".join(words) for words in commands)
+    show_facts({"command": text, "mode": policy.mode, "read as": reading, "runs": runs})
     show_rows(rows, ("who", "where", "verdict", "rule", "reason"))
+
+
+def in_force() -> dict[str, Any]:
+    """What the daemon goes by, or would if it were started now; ``daemon``: whether one runs."""
+    from ai_session import config
+    from ai_session.policy_mode import FILE, PolicyInForce
+
+    try:
+        with connect(start=False) as client:
+            found = {**client.request("policy"), "daemon": True}
+    except DaemonUnavailable:
+        kept = config.runtime_directory(config.home_directory(), os.getuid()) / FILE
+        return {**PolicyInForce(_load(None)[1], kept).facts(), "daemon": False, "file_differs": False}
+    return {**found, "file_differs": found["configured_sha256"] != _load(None)[1].digest}
+
+
+def _about(rule: dict[str, Any]) -> str:
+    said = {name: value for name, value in rule.items() if name not in ("id", "decision", "reason", "examples")}
+    return "; ".join(f"{name} {', '.join(map(_words, value))}" for name, value in said.items())
+
+
+def _words(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def _load(file: Path | None) -> tuple[Path, Policy]:

@@ -213,7 +213,9 @@ class Consent:
     def _open(self, question: Question) -> Approval:
         """The question on disk: the one that waits already for this very call, else a new one."""
         wanted, now = binding(question), self._clock()
-        askers = self._lineage.asking(question.principal.pid) if question.principal.kind == "mcp" else frozenset[str]()
+        askers = frozenset[str]()
+        if question.principal.kind == "mcp":
+            askers = self._lineage.asking(question.principal.pid) or self._lineage.clients()
         expires_at = max(question.expires_at, now + self._ask_seconds)
         for known in self._approvals:
             free = known.question.question_id not in self._calls and now >= known.nonce_expires_at

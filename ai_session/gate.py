@@ -33,7 +33,7 @@ from ai_session.errors import (
 from ai_session.gate_domains import DomainQuestions
 from ai_session.gate_subject import action_of, box_of, facts_of
 from ai_session.masking import Masking
-from ai_session.models import Answer, Effect, Principal, Question, SessionSpec, ToolCall, ToolResult
+from ai_session.models import Answer, Effect, Principal, Question, ToolCall, ToolResult
 from ai_session.policy import Action, Decision
 from ai_session.policy_mode import PolicyInForce
 from ai_session.policy_prefix import offered
@@ -292,7 +292,7 @@ class Gate:
                 decision = self._policy.decide(action)
                 trace.rule, trace.facts["decision"] = decision.rule, self._told(decision)
                 if decision.verdict != "allow":
-                    by_hand = f"kill {os.getpid()} ends the daemon all the same" if name == STOP else DENIED
+                    by_hand = f"kill {os.getpid()} ends the daemon all the same" if name == STOP else CONFIGURED
                     raise Denied(f"{name} is denied by {decision.rule}: {decision.reason}", suggestion=by_hand)
             trace.outcome = "ok"
             yield trace
@@ -387,6 +387,7 @@ class Gate:
 
 
 DENIED = "do something else, or ask the person, whose configuration says so"
+CONFIGURED = "your configuration says so: ai-session config show"
 OUTCOME_FACTS = ("status", "exit_code", "command_id", "omitted_bytes")
 
 

@@ -363,7 +363,9 @@ async def stop(gate: Gate, connection: Connection, params: Mapping[str, Any]) ->
     return {"problem": problem} if problem else {}
 
 
-METHODS = {method.__name__: method for method in (call, rename, record, approvals, approve, reject, policy, status, stop)}
+METHODS = {
+    method.__name__: method for method in (call, rename, record, approvals, approve, reject, policy, status, stop)
+}
 """Requests, which run side by side."""
 
 HOLDING = {"attach": Conversation.attach, "sandbox": Conversation.sandbox}

@@ -32,6 +32,9 @@ class Family(Lineage):
     def asking(self, pid: int | None) -> frozenset[str]:
         return frozenset({f"{pid}:0", f"{pid + 1}:0"} if pid else ())
 
+    def clients(self) -> frozenset[str]:
+        return frozenset({"11:0"})
+
     def answering(self, pid: int | None) -> frozenset[str]:
         return frozenset({12: {"12:0", "11:0"}, None: set[str]()}.get(pid, {f"{pid}:0", "1:0"}))
 
