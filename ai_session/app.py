@@ -14,7 +14,6 @@ from ai_session.call_keys import CallKeys
 from ai_session.cgroup import delegated
 from ai_session.config import Settings, home_directory
 from ai_session.consent import Consent
-from ai_session.display import preload
 from ai_session.gate import Gate
 from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
@@ -73,13 +72,11 @@ class App:
             tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits
         )
         self._expiry: asyncio.TimerHandle | None = None
-        self._preload: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Adopt sessions left by an earlier daemon."""
         await self.sessions.adopt()
         self._expire()
-        self._preload = asyncio.ensure_future(asyncio.to_thread(preload))
 
     def _expire(self) -> None:
         self._call_keys.expire()
@@ -94,8 +91,6 @@ class App:
         """Leave: sessions stay alive for the next daemon, or with ``sessions`` everything ends."""
         if self._expiry:
             self._expiry.cancel()
-        if self._preload:
-            self._preload.cancel()  # the thread goes on; a client may be waiting for this process to end
         if sessions:
             await self.sessions.stop()
         await self.sessions.aclose()

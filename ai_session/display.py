@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 
 from ai_session import screen
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ScreenSnapshot
-from ai_session.output_log import OutputLog
+from ai_session.output_log import MappedLog, OutputLog
 from ai_session.screen import QUERY_TAIL_BYTES, Screen, has_query
 
 
@@ -19,6 +21,8 @@ class Display:
         self._size = (rows, cols)
         self._screen: Screen | None = None
         self._tail = b""
+        if isinstance(log, MappedLog):
+            preload()  # nobody but this log knows the screen, and a program may ask about it at once
 
     def answer(self, chunk: bytes) -> bytes:
         """What the terminal replies to the queries in ``chunk``, the newest bytes of the log."""
@@ -53,7 +57,12 @@ class Display:
             self._now(answer_from=self._log.end).resize(rows, cols)
 
 
+@functools.cache
 def preload() -> None:
-    """Load the emulator (130 ms, once); call it off the loop. Does nothing where there is none for this machine."""
+    """Load the emulator (130 ms) in a thread, once per process. Does nothing where there is none for this machine."""
+    threading.Thread(target=_load, name="emulator", daemon=True).start()
+
+
+def _load() -> None:
     with contextlib.suppress(BackendUnavailable):
         screen.preload()
