@@ -43,8 +43,8 @@ class DomainQuestions:
         if decision.verdict != "ask":
             return decision.verdict == "allow"
         question = ask_about(
-            principal, "network", {"domain": domain}, session=spec.session_id, about=domain, where=spec.name,
-            detail=domain, rule=decision.rule, reason=decision.reason, policy=self._policy.digest,
+            principal, "network", {"domain": domain}, session=spec.session_id, name=spec.name, about=domain,
+            where="", detail=domain, rule=decision.rule, reason=decision.reason, policy=self._policy.digest,
         )  # fmt: skip
         try:
             return isinstance(await self._consent.obtain(question, None), Answer)

@@ -39,5 +39,7 @@ def facts_of(subject: Subject) -> dict[str, Any]:
 
 
 def box_of(subject: Subject) -> str:
-    """The box in two words."""
-    return "none" if subject.level is SandboxLevel.NONE else f"{subject.profile.name} ({subject.level})"
+    """The box in two words; of a session to come, the weakest it may get."""
+    if subject.level is SandboxLevel.NONE:
+        return "none"
+    return f"{subject.profile.name} ({subject.level}{'' if subject.session else ' or stronger'})"

@@ -42,6 +42,10 @@ class PolicyInForce:
         """As ``Policy.decide``."""
         return self._policy.decide(action)
 
+    def rules_out(self, action: Action) -> bool:
+        """Whether it is denied in the mode in force and in the configured one: for as long as nobody sets another."""
+        return all(policy.decide(action).verdict == "deny" for policy in (self._configured, self._policy))
+
     def set_mode(self, mode: str, *, by_person: bool) -> None:
         """For every call from now on. Anyone may tighten.
 

@@ -12,7 +12,6 @@ from typing import Any
 from ai_session.models import Principal, Question
 
 SHOWN_CHARS = 65_536
-NOUNS = {"execute_command": "command", "send_input": "input", "network": "name"}
 TOLD = ("session_id", "command", "text", "keys", "name", "working_directory")
 HARMLESS = ("backend", "rows", "cols", "separate_stderr", "timeout_seconds", "max_output_chars", "command_id", "offset")
 READING = ("tail_lines", "pattern", "wait_for")
@@ -35,19 +34,19 @@ def ask_about(
     rule: str,
     reason: str,
     policy: str,
+    name: str = "",
     prefix: str = "",
 ) -> Question:
-    """The question whether ``tool`` may go on. ``about`` is the command, input, directory or domain; ``detail`` what an
-    answer for longer is narrowed to, ``prefix`` how far it may be widened."""
+    """The question whether ``tool`` may go on in the ``session`` called ``name``. ``about`` is the command, input,
+    directory or domain; ``detail`` what an answer for longer is narrowed to, ``prefix`` how far it may be widened."""
     now = time.time()
     who = printable(principal.client or principal.kind)
-    lines = [
-        f"{who} wants {tool}{f' in session {printable(session)}' if session else ''}{f' ({where})' if where else ''}:"
-    ]
+    place = printable(name or session)
+    lines = [f"{who} wants {tool}{f' in session {place}' if place else ''}{f' ({where})' if where else ''}:"]
     lines += [f"    {line}" for line in printable(about, lines=True).split("\n")] if about else []
-    lines += [reason, f"The same: {f'exactly this {NOUNS.get(tool, tool)}' if detail else f'every {tool}'}."]
-    if prefix:
-        lines[-1] += f" Begins like it (prefix): {prefix} …, plain words that only look, below the shell's directory."
+    same = "exactly this, to the letter" if detail else f"every {tool} that {rule} asks about"
+    begins = f" What begins like it is {prefix} …, in plain words that only look below the directory." if prefix else ""
+    lines += [reason, f"The same is {same}.{begins}"]
     return Question(
         question_id="ap_" + secrets.token_urlsafe(16),
         principal=principal,
