@@ -128,7 +128,8 @@ class Gate:
 
     def list_tools(self, principal: Principal) -> Sequence[Tool]:
         """The tools this principal may ever use, sorted by name."""
-        return [t for t in self._tools.values() if self._decide(principal, t.name, t.effect).verdict != "deny"]
+        tools = self._tools.values()
+        return [tool for tool in tools if not self._policy.rules_out(Action(principal, tool.name, tool.effect))]
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         """Run one call. Raises UnknownTool only; every other failure is a result with ``is_error``.
@@ -226,12 +227,13 @@ class Gate:
             first = " ".join([repr(given.get("text", "")), *given.get("keys", ())])
         about = told(given, first)
         masked = self._masking.masked(about)
-        where = f"{session.at.cwd}, sandbox {box_of(subject)}" if session else f"sandbox {box_of(subject)}"
+        where = f"{session.at.cwd if session else 'new'}, sandbox {box_of(subject)}"
         return ask_about(
             call.principal,
             call.name,
             given | ({"profile": call.profile} if call.profile else {}),
             session=session.spec.session_id if session else "",
+            name=session.spec.name if session else given.get("name", ""),
             about=masked,
             where=where,
             detail=narrowed(about, masked),
@@ -267,9 +269,6 @@ class Gate:
             f"unknown tool {name[:60]!r}",
             suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(self._tools)}",
         )
-
-    def _decide(self, principal: Principal, name: str, effect: Effect | None) -> Decision:
-        return self._policy.decide(Action(principal, name, effect))
 
     def _told(self, decision: Decision) -> dict[str, str]:
         return {"verdict": decision.verdict, "policy": self._policy.digest, "mode": self._policy.mode}
