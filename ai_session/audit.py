@@ -48,6 +48,9 @@ SYNC_SECONDS = 1.0
 GUESSABLE_CHARS = 32
 """A digest of so short a string would tell whoever tries all passwords."""
 
+LOOKED_AT_CHARS = 16 * TEXT_CHARS
+"""So much of a text is masked to keep TEXT_CHARS of it: masks are shorter than keys."""
+
 SYSLOG = Path("/dev/log")
 _AUTHPRIV_INFO = 10 * 8 + 6
 _DAY = 86_400
@@ -143,14 +146,15 @@ class AuditLog:
         own cancellation, and then the call is recorded as ended.
         """
         began = time.monotonic_ns()
+        tool = self._mask(tool)[:64]
         facts: dict[str, Any] = {
             "call": call_id,
-            "actor": _actor(principal, agent),
-            "tool": tool[:64],
-            "args": {str(k)[:64]: self._shape(str(k), v) for k, v in list(arguments.items())[:64]},
-            "request": client_call_id[:200] or None,
+            "actor": self._actor(principal, agent),
+            "tool": tool,
+            "args": {self._mask(str(k))[:64]: self._shape(str(k), v) for k, v in list(arguments.items())[:64]},
+            "request": self._mask(client_call_id)[:200] or None,
         }
-        entry = Entry(self._append("tool.start", facts), call_id, tool[:64], began)
+        entry = Entry(self._append("tool.start", facts), call_id, tool, began)
         if entry.seq:
             self._begun[entry.seq] = (call_id, entry.tool)
         try:
@@ -178,7 +182,7 @@ class AuditLog:
 
     def event(self, event: str, principal: Principal | None = None, **facts: Any) -> None:
         """Record what is no call: ``session.create``, ``net.deny``, ``policy.change`` … Never raises."""
-        self._append(event, self._masked(facts) | ({"actor": _actor(principal, "")} if principal else {}))
+        self._append(event, self._masked(facts) | ({"actor": self._actor(principal, "")} if principal else {}))
         self._sync_soon()
 
     def close(self) -> None:
@@ -340,16 +344,20 @@ class AuditLog:
             for k, v in facts.items()
         }
 
+    def _actor(self, principal: Principal, agent: str) -> dict[str, Any]:
+        claims = {"client": self._mask(principal.client)[:200] or None, "agent": self._mask(agent)[:200] or None}
+        return {"kind": principal.kind, "uid": principal.uid, "pid": principal.pid, **claims}
+
     def _mask(self, text: str) -> str:
+        if not text:
+            return ""
         try:
-            return self._redact(text[: 4 * TEXT_CHARS])[:TEXT_CHARS]
+            masked = self._redact(text[:LOOKED_AT_CHARS])
         except Exception:
             return "(could not be masked)"  # then no text is the safe text
-
-
-def _actor(principal: Principal, agent: str) -> dict[str, Any]:
-    facts = {"kind": principal.kind, "uid": principal.uid, "pid": principal.pid}
-    return facts | {"client": principal.client[:200] or None, "agent": agent[:200] or None}
+        # The end of what was looked at may be half a secret, which nobody knows.
+        known = len(masked) - (TEXT_CHARS if len(text) > LOOKED_AT_CHARS else 0)
+        return masked[: max(0, min(TEXT_CHARS, known))]
 
 
 def _machine() -> dict[str, str]:

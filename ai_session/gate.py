@@ -7,7 +7,6 @@ person is asked where it says so, the call runs once per key, secrets are masked
 from __future__ import annotations
 
 import asyncio
-import difflib
 import errno
 import os
 import secrets
@@ -15,9 +14,11 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ai_session import gate_secrets
 from ai_session.audit import AuditLog
 from ai_session.call_keys import CallKeys
 from ai_session.consent import Asker, Consent, Deferred, Watch
@@ -41,7 +42,7 @@ from ai_session.question import ask_about, narrowed, told
 from ai_session.rate_limits import RateLimiter
 from ai_session.recording import write_recording
 from ai_session.report import recording_source
-from ai_session.results import failure, masked, validate, with_note
+from ai_session.results import masked, unknown_tool, validate, with_note
 from ai_session.session_manager import SessionManager
 from ai_session.tools.base import Arguments, Context, Limits, Subject, Tool
 from ai_session.viewer import Viewer
@@ -137,14 +138,17 @@ class Gate:
         A result with a ``question`` ran nothing: the caller's person is to answer it. Cancelling the wait never ends a
         command.
         """
-        self._masking.learn(call.principal.env)
+        recorded, unsafe = gate_secrets.learn(self._masking, call.principal, call.arguments)
         entry = await self._audit.begin(
-            call.call_id, call.principal, call.name, call.arguments,
+            call.call_id, call.principal, call.name, recorded,
             agent=call.agent, client_call_id=call.client_call_id,
         )  # fmt: skip
         trace = Trace()
         head: tuple[int, str] | None = None
+        failed = partial(gate_secrets.failed, self._masking, call.arguments)
         try:
+            if unsafe:
+                raise unsafe
             result = self._masked(await self._judge(call, asker, trace), trace)
             head = self._end(entry, trace)
         except UnknownTool as error:
@@ -153,11 +157,11 @@ class Gate:
         except AiSessionError as error:
             trace.failed(error)
             wait = {"retry_after_seconds": error.retry_after_seconds} if isinstance(error, RateLimited) else {}
-            result = failure(error.code, error.message, error.suggestion, **wait)
+            result = failed(error.code, error.message, error.suggestion, **wait)
         except OSError as error:
             trace.failed(error)
             code, suggestion = _refusal(error)
-            result = failure(code, f"the system refused: {error.strerror or error}", suggestion)
+            result = failed(code, f"the system refused: {error.strerror or error}", suggestion)
         except BaseException as error:
             trace.failed(error)
             raise
@@ -172,7 +176,7 @@ class Gate:
     async def _judge(self, call: ToolCall, asker: Asker | None, trace: Trace) -> ToolResult:
         tool = self._tools.get(call.name)
         if tool is None:
-            raise self._unknown(call.name)
+            raise unknown_tool(self._masking.masked(call.name), self._tools)
         self._audit.require_room(tool.effect)
         self._count(call.principal, tool.effect, opens=tool.name == "create_session")
         arguments, ignored = validate(tool, call.arguments)
@@ -180,6 +184,7 @@ class Gate:
             call.principal, self._sessions, self._workspaces, self._limits, call.profile, spans=self._masking.spans
         )
         subject = tool.subject(context, arguments)
+        gate_secrets.learn_session(self._masking, self._sessions, subject)
         trace.facts |= facts_of(subject)
         decision = self._policy.decide(action_of(call, tool, subject))
         trace.rule = decision.rule
@@ -193,14 +198,15 @@ class Gate:
                 return deferred
         if subject.session and tool.effect is not Effect.READ:
             self._domains.acted(subject.session.spec.session_id, call.principal)
-        result = await self._run(tool, arguments, replace(context, subject=subject))
+        result = await self._run(tool, arguments, replace(context, subject=subject), trace)
         self._rates.spend(_key(call.principal), "output_bytes", len(result.text))
         trace.outcome = "ok"
         if tool.name == "close_session" and subject.session:
             self._consent.end_session(subject.session.spec.session_id)
         trace.facts |= {k: result.structured[k] for k in OUTCOME_FACTS if k in result.structured}
         meta = {SANDBOX: box_of(subject)} if subject.session else {}
-        return replace(with_note(result, ignored), meta={**result.meta, **meta})
+        note = ignored and self._masking.echo(ignored, call.arguments)
+        return replace(with_note(result, note), meta={**result.meta, **meta})
 
     def _count(self, principal: Principal, effect: Effect, *, opens: bool = False) -> None:
         key = _key(principal)
@@ -235,22 +241,22 @@ class Gate:
             session=session.spec.session_id if session else "",
             name=session.spec.name if session else given.get("name", ""),
             about=masked,
-            where=where,
+            where=self._masking.masked(where),
             detail=narrowed(about, masked),
             rule=decision.rule,
-            reason=decision.reason,
+            reason=self._masking.echo(decision.reason, given),
             policy=self._policy.digest,
-            prefix=offered(about, decision.rule) if about == subject.command else "",
+            prefix=offered(about, decision.rule) if masked == subject.command else "",
         )
 
-    async def _run(self, tool: Tool, arguments: Arguments, context: Context) -> ToolResult:
+    async def _run(self, tool: Tool, arguments: Arguments, context: Context, trace: Trace) -> ToolResult:
         key: str = getattr(arguments, "call_key", "")
 
         async def run(repeated: bool) -> ToolResult:
-            return await tool.run(replace(context, repeated=repeated), arguments)
+            return self._masked(await tool.run(replace(context, repeated=repeated), arguments), trace)
 
         if not key:
-            return await run(False)
+            return await tool.run(context, arguments)
         plain = arguments.model_dump(exclude={"call_key"})
         return await self._call_keys.once(tool.name, key, plain, run, resumable=tool.resumable)
 
@@ -263,13 +269,6 @@ class Gate:
             trace.facts["redactions"] = count
         return result
 
-    def _unknown(self, name: str) -> UnknownTool:
-        near = difflib.get_close_matches(name, self._tools, n=1)
-        return UnknownTool(
-            f"unknown tool {name[:60]!r}",
-            suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(self._tools)}",
-        )
-
     def _told(self, decision: Decision) -> dict[str, str]:
         return {"verdict": decision.verdict, "policy": self._policy.digest, "mode": self._policy.mode}
 
@@ -278,10 +277,12 @@ class Gate:
         self, principal: Principal, name: str, effect: Effect, arguments: Mapping[str, Any], *actions: Action
     ) -> AsyncGenerator[Trace]:
         """What a person does beside the tools: judged, as all of ``actions`` where it is several, and recorded."""
-        self._masking.learn(principal.env)
+        arguments, unsafe = gate_secrets.learn(self._masking, principal, arguments)
         entry = await self._audit.begin("call_" + secrets.token_urlsafe(16), principal, name, arguments)
         trace = Trace()
         try:
+            if unsafe and name != STOP:
+                raise unsafe
             if name != STOP:
                 self._audit.require_room(effect)
                 self._count(principal, effect)

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 import os
+import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ai_session.redaction import Redactor
+from ai_session.errors import LimitReached
+from ai_session.redaction import MIN_KNOWN_CHARS, Redactor
 
 KEY_BYTES = 32
 MAX_SEEN = 64
 MAX_KNOWN = 512
-"""Values kept; more would slow every call, and no person has so many."""
+"""Values known at once. A new redactor takes 50 ms with so many; how fast it is hardly depends on it."""
+
+PIECE_CHARS = 4096
+"""Longer values are known in pieces of this size, so that what is looked at around a page stays small."""
+
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/=_-]{32,}\Z")
+
+Needed = Callable[[], bool]
+"""Whether whoever has these values is still there."""
+
+log = logging.getLogger(__name__)
 
 
 class Masking:
@@ -23,24 +37,58 @@ class Masking:
     def __init__(self, key_path: Path, names: Sequence[str], patterns: Sequence[str], *, enabled: bool = True) -> None:
         self._names, self._patterns = tuple(names), tuple(patterns)
         self._enabled = enabled
-        self._known: dict[str, str] = {}
-        self._seen: dict[int, Mapping[str, str]] = {}
+        self._holders: dict[frozenset[tuple[str, str]], list[Needed]] = {}
+        self._seen: dict[int, Mapping[str, Any]] = {}
         self._key = _key(key_path)
-        self._redactor = Redactor((), self._patterns, self._key)
+        self._shapes = self._redactor = Redactor((), self._patterns, self._key)
 
-    def learn(self, environment: Mapping[str, str]) -> None:
-        """The values of its secret variables are masked from now on."""
+    def learn(self, environment: Mapping[str, Any], needed: Needed = lambda: True) -> None:
+        """The secrets in these variables are masked from now on, at least as long as they are ``needed``: values of the
+        configured names, and what looks like a secret in others.
+
+        Raises LimitReached when they are more than can be masked beside those still needed: then nothing of whoever
+        has them may be shown or kept.
+        """
         if not self._enabled or id(environment) in self._seen:
             return
+        self._admit(frozenset(self._secrets(environment)), needed)
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
         self._seen[id(environment)] = environment  # held, so that its id stays its own
-        found = {v: k for k, v in environment.items() if any(fnmatch.fnmatchcase(k, name) for name in self._names)}
-        fresh = {value: name for value, name in found.items() if value not in self._known}
-        if fresh and len(self._known) + len(fresh) <= MAX_KNOWN:
-            self._known |= fresh
-            pairs = [(name, value) for value, name in self._known.items()]
-            self._redactor = Redactor(pairs, self._patterns, self._key)
+
+    def _admit(self, found: frozenset[tuple[str, str]], needed: Needed) -> None:
+        if not found:
+            return
+        holders = self._holders.get(found, [])
+        if len(holders) >= MAX_SEEN:
+            holders = [holder for holder in holders if holder()]
+        kept = {group: who for group, who in self._holders.items() if group != found}
+        while (count := _count(kept, found)) > MAX_KNOWN:
+            gone = next((group for group, who in kept.items() if not any(holder() for holder in who)), None)
+            if gone is None:
+                log.warning("%d secret values of clients are more than can be masked", count)
+                raise LimitReached(
+                    f"{count} secret values of clients' environments are more than can be masked ({MAX_KNOWN})",
+                    suggestion="start the client with fewer such variables, or close other clients and sessions; the"
+                    " names that count as secret are redaction.environment in the configuration",
+                )
+            del kept[gone]
+        known = found in self._holders
+        self._holders = {**kept, found: [*holders, needed]}
+        if not known:
+            values = {value: name for group in self._holders for name, value in group}
+            self._redactor = Redactor([(name, value) for value, name in values.items()], self._patterns, self._key)
+
+    def _secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for name, value in environment.items():
+            if not isinstance(value, str) or len(value) < MIN_KNOWN_CHARS:
+                continue
+            if any(fnmatch.fnmatchcase(spelt, wanted) for wanted in self._names for spelt in (name, name.upper())):
+                yield from ((name, part) for part in _parts(value))
+            line = f"{name}={value}\n".encode(errors="surrogatepass")
+            for span in self._shapes.spans(line):
+                secret = line[span.start : span.end].decode(errors="surrogatepass")
+                yield from ((name, part) for part in _parts(secret))
 
     def mask(self, text: str) -> tuple[str, int]:
         """``text`` without secrets, and how many were masked."""
@@ -49,6 +97,16 @@ class Masking:
     def masked(self, text: str) -> str:
         """``text`` without secrets."""
         return self.mask(text)[0]
+
+    def echo(self, text: str, given: Any) -> str:
+        """``text``, which may repeat parts of ``given``, without the secrets of either; also where it cut them."""
+        text = self.masked(text)
+        for value in _strings(given) if self._enabled else ():
+            for start, end, label in self.spans(data := value.encode(errors="surrogatepass")):
+                secret, mask = data[start:end].decode(errors="surrogatepass"), label.decode(errors="replace")
+                for spelt in {secret, repr(secret)[1:-1], ascii(secret)[1:-1]}:
+                    text = _without_beginnings(text, spelt, mask)
+        return text
 
     def spans(self, data: bytes) -> list[tuple[int, int, bytes]]:
         """Where secrets lie in ``data``, in order and apart, and what to show instead of each."""
@@ -70,3 +128,40 @@ def _key(path: Path) -> bytes:
     with open(fd, "wb") as file:
         file.write(key)
     return key
+
+
+def _count(groups: Mapping[frozenset[tuple[str, str]], Any], found: frozenset[tuple[str, str]]) -> int:
+    return len({value for group in (*groups, found) for _, value in group})
+
+
+def _parts(value: str) -> Iterator[str]:
+    """How a value is looked for: as a whole or in pieces, and the lines of a key also one by one."""
+    if len(value) > PIECE_CHARS:
+        yield from (value[at : at + PIECE_CHARS] for at in range(0, len(value), PIECE_CHARS))
+    else:
+        yield value
+    if "\n" in value:
+        yield from (line for line in value.split("\n") if _KEY_LINE.match(line))
+
+
+def _strings(given: Any) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, Mapping):
+        for name, value in given.items():  # pyright: ignore[reportUnknownVariableType]
+            yield from (*_strings(name), *_strings(value))
+    elif isinstance(given, list | tuple):
+        for value in given:  # pyright: ignore[reportUnknownVariableType]
+            yield from _strings(value)
+
+
+def _without_beginnings(text: str, secret: str, mask: str) -> str:
+    """``text`` with ``mask`` for each part of it that the secret begins with."""
+    head, at = secret[:MIN_KNOWN_CHARS], 0
+    while (at := text.find(head, at)) >= 0:
+        length = next((n for n, (a, b) in enumerate(zip(secret, text[at:], strict=False)) if a != b), None)
+        if length is None:
+            length = min(len(secret), len(text) - at)
+        text = text[:at] + mask + text[at + length :]
+        at += len(mask)
+    return text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from ai_session.errors import InvalidArguments
+from ai_session.errors import InvalidArguments, UnknownTool
 from ai_session.models import ToolResult
 from ai_session.tools.base import Arguments, Tool
 
@@ -34,6 +34,14 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         raise InvalidArguments(
             f"{tool.name}: {problems}" + (f"; {note}" if note else ""), suggestion=f"arguments: {wanted}"
         ) from None
+
+
+def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:
+    """The error for a tool that there is not, with what may have been meant."""
+    near = difflib.get_close_matches(name, tools, n=1)
+    return UnknownTool(
+        f"unknown tool {name[:60]!r}", suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(tools)}"
+    )
 
 
 def failure(code: str, message: str, suggestion: str, **more: Any) -> ToolResult:
