@@ -1,4 +1,8 @@
-"""The verb sandbox: runs one command in a box on this terminal. Needs no daemon."""
+"""The verb sandbox: runs one command in a box on this terminal.
+
+The daemon judges it before it starts and records how it ends; without one nothing runs. Of a daemon that goes away
+meanwhile the command hears nothing, and its end is recorded as lost.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,13 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ai_session.cli_output import EXIT_EXEC_FAILED, leave, remark, report
-from ai_session.errors import AiSessionError, InvalidArguments, SandboxUnavailable
+from ai_session.control_client import ControlClient, connect
+from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments, SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
 
 if TYPE_CHECKING:
@@ -42,25 +47,56 @@ def sandbox(
     """Run a command in a box on this terminal and return its exit code.
 
     It sees the system read-only, an empty home and the workspace; settings are those of sessions (config: sandbox,
-    network). Exit code 125 when there is no box, and then nothing runs. ai-session sandbox -- npm test
+    network). Exit code 125 when there is no box, or the policy denies it, and then nothing runs.
+    ai-session sandbox -- npm test
     """
-    import asyncio  # takes 50 ms, which every verb would pay
-
     try:
-        code = asyncio.run(_run(command, profile, workspace, home, allow_domain))
+        with connect() as client:
+            code = _judged(client, command, profile, workspace, home, allow_domain)
     except AiSessionError as error:
         code = report(error, as_json=False, exit_code=EXIT_EXEC_FAILED)
     leave(code)
 
 
-async def _run(command: Sequence[str], name: str, workspace: str, home: str, domains: Sequence[str] | None) -> int:
+def _judged(
+    client: ControlClient,
+    command: Sequence[str],
+    name: str,
+    workspace: str,
+    home: str,
+    domains: Sequence[str] | None,
+) -> int:
+    """Asks the gate, runs the command and tells the gate how it ended."""
+    import asyncio  # takes 50 ms, which every verb would pay
+
+    from ai_session import config
+
+    settings = config.load()
+    chosen = make_profile(settings, name, workspace or os.getcwd(), home or str(config.home_directory()), domains)
+    asked = {"profile": chosen.name, "workspace": chosen.workspace, "domains": chosen.domains}
+    client.request("sandbox", argv=list(command), **asked)
+    try:
+        code = asyncio.run(_run(client, settings, chosen, command))
+    except AiSessionError as error:
+        _tell(client, code=error.code)
+        raise
+    _tell(client, exit_code=code)
+    return code
+
+
+def _tell(client: ControlClient, **how: Any) -> None:
+    try:
+        client.request("ended", **how)
+    except DaemonUnavailable:
+        remark("warning: the daemon went away meanwhile, so the audit log does not tell how this command ended")
+
+
+async def _run(client: ControlClient, settings: Settings, chosen: SandboxProfile, command: Sequence[str]) -> int:
     from ai_session import config, network_proxy
     from ai_session.sandbox import Sandbox
 
-    settings, environ = config.load(), config.environment()
-    real_home = config.home_directory()
-    runtime = config.runtime_directory(real_home, os.getuid())
-    chosen = make_profile(settings, name, workspace or os.getcwd(), home or str(real_home), domains)
+    environ = config.environment()
+    runtime = config.runtime_directory(config.home_directory(), os.getuid())
     env = {key: value for key, value in environ.items() if _passes(key, settings.sandbox.env_allow)}
     env = {"LANG": "C.UTF-8", **env, **settings.session.env, "HOME": chosen.home}
     box = Sandbox(
@@ -73,6 +109,7 @@ async def _run(command: Sequence[str], name: str, workspace: str, home: str, dom
         try:
             for note in boxed.notes:
                 remark(f"warning: {note}")
+            client.request("started", level=boxed.level)
             return await _start(boxed, command, chosen, environ.get("TERM", "dumb"))
         finally:
             boxed.release()
