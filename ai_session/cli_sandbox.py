@@ -10,7 +10,6 @@ import fcntl
 import fnmatch
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from ai_session.settings import Settings
 
 GATE_SECONDS = 20.0
-TERMINAL = 0
 NAMES = ("read-only", "workspace")
 
 
@@ -150,26 +148,21 @@ def make_profile(
 
 
 async def _start(boxed: Boxed, command: Sequence[str], profile: SandboxProfile, term: str) -> int:
-    here = os.getcwd()
-    inside = here == profile.workspace or here.startswith(profile.workspace.rstrip("/") + "/")
     import asyncio
 
-    loop = asyncio.get_running_loop()
+    from ai_session import cli_foreground
+
+    here = os.getcwd()
+    inside = here == profile.workspace or here.startswith(profile.workspace.rstrip("/") + "/")
     async with AsyncExitStack() as stack:
-        stack.enter_context(_foreground())
-        process = await asyncio.create_subprocess_exec(
-            *boxed.argv, *command, env={**boxed.env, "TERM": term}, cwd=here if inside else profile.workspace
+        stack.enter_context(cli_foreground.terminal_kept())
+        process = await cli_foreground.start(
+            boxed.argv, command, boxed.level, {**boxed.env, "TERM": term}, here if inside else profile.workspace
         )
-        # The command gets them from the terminal as well; this process has to outlive it, to clean up.
-        for ignored in (signal.SIGINT, signal.SIGQUIT):
-            loop.add_signal_handler(ignored, lambda: None)
-        for passed in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(passed, _pass_on, process, passed)
-        ended = asyncio.ensure_future(process.wait())
+        ended = asyncio.ensure_future(cli_foreground.until_ended(process, boxed.level))
         if boxed.info_path:
             await _open_network(stack, boxed, profile, ended)
-        code = await ended
-    return code if code >= 0 else 128 - code
+        return await ended
 
 
 async def _open_network(
@@ -195,31 +188,8 @@ async def _open_network(
         gate.result()
 
 
-def _pass_on(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        process.send_signal(number)
-
-
 def _passes(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-@contextmanager
-def _foreground() -> Generator[None]:
-    """A shell inside takes the terminal and cannot give it back: it does not see our process group."""
-    try:
-        group = os.tcgetpgrp(TERMINAL)
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        held = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        with suppress(OSError):
-            if os.tcgetpgrp(TERMINAL) != group == os.getpgrp():
-                os.tcsetpgrp(TERMINAL, group)
-        signal.signal(signal.SIGTTOU, held)
 
 
 @contextmanager

@@ -198,6 +198,12 @@ def boxed(pid: int, level: SandboxLevel) -> int | None:
     return pid
 
 
+def stopped(pid: int) -> bool:
+    """Whether the process was stopped and not told to go on."""
+    seen = _read_stat(pid)
+    return seen is not None and seen.state == "T"
+
+
 def start_time(pid: int) -> int | None:
     """Clock ticks from boot to the start of the process: with the pid it names one process for good; None: unknown."""
     seen = _read_stat(pid)

@@ -1,0 +1,212 @@
+"""``ai-session sandbox -- COMMAND`` is that command: its codes and signals, its pipes, its terminal."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ai_session.contract.verb_harness import INSIDE, PROMPT, SECONDS, USERS, Caller, caller, enter, say
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(params=USERS)
+def here(request: pytest.FixtureRequest) -> Iterator[Caller]:
+    with caller(request.param) as made:
+        yield made
+
+
+def test_the_commands_end_is_the_verbs(here: Caller) -> None:
+    assert here.box("true") == (0, b"", b"")
+    assert here.box("sh", "-c", "exit 7") == (7, b"", b"")
+    assert here.box("sh", "-c", "kill -TERM $$")[0] == 128 + signal.SIGTERM
+    assert here.box("nonesuch")[0] == 127
+    assert here.box("/etc/passwd")[0] == 126
+    assert here.run("sandbox", "--workspace", "/nowhere", "--", "true")[0] == 125
+
+
+def test_pipes_carry_the_commands_bytes_and_nothing_else(here: Caller) -> None:
+    data = os.urandom(1 << 20)
+    assert here.box("cat", given=data) == (0, data, b"")
+    assert here.box("sha256sum", given=data)[1].split()[0].decode() == hashlib.sha256(data).hexdigest()
+    assert here.box("cat") == (0, b"", b"")
+    assert here.box("sh", "-c", "echo out; echo err >&2; [ -t 0 ] || [ -t 1 ] || exit 3") == (3, b"out\n", b"err\n")
+
+
+def test_a_reader_that_goes_ends_it(here: Caller) -> None:
+    with here.start("sandbox", "--", "yes") as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == b"y\n"
+        process.stdout.close()
+        assert process.wait(SECONDS) in (128 + signal.SIGPIPE, 1)
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_signals_reach_the_command() -> None:
+    """As a supervisor sends them: to the verb alone, and to its whole group. The command takes its time to end."""
+    with caller(USERS[-1]) as here:
+        for number, send in ((signal.SIGTERM, os.kill), (signal.SIGINT, os.kill), (signal.SIGHUP, os.killpg)):
+            script = f"trap 'echo caught; cat; exit 9' {number.name[3:]}; echo ready; read -r line"
+            with here.start("sandbox", "--", "bash", "-c", script, process_group=0) as process:
+                assert process.stdout
+                assert process.stdout.readline() == b"ready\n"
+                send(process.pid, number)
+                assert process.stdout.readline() == b"caught\n"
+                assert process.communicate(b"last", timeout=SECONDS)[0].startswith(b"last")
+                assert process.returncode == 9
+
+
+def test_what_the_caller_ignores_is_ignored_inside(here: Caller) -> None:
+    script = "exec grep -h ^SigIgn /proc/self/status"
+    plain = here.box("sh", "-c", script)[1]
+    outer = 'trap "" INT HUP; exec "$@"'
+    with here.start("sandbox", "--", "sh", "-c", script, before=("sh", "-c", outer, "sh")) as process:
+        ignoring, _ = process.communicate(timeout=SECONDS)
+    bits = (1 << signal.SIGINT - 1) | (1 << signal.SIGHUP - 1)
+    assert int(ignoring.split()[1], 16) == int(plain.split()[1], 16) | bits
+    assert int(plain.split()[1], 16) & bits == 0
+
+
+# On a terminal.
+
+
+def test_interrupt_is_the_commands(here: Caller) -> None:
+    with here.shell() as shell:
+        shell.sendline("box sh -c 'echo begun; exec sleep 1000'")
+        shell.expect_exact("begun\r\n")
+        shell.sendintr()
+        shell.expect_exact(PROMPT)
+        assert say(shell, "echo $?") == b"130\n"
+        shell.sendline("""box bash -c 'trap "echo caught" INT; echo begun; read a; read b; echo $a$b; exit 5'""")
+        shell.expect_exact("begun\r\n")
+        shell.sendintr()
+        shell.expect_exact("caught\r\n")
+        shell.sendline("goes")
+        shell.sendline("on")
+        shell.expect_exact("goeson\r\n")
+        shell.expect_exact(PROMPT)
+        assert say(shell, "echo $?") == b"5\n"
+
+
+def test_the_verb_is_a_job_of_the_callers_shell(here: Caller) -> None:
+    """Stopped by the terminal, and by the command itself, which inside sees nobody but its own."""
+    with here.shell() as shell:
+        for stop in ("", "kill -TSTP 0;"):
+            shell.sendline(f"box bash -c 'echo begun; {stop} read -r x; echo got $x; exit 6'")
+            shell.expect_exact("begun\r\n")
+            if not stop:
+                shell.sendcontrol("z")
+            shell.expect_exact("Stopped")
+            shell.expect_exact(PROMPT)
+            shell.sendline("bg")
+            shell.expect_exact(PROMPT)
+            shell.sendline("fg")
+            shell.sendline("it")
+            shell.expect_exact("got it\r\n")
+            shell.expect_exact(PROMPT)
+            assert say(shell, "echo $?; jobs") == b"6\n"
+
+
+def test_a_shell_inside_controls_its_own_jobs(here: Caller) -> None:
+    with here.shell() as shell:
+        enter(shell)
+        shell.sendline("sleep 1000 & sh -c 'echo begun; exec sleep 2000'")
+        shell.expect_exact("begun\r\n")
+        shell.sendintr()
+        shell.expect_exact(INSIDE)
+        assert say(shell, "echo $?; jobs -r", INSIDE).splitlines()[-1].endswith(b"sleep 1000 &")
+        shell.sendline("bash -c 'echo begun; read -r x; echo got $x'")
+        shell.expect_exact("begun\r\n")
+        shell.sendcontrol("z")
+        shell.expect_exact("Stopped")
+        shell.expect_exact(INSIDE)
+        assert say(shell, "kill %1; wait %1; echo $?", INSIDE).split()[-1] == b"143"
+        shell.sendline("fg")
+        shell.sendline("it")
+        shell.expect_exact("got it\r\n")
+        shell.expect_exact(INSIDE)
+        shell.sendline("exit 4")
+        shell.expect_exact(PROMPT)
+        assert say(shell, "echo $?; cat /proc/$$/comm") == b"4\nbash\n"
+
+
+RESIZED = (
+    "import os, signal; resized = {signal.SIGWINCH}; signal.pthread_sigmask(signal.SIG_BLOCK, resized);"
+    'print("begun", flush=True); signal.sigwait(resized); os.system("stty size")'
+)
+
+
+def test_the_terminal_inside_is_the_callers(here: Caller) -> None:
+    with here.shell() as shell:
+        enter(shell)
+        assert say(shell, "stty size; tty >/dev/null && echo tty", INSIDE) == b"24 80\ntty\n"
+        shell.sendline(f"python3 -c '{RESIZED}'")
+        shell.expect_exact("begun\r\n")
+        shell.setwinsize(31, 97)
+        shell.expect_exact("31 97\r\n")
+        shell.expect_exact(INSIDE)
+        assert say(shell, "echo straight > /dev/tty | cat > /dev/null", INSIDE) == b"straight\n"
+        shell.sendline("true | (read -r x < /dev/tty; echo heard $x)")
+        shell.sendline("me")
+        shell.expect_exact("heard me\r\n")
+        shell.expect_exact(INSIDE)
+
+
+def test_tmux_inside(here: Caller) -> None:
+    with here.shell() as shell:
+        enter(shell)
+        assert say(shell, "tmux -f /dev/null -L in new -d -s s -x 80 -y 10 'cat'; echo $?", INSIDE) == b"0\n"
+        say(shell, "tmux -L in set -g status off; tmux -L in send-keys -l nested; clear", INSIDE)
+        shell.sendline("tmux -L in attach")
+        shell.expect_exact("nested")
+        shell.send("\x02d")
+        shell.expect_exact("detached")
+        shell.expect_exact(INSIDE)
+        assert say(shell, "tmux -L in kill-server; tmux -L in ls 2>&1 | wc -l", INSIDE) == b"1\n"
+
+
+def test_a_days_work(here: Caller) -> None:
+    """What developers do in a workspace, in one box."""
+    here.sh("git init -q . && git config user.name a && git config user.email a@b")
+    (here.workspace / "work.sh").write_text(WORK)
+    code, out, err = here.box("bash", "-e", "work.sh")
+    assert (code, out.decode().splitlines()) == (0, ["1 commit", "venv", "node 42", "[1, 4, 9]", "semaphore", "shm"]), (
+        err
+    )
+
+
+WORK = r"""
+echo one > one; git add one; git commit -qm one; echo $(git log --oneline | wc -l) commit
+python3 -m venv --without-pip v; . v/bin/activate
+python -c 'import sys; print("venv" if sys.prefix.endswith("/ws/v") else sys.prefix)'
+if command -v node >/dev/null; then node -e 'const {Worker} = require("worker_threads");
+new Worker("require(\"worker_threads\").parentPort.postMessage(42)", {eval: true})
+.on("message", n => console.log("node", n))'; else echo node 42; fi
+cat > pool.py <<'END'
+import multiprocessing
+from multiprocessing import shared_memory
+def square(n):
+    return n * n
+if __name__ == "__main__":
+    with multiprocessing.Pool(2) as pool:
+        print(pool.map(square, [1, 2, 3]))
+    gate = multiprocessing.Semaphore(0)
+    process = multiprocessing.Process(target=gate.release)
+    process.start()
+    print("semaphore" if gate.acquire(timeout=20) else "none")
+    process.join()
+    memory = shared_memory.SharedMemory(create=True, size=1 << 20)
+    memory.buf[:3] = b"shm"
+    again = shared_memory.SharedMemory(memory.name)
+    print(bytes(again.buf[:3]).decode())
+    again.close()
+    memory.close()
+    memory.unlink()
+END
+python pool.py
+"""
