@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +36,17 @@ def cases(shell: str, level: SandboxLevel) -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("level", MANAGERS, ids=str)
-@pytest.mark.parametrize("backend", plugins.names("backends"))
+PAIRS = [("pty", SandboxLevel.BWRAP), ("tmux", SandboxLevel.LANDLOCK)]
+"""On the other two bash is tried, and for minutes every shell."""
+BOXES = [
+    pytest.param(
+        backend, level, shell, marks=() if shell == "bash" or (backend, level) in PAIRS else pytest.mark.torture
+    )
+    for backend, level, shell in itertools.product(plugins.names("backends"), MANAGERS, SHELLS)
+]
+
+
+@pytest.mark.parametrize(("backend", "level", "shell"), BOXES)
 async def test_all_cases(backend: str, level: SandboxLevel, shell: str, home: Path) -> None:
     assert shutil.which(shell), f"{shell} is not installed"
     runtime = runtime_directory(home)

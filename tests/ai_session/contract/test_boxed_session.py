@@ -1,12 +1,19 @@
-"""A session in a box keeps every promise of test_session.py, at each level, for root and for others."""
+"""A session in a box keeps every promise of test_session.py, at each level, for root and for others.
+
+Each backend and each level is tried by root in one pair and by an ordinary user in the other; all pairs by both are
+minutes, and torture.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from ai_session import plugins
 from ai_session.models import SandboxLevel
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
@@ -17,9 +24,26 @@ from tests.ai_session.contract.test_session import *  # noqa: F403
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=MANAGERS, ids=str)
-def level(request: pytest.FixtureRequest) -> SandboxLevel:
+QUICK = {("pty", SandboxLevel.LANDLOCK), ("tmux", SandboxLevel.BWRAP)}
+PAIRS = [
+    pytest.param(pair, marks=() if (pair in QUICK) == (os.geteuid() == 0) else pytest.mark.torture)
+    for pair in itertools.product(plugins.names("backends"), MANAGERS)
+]
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest) -> tuple[str, SandboxLevel]:
     return request.param
+
+
+@pytest.fixture
+def backend(pair: tuple[str, SandboxLevel]) -> str:
+    return pair[0]
+
+
+@pytest.fixture
+def level(pair: tuple[str, SandboxLevel]) -> SandboxLevel:
+    return pair[1]
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ USER = 65534
 
 
 @pytest.mark.timeout(300)
-def test_an_ordinary_user_has_the_same() -> None:
+@pytest.mark.parametrize("marked", ["not torture", pytest.param("torture", marks=pytest.mark.torture)])
+def test_an_ordinary_user_has_the_same(marked: str) -> None:
     if os.geteuid() != 0:
         return  # the tests themselves are run by one
-    line = [unprivileged.interpreter(), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    line = [unprivileged.interpreter(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked]
     done = subprocess.run(
         [*line, str(HERE / "test_boxed_session.py")],
         cwd=unprivileged.ROOT,
