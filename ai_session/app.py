@@ -45,7 +45,10 @@ class App:
             syslog=SYSLOG,
         )
         self.sessions = SessionManager(
-            runtime_directory, session_defaults(settings), make_boxes(settings, runtime_directory, audit.event)
+            runtime_directory,
+            session_defaults(settings),
+            make_boxes(settings, runtime_directory, audit.event),
+            audit.event,
         )
         self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
         tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]

@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,10 +45,21 @@ SPARE_DESCRIPTORS = 8
 
 
 class SessionManager:
-    """Owns every session of one runtime directory."""
+    """Owns every session of one runtime directory.
 
-    def __init__(self, runtime_directory: Path, defaults: SessionDefaults, boxes: Boxes | None = None) -> None:
+    ``event`` is told of each shell that was started ("session.create") and each session that was ended
+    ("session.close"), whoever asked for it.
+    """
+
+    def __init__(
+        self,
+        runtime_directory: Path,
+        defaults: SessionDefaults,
+        boxes: Boxes | None = None,
+        event: Callable[..., None] = lambda *_, **__: None,
+    ) -> None:
         self.runtime_directory = runtime_directory
+        self._event = event
         self.boxes = boxes or Boxes()
         self.defaults = defaults
         self._root = runtime_directory / "sessions"
@@ -138,8 +150,22 @@ class SessionManager:
             shutil.rmtree(directory, ignore_errors=True)
             raise
         self._sessions[session_id] = session
+        self._created(spec)
         await session.wait_started()
         return session
+
+    def _created(self, spec: SessionSpec) -> None:
+        self._event(
+            "session.create",
+            session=spec.session_id,
+            name=spec.name,
+            shell=spec.shell,
+            backend=spec.backend,
+            cwd=spec.working_directory,
+            profile=spec.profile.name,
+            level=str(spec.level),
+            network=spec.profile.network if spec.profile.name != "trusted" else "host",
+        )
 
     def _shell_for(self, request: NewSession) -> tuple[Shell, str]:
         if wanted := request.shell or self.defaults.shell:
@@ -169,6 +195,7 @@ class SessionManager:
         orderly = session.at.exit_code is not None
         session.spec, terminal = await self._open(spec, directory, shell, backend, "" if orderly else here)
         session.respawn(terminal)
+        self._created(session.spec)
         await session.wait_started()
         return session
 
@@ -273,6 +300,7 @@ class SessionManager:
         self._names.pop(session.spec.name, None)
         await session.close(self.defaults.close_grace_seconds)
         await self.boxes.leave(session.spec.session_id)
+        self._event("session.close", session=session.spec.session_id, name=session.spec.name)
         await asyncio.to_thread(shutil.rmtree, session.directory, ignore_errors=True)
 
     async def adopt(self) -> int:
