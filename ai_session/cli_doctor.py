@@ -41,10 +41,10 @@ def doctor(as_json: Json = False) -> None:
     """Check everything ai-session needs.
 
     Exit code 1 when something does not work. Looks at Python, runtime directory, configuration, shells, backends,
-    sandbox, daemon, an MCP handshake, clients.
+    sandbox, daemon, policy, an MCP handshake, clients.
     """
     findings: list[Finding] = []
-    for check in (python, directory, configuration, shells, backends, sandbox, daemon, handshake, clients):
+    for check in (python, directory, configuration, shells, backends, sandbox, daemon, policy, handshake, clients):
         try:
             findings += check()
         except AiSessionError as error:
@@ -204,6 +204,21 @@ def listens() -> bool:
             probe.connect(str(place / "sock"))
             return True
     return False
+
+
+def policy() -> Iterator[Finding]:
+    """The mode in force, and whether it is the configured one."""
+    from ai_session.cli_policy import in_force
+
+    found = in_force()
+    mode, configured = found["mode"], found["configured_mode"]
+    detail = f"mode {mode}, {len(found['rules'])} rules"
+    if found["file_differs"]:
+        yield Finding("policy", "warn", f"{detail}; the file says otherwise by now", "ai-session daemon restart")
+    elif mode != configured:
+        yield Finding("policy", "warn", f"{detail}; configured is {configured}", f"ai-session policy mode {configured}")
+    else:
+        yield Finding("policy", "ok", detail)
 
 
 def handshake() -> Iterator[Finding]:

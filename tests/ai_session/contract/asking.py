@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import socket
 import subprocess
@@ -17,6 +19,9 @@ from tests.ai_session.contract.wire import BOUND_SECONDS, DATA, ENVELOPE, SERVER
 
 FAR = ["setsid", "--fork", *SERVER]
 """A client that shares no ancestor with the test but init, as one in another window would."""
+
+VERBS = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "ai_session"]
+"""The command line from inside a session."""
 
 FORMS: Message = {"elicitation": {}}
 
@@ -47,6 +52,14 @@ def killed(process: subprocess.Popen[bytes]) -> None:
     """The daemon gets no chance to save anything."""
     process.kill()
     process.wait(BOUND_SECONDS)
+
+
+def killed_by_id(pid: int) -> None:
+    """As ``killed``, for a daemon that is no child of the test."""
+    gone = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([gone], [], [], BOUND_SECONDS)[0]
+    os.close(gone)
 
 
 def person(home: Path, *words: str, code: int | None = 0, env: dict[str, str] | None = None) -> str:

@@ -25,11 +25,14 @@ class Table:
         self.add(2, 1, 2, 2)  # systemd --user, a display server, a terminal program
         self.add(100, 2, 100, 100, TERMINAL)  # the person's shell
 
-    def add(self, pid: int, parent: int, group: int, session: int, terminal: int = 0, environ: bytes = b"") -> None:
+    def add(
+        self, pid: int, parent: int, group: int, session: int, terminal: int = 0, environ: bytes = b"", line: str = "a"
+    ) -> None:
         (self.folder / str(pid)).mkdir()
         rest = f"S {parent} {group} {session} {terminal}" + " 0" * 14 + f" {pid * 10} 0"
         (self.folder / str(pid) / "stat").write_text(f"{pid} (a ) S 1 (b) {rest}")
         (self.folder / str(pid) / "environ").write_bytes(environ)
+        (self.folder / str(pid) / "cmdline").write_bytes(line.replace(" ", "\0").encode() + b"\0")
 
     def asking(self, pid: int) -> set[int]:
         return {int(identity.partition(":")[0]) for identity in Lineage(self.folder).asking(pid)}
@@ -140,3 +143,15 @@ def test_this_machine_tells() -> None:
             assert any(identity.startswith(f"{os.getpid()}:") for identity in lineage.asking(child.pid))
         finally:
             child.kill()
+
+
+def test_every_client_with_a_relay_is_known_and_nobody_else(table: Table) -> None:
+    table.add(200, 100, 200, 100, TERMINAL)  # claude
+    table.add(201, 200, 200, 100, TERMINAL, line="/usr/bin/python3 -m ai_session mcp-server --stdio")
+    table.add(300, 2, 300, 300)  # a desktop client
+    table.add(301, 300, 301, 301, line="/opt/bin/python /home/me/.local/bin/ai-session mcp-server")
+    table.add(400, 100, 400, 100, TERMINAL, line="other-thing mcp-server --stdio")
+    table.add(401, 100, 401, 100, TERMINAL, line="/usr/bin/python3 -m ai_session policy mode trusted")
+    found = {int(identity.partition(":")[0]) for identity in Lineage(table.folder).clients()}
+    assert found == {200, 201, 300, 301}
+    assert Lineage(table.folder / "nothing").clients() == frozenset()

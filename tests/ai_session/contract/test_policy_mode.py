@@ -1,0 +1,181 @@
+"""The mode while a daemon runs: set by verb, at once for everybody, on record, loosened by nobody but a person."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ai_session.contract import asking
+from tests.ai_session.contract.asking import client, error_of, greet, modern, person
+from tests.ai_session.contract.wire import Client, daemon_pids, stop_daemons
+from tests.conftest import new_home
+
+CONFIG = """
+[sandbox]
+profile = "trusted"
+
+[policy]
+mode = "workspace"
+
+[[policy.rules]]
+id = "runs"
+decision = "allow"
+commands = ["true", "echo *"]
+
+[[policy.rules]]
+id = "openings"
+decision = "allow"
+tools = ["create_session"]
+"""
+"""Sessions without a box, for these tests need none; what runs in them is allowed by rule."""
+
+
+@pytest.fixture
+def house(world: Path, home: Path) -> Any:
+    """A home whose policy asks; its daemon is ended with its sessions."""
+    made = new_home(world, CONFIG)
+    yield made
+    stop_daemons(made)
+
+
+def run(peer: Client, command: str = "true") -> str:
+    """How a command ends: its exit code, or the code of what went wrong."""
+    result = peer.call("execute_command", session_id="main", command=command)
+    return error_of(result)["code"] if result["isError"] else str(result["structuredContent"]["exit_code"])
+
+
+def opened(peer: Client) -> None:
+    greet(peer, {})
+    assert not peer.call("create_session", name="main", backend="pty")["isError"]
+
+
+def test_a_mode_holds_at_once_for_a_client_that_is_connected(house: Path) -> None:
+    with client(house) as peer:
+        opened(peer)
+        assert run(peer) == "0"
+        assert "Configured is workspace." in person(house, "policy", "mode", "read-only")
+        assert run(peer) == "denied"
+        assert not peer.call("list_sessions")["isError"]
+        assert {"execute_command"} <= {tool["name"] for tool in peer.result("tools/list")["tools"]}
+        assert person(house, "policy", "mode", "workspace") == "workspace\n"
+        assert (run(peer), run(peer, "echo $HOME")) == ("0", "consent_needed")
+        person(house, "policy", "mode", "trusted")
+        assert run(peer, "echo $HOME") == "0"
+        person(house, "policy", "mode", "yolo", code=2)
+        assert person(house, "policy", "mode").startswith("trusted\n")
+
+
+def test_what_is_shown_and_recorded(house: Path) -> None:
+    with client(house) as peer:
+        opened(peer)
+        before = json.loads(person(house, "policy", "show", "--json"))
+        assert (before["mode"], before["daemon"], before["file_differs"]) == ("workspace", True, False)
+        assert "runs\tallow\tcommands true, echo *" in person(house, "policy", "show")
+        person(house, "policy", "mode", "ask-all")
+        after = json.loads(person(house, "policy", "show", "--json"))
+        assert (after["mode"], after["configured_mode"]) == ("ask-all", "workspace")
+        assert after["configured_sha256"] == before["policy_sha256"] != after["policy_sha256"]
+        assert "warn\tpolicy\tmode ask-all, 2 rules; configured is workspace" in person(house, "doctor", code=None)
+        assert '"default:ask-all"' in person(house, "policy", "explain", "--json", "--", "make")
+        records = json.loads(person(house, "audit", "tail", "-n", "1000", "--json"))
+        (begun,) = [r for r in records if r["event"] == "tool.start" and r["tool"] == "policy" and r["args"]]
+        (ended,) = [r for r in records if r["event"] == "tool.end" and r["start"] == begun["seq"]]
+        assert (begun["args"], begun["actor"]["kind"]) == ({"name": "ask-all"}, "person")
+        assert (ended["outcome"], ended["mode"], ended["decision"]["mode"]) == ("ok", "ask-all", "workspace")
+        file = house / ".config/ai-session/config.toml"
+        file.write_text(CONFIG.replace('"echo *"', '"echo"'))
+        assert "ai-session daemon restart" in person(house, "policy", "show")
+        assert "the file says otherwise by now" in person(house, "doctor", code=None)
+
+
+def test_what_was_tightened_stays_so_when_the_daemon_is_killed_and_what_was_loosened_does_not(house: Path) -> None:
+    def kill() -> None:
+        for pid in daemon_pids(house):
+            asking.killed_by_id(pid)
+
+    person(house, "policy", "mode", "read-only")
+    kill()
+    assert json.loads(person(house, "policy", "mode", "--json"))["mode"] == "read-only"
+    assert not daemon_pids(house)
+    with client(house) as peer:
+        greet(peer, {})
+        assert error_of(peer.call("create_session", name="main"))["code"] == "denied"
+        person(house, "policy", "mode", "trusted")
+        assert not peer.call("create_session", name="main", backend="pty")["isError"]
+        kill()
+    assert person(house, "policy", "mode") == "workspace\n"
+    assert "main" in person(house, "ls")
+
+
+def test_clients_and_sessions_tighten_but_never_loosen(house: Path) -> None:
+    inside = {"AI_SESSION_ID": "x"}
+    with client(house, far=False) as near:  # so the test itself, and the verbs it starts, are a client
+        opened(near)
+        for mode in ("ask-all", "read-only"):
+            assert person(house, "policy", "mode", mode, env=inside).startswith(mode)
+        for env in ({}, inside):
+            for mode in ("ask-all", "workspace", "trusted"):
+                refused = person(house, "policy", "mode", mode, code=1, env=env)
+                assert "only a person may loosen" in refused
+                assert "in a terminal that no client and no session started" in refused
+        assert run(near) == "denied"
+    assert person(house, "policy", "mode", "workspace") == "workspace\n"
+
+
+def test_a_client_is_known_before_it_calls_anything(house: Path) -> None:
+    with client(house, far=False) as near:
+        greet(near, {})
+        assert "only a person may loosen" in person(house, "policy", "mode", "trusted", code=1)
+
+
+def test_a_command_of_a_session_tightens_but_does_not_loosen(house: Path) -> None:
+    with client(house) as peer:
+        opened(peer)
+        person(house, "policy", "mode", "trusted")
+        line = " ".join(asking.VERBS)
+        assert run(peer, f"env -u AI_SESSION_ID {line} policy mode ask-all") == "0"
+        person(house, "policy", "mode", "trusted")
+        person(house, "policy", "mode", "workspace")
+        for words in ("env -u AI_SESSION_ID", "setsid -w"):
+            command = f"{words} {line} policy mode trusted"
+            assert run(peer, command) == "consent_needed"
+            (question,) = asking.approvals(house)["questions"]
+            asking.approve(house, question)
+            assert run(peer, command) == "1"
+        assert person(house, "policy", "mode") == "workspace\n"
+
+
+def test_questions_are_answered_in_every_mode(house: Path) -> None:
+    """Read-only lets looking be, and a rule may ask even about that."""
+    file = house / ".config/ai-session/config.toml"
+    file.write_text(CONFIG + '\n[[policy.rules]]\nid = "looks"\ndecision = "ask"\ntools = ["list_sessions"]\n')
+    with client(house) as peer:
+        greet(peer, {})
+        person(house, "policy", "mode", "read-only")
+        for verb, code in (("approve", ""), ("reject", "denied")):
+            assert error_of(peer.call("list_sessions"))["code"] == "consent_needed"
+            (question,) = asking.approvals(house)["questions"]
+            person(house, verb, question["question_id"])
+            result = peer.call("list_sessions")
+            assert (error_of(result)["code"] if result["isError"] else "") == code
+        assert error_of(peer.call("list_sessions"))["code"] == "consent_needed"
+        (question,) = asking.approvals(house)["questions"]
+        person(house, "approve", question["question_id"], "--always")
+        (grant,) = asking.approvals(house)["grants"]
+        person(house, "reject", grant["grant_id"])
+        assert error_of(peer.call("list_sessions"))["code"] == "consent_needed"
+
+
+def test_a_state_of_another_mode_is_asked_about_anew_or_denied(house: Path) -> None:
+    with client(house) as peer:
+        opened(peer)
+        call = {**modern({"session_id": "main", "command": "make"}), "name": "execute_command"}
+        state = peer.result("tools/call", call)["requestState"]
+        answered = {**call, "requestState": state, "inputResponses": {"decision": asking.decide("once")}}
+        person(house, "policy", "mode", "read-only")
+        assert error_of(peer.result("tools/call", answered))["code"] == "denied"
+        person(house, "policy", "mode", "ask-all")
+        assert peer.result("tools/call", answered)["resultType"] == "input_required"
