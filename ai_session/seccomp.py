@@ -77,7 +77,7 @@ MACHINES = {
         | {"migrate_pages": 256, "openat": 257, "mkdirat": 258, "mknodat": 259, "fchmodat": 268, "unshare": 272}
         | {"move_pages": 279, "perf_event_open": 298, "open_by_handle_at": 304, "clock_adjtime": 305}
         | {"sendmmsg": 307, "setns": 308, "finit_module": 313, "kexec_file_load": 320, "bpf": 321}
-        | {"userfaultfd": 323},
+        | {"userfaultfd": 323, "setpriority": 141, "prlimit64": 302},
     ),
     "aarch64": Machine(
         0xC00000B7,
@@ -90,7 +90,7 @@ MACHINES = {
         | {"sendmsg": 211, "add_key": 217, "request_key": 218, "keyctl": 219, "clone": 220, "swapon": 224}
         | {"swapoff": 225, "migrate_pages": 238, "move_pages": 239, "perf_event_open": 241}
         | {"open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268, "sendmmsg": 269, "finit_module": 273}
-        | {"bpf": 280, "userfaultfd": 282, "kexec_file_load": 294},
+        | {"bpf": 280, "userfaultfd": 282, "kexec_file_load": 294, "setpriority": 140, "prlimit64": 261},
     ),
 }
 
@@ -118,9 +118,10 @@ def build(
     """The program, as the kernel (``struct sock_filter``) and ``bwrap --seccomp`` take it.
 
     ``network`` allows internet sockets, of whatever the network namespace holds. ``unix_sockets`` allows AF_UNIX ones.
-    ``no_namespaces`` is for a box without them: no SysV ids, which are everybody's there, no netlink, and no datagram
-    pair, which could be aimed at a socket of the host. ``stream_only`` leaves TCP alone of the internet, without fast
-    open. ``machine`` is this one unless given. Raises SandboxUnavailable for a machine without a table.
+    ``no_namespaces`` is for a box without them: no SysV ids, which are everybody's there, no netlink, no datagram pair,
+    which could be aimed at a socket of the host, and limits and priorities of nobody but the caller: a limit can kill
+    as a signal does. ``stream_only`` leaves TCP alone of the internet, without fast open. ``machine`` is this one
+    unless given. Raises SandboxUnavailable for a machine without a table.
     """
     name = machine or os.uname().machine
     if name not in MACHINES:
@@ -138,6 +139,9 @@ def build(
         never: list[Instruction] = [(RETURN, 0, 0, FAIL | errno.EPERM)]
         blocks |= dict.fromkeys(("shmget", "semget", "msgget"), never)
         blocks["socketpair"] = [_argument(1), (AND, 0, 0, SOCK_TYPE), *_unless((SOCK_STREAM,), FAIL | errno.EPERM)]
+        oneself = [_argument(0), *_unless((0,), FAIL | errno.EPERM)]
+        blocks["prlimit64"] = oneself
+        blocks["setpriority"] = [*oneself, _argument(1), *_unless((0,), FAIL | errno.EPERM)]
     if stream_only:
         for call, index in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
             blocks[call] = [_argument(index), *_when((MSG_FASTOPEN,), FAIL | errno.EPERM, ANY_BIT)]

@@ -163,6 +163,18 @@ def test_no_network_and_no_unix_is_no_socket(machine: str) -> None:
         assert box(call) == EPERM
 
 
+def test_without_namespaces_others_keep_their_limits(machine: str) -> None:
+    box = Filter(machine, no_namespaces=True)
+    assert box("prlimit64", 0, 7, 1) == seccomp.ALLOW
+    assert box("prlimit64", 4242, 7, 1) == EPERM
+    assert box("setpriority", 0, 0, 19) == seccomp.ALLOW
+    assert box("setpriority", 0, 4242, 19) == EPERM
+    assert box("setpriority", 2, 0, 19) == EPERM
+    inside_a_pid_namespace = Filter(machine)
+    assert inside_a_pid_namespace("prlimit64", 4242, 7, 1) == seccomp.ALLOW
+    assert inside_a_pid_namespace("setpriority", 0, 4242, 19) == seccomp.ALLOW
+
+
 def test_streams_only(machine: str) -> None:
     box = Filter(machine, unix_sockets=False, no_namespaces=True, stream_only=True)
     assert box("socket", seccomp.AF_INET, 1, 0) == seccomp.ALLOW
