@@ -1,0 +1,228 @@
+"""How an observer outside of every box sees that an attack got out: what came to be, changed, was heard or is held."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import select
+import socket
+import stat
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.ai_session.escape.world import World
+
+Evidence = Callable[[World, str], bool]
+"""Takes the world and what the terminal printed during the attack."""
+
+PIDFD_GETFD = 438
+OVERRUN_SECONDS = 3.0
+"""How long something too large may last before it counts as let be; who watches looks every 0.1 s."""
+
+
+def made(path: str, text: str = "") -> Evidence:
+    """A file is there that was not, holding ``text``."""
+
+    def look(world: World, _: str) -> bool:
+        place = Path(world.fill(path))
+        return place.is_dir() or (place.exists() and world.fill(text) in place.read_text(errors="replace"))
+
+    return look
+
+
+def changed(path: str) -> Evidence:
+    """A file of the world no longer says what it said, or is gone."""
+    return lambda world, _: world.differs(Path(world.fill(path)))
+
+
+def gone(path: str) -> Evidence:
+    return lambda world, _: not os.path.lexists(world.fill(path))
+
+
+def marked(pattern: str) -> Evidence:
+    """One of these files, given by a pattern below the root, holds the nonce."""
+
+    def look(world: World, _: str) -> bool:
+        files = (path for path in Path("/").glob(world.fill(pattern).lstrip("/")) if path.is_file())
+        return any(world.values["nonce"].encode() in path.read_bytes() for path in files)
+
+    return look
+
+
+def mode(path: str, bits: int) -> Evidence:
+    """A file has these permission bits."""
+
+    def look(world: World, _: str) -> bool:
+        place = Path(world.fill(path))
+        return place.exists() and stat.S_IMODE(place.stat().st_mode) & bits == bits
+
+    return look
+
+
+def backdated(path: str) -> Evidence:
+    return lambda world, _: Path(world.fill(path)).stat().st_mtime < 1e9
+
+
+def larger(path: str, than: int) -> Evidence:
+    """A file, or all in a directory, holds more than this many bytes."""
+
+    def look(world: World, _: str) -> bool:
+        top = Path(world.fill(path))
+        files = [top] if top.is_file() else [path for path in top.rglob("*") if path.is_file()]
+        return sum(file.stat().st_size for file in files) > than
+
+    return look
+
+
+def shown(secret: str) -> Evidence:
+    """A secret that exists outside only was printed."""
+    return lambda world, printed: world.values[secret] in re.sub(r"\s", "", printed)
+
+
+def heard(channel: str) -> Evidence:
+    """Somebody outside, on this channel, heard the attack's nonce."""
+    return lambda world, _: channel in world.heard()
+
+
+def victim_ended(world: World, _: str) -> bool:
+    """Who is killed has a moment to go."""
+    return world.victim_ends(0.3)
+
+
+def victim_touched(world: World, _: str) -> bool:
+    """Its priority or limits are not what they were."""
+    return not world.victim_is_untouched()
+
+
+def survives(world: World, _: str) -> bool:
+    """A process of the attack lives on after its session."""
+    return bool(world.attackers())
+
+
+def run_by_git(directory: str) -> Evidence:
+    """git, run outside afterwards, runs what was planted: a program that makes ``@outside@/ran``."""
+
+    def look(world: World, _: str) -> bool:
+        for words in ("status", "checkout -q -B other", "commit -q --allow-empty -m outside"):
+            world.run("git", "-C", world.fill(directory), *words.split())
+        return Path(world.fill("@outside@/ran")).exists()
+
+    return look
+
+
+def holds(kind: str) -> Evidence:
+    """An attacker has a descriptor of this kind, as the links in /proc/PID/fd say."""
+    return lambda world, _: any(kind in link for pid in world.attackers() for link in _links(pid, "fd").values())
+
+
+def holds_many(descriptors: int) -> Evidence:
+    return lambda world, _: any(len(_links(pid, "fd")) > descriptors for pid in world.attackers())
+
+
+def holds_socket(family: int) -> Evidence:
+    """An attacker has a socket of this family; a copy of it is asked."""
+
+    def look(world: World, _: str) -> bool:
+        for pid in world.attackers():
+            for number, link in _links(pid, "fd").items():
+                if link.startswith("socket:") and _family(pid, int(number)) == family:
+                    return True
+        return False
+
+    return look
+
+
+def new_namespace(kind: str) -> Evidence:
+    """Attackers, who were all born in the same, are in more than one namespace."""
+    return lambda world, _: len({os.readlink(f"/proc/{pid}/ns/{kind}") for pid in world.attackers()}) > 1
+
+
+def mounted(world: World, _: str) -> bool:
+    """An attacker sees a mount that is named after the nonce."""
+    tables = (Path(f"/proc/{pid}/mountinfo").read_text() for pid in world.attackers())
+    return any(world.values["nonce"] in table for table in tables)
+
+
+def new_key(world: World, _: str) -> bool:
+    """The user's keyring has a key that is named after the nonce."""
+    return world.values["nonce"] in world.run("cat", "/proc/keys").stdout
+
+
+def answers(world: World, _: str) -> bool:
+    """Who connects from outside gets the nonce from an attacker."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", int(world.values["free"])), OVERRUN_SECONDS) as link:
+        return link.recv(100).decode() == world.values["nonce"]
+    return False
+
+
+def crowd(processes: int) -> Evidence:
+    return lambda world, _: len(world.attackers()) > processes
+
+
+def keeps_memory(size: int) -> Evidence:
+    """Attackers hold this many bytes together, and all of them go on."""
+
+    def look(world: World, _: str) -> bool:
+        pids = world.attackers()
+        with _watched(pids) as ends:
+            if sum(map(_resident, pids)) <= size or select.select(ends, [], [], OVERRUN_SECONDS)[0]:
+                return False
+        return sum(map(_resident, pids)) > size
+
+    return look
+
+
+def fills(directory: str, than: int) -> Evidence:
+    """What an attacker has put into a directory, as it sees it, is larger than this many bytes."""
+
+    def look(world: World, _: str) -> bool:
+        tops = [Path(f"/proc/{pid}/root{directory}") for pid in world.attackers()]
+        found = [sum(file.stat().st_size for file in top.glob(world.fill("@nonce@.*"))) for top in tops]
+        return max(found, default=0) > than
+
+    return look
+
+
+def _links(pid: int, folder: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/{folder}"):
+            with suppress(OSError):
+                found[name] = os.readlink(f"/proc/{pid}/{folder}/{name}")
+    return found
+
+
+def _family(pid: int, number: int) -> int:
+    pidfd = os.pidfd_open(pid)
+    try:
+        copy = ctypes.CDLL(None).syscall(PIDFD_GETFD, pidfd, number, 0)
+    finally:
+        os.close(pidfd)
+    if copy < 0:
+        return -1
+    with socket.socket(fileno=copy) as sock:
+        return sock.family
+
+
+@contextmanager
+def _watched(pids: list[int]) -> Generator[list[int]]:
+    """Descriptors that become readable when the processes end."""
+    ends: list[int] = []
+    try:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                ends.append(os.pidfd_open(pid))
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def _resident(pid: int) -> int:
+    """Bytes of a process's own share."""
+    with suppress(OSError):
+        table = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return int(re.findall(r"^Pss:\s+(\d+) kB", table, re.MULTILINE)[0]) << 10
+    return 0

@@ -1,0 +1,104 @@
+"""docs/escape-battery.md: written from what was measured, and read back to compare with what is measured.
+
+``python -m tests.ai_session.escape.page [SETTING...]`` measures and writes it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from tests.ai_session.escape import battery
+from tests.ai_session.escape.battery import ATTACKS, SETTINGS, WORKS
+from tests.ai_session.escape.model import Group, Severity
+
+PAGE = Path(__file__).parents[3] / "docs/escape-battery.md"
+INTRODUCTION = f"""# The escape battery
+
+{len(ATTACKS)} attacks and {len(WORKS)} pieces of ordinary work, typed into real sessions of a real daemon by somebody
+who is not root. Whether an attack got out is judged from outside: by files that came to be or changed, secrets that
+were printed, listeners that heard something, processes that ended, descriptors, namespaces and memory that the kernel
+says are held. The setting `none` (profile `trusted`) shows that this is noticed. `landlock` runs where namespaces are
+refused as a container's filter refuses them; where Landlock is refused as well, no session starts.
+
+The cases are tables in `tests/ai_session/escape/`; `pytest -m torture tests/ai_session/escape` measures them again and
+compares, `python -m tests.ai_session.escape.page` writes this page.
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one setting: attacks that got out, and work that failed."""
+
+    escaped: frozenset[str]
+    failed: frozenset[str]
+
+    def stopped(self, group: Group | None = None, severity: Severity | None = None) -> int:
+        return sum(
+            case.name not in self.escaped
+            for case in ATTACKS
+            if group in (None, case.group) and severity in (None, case.severity)
+        )
+
+
+def render(measured: Mapping[str, Measured]) -> str:
+    """The page."""
+    columns = list(measured.values())
+    rows = [["stopped", *measured], ["---"] * (len(columns) + 1)]
+    groups: tuple[Group, ...] = get_args(Group)
+    severities: tuple[Severity, ...] = get_args(Severity)
+    for group in groups:
+        total = sum(case.group == group for case in ATTACKS)
+        rows.append([f"{group}, of {total}", *(str(one.stopped(group)) for one in columns)])
+    rows.append([f"**attacks, of {len(ATTACKS)}**", *(f"**{one.stopped()}**" for one in columns)])
+    for severity in severities:
+        total = sum(case.severity == severity for case in ATTACKS)
+        rows.append([f"{severity}, of {total}", *(str(one.stopped(severity=severity)) for one in columns)])
+    rows.append([f"**work done, of {len(WORKS)}**", *(f"**{len(WORKS) - len(one.failed)}**" for one in columns)])
+    attacks = [["attack", "class", "severity", "succeeds in"], ["---"] * 4]
+    attacks += [[f"`{case.name}`", case.group, case.severity, _names(measured, case.name)] for case in ATTACKS]
+    work = [["work", "fails in"], ["---"] * 2, *([f"`{case.name}`", _names(measured, case.name)] for case in WORKS)]
+    return "\n".join(
+        [INTRODUCTION, *_table(rows), "\n## Attacks\n", *_table(attacks), "\n## Work\n", *_table(work), ""]
+    )
+
+
+def read(text: str) -> dict[str, Measured]:
+    """What a page says was measured. Inverse of ``render``."""
+    told: dict[str, set[str]] = {setting.name: set() for setting in SETTINGS}
+    for line in text.splitlines():
+        if row := re.fullmatch(r"\| `([^`]+)` \|(?:.*\|)? ([^|]*) \|", line):
+            for name in filter(None, row[2].split(", ")):
+                told[name].add(row[1])
+    attacks, work = {case.name for case in ATTACKS}, {case.name for case in WORKS}
+    return {name: Measured(frozenset(cases & attacks), frozenset(cases & work)) for name, cases in told.items()}
+
+
+def _names(measured: Mapping[str, Measured], case: str) -> str:
+    return ", ".join(name for name, one in measured.items() if case in one.escaped | one.failed)
+
+
+def _table(rows: Collection[Collection[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def main() -> None:
+    """Settings named as arguments are measured again, or all."""
+    measured = read(PAGE.read_text()) if PAGE.exists() else {}
+    for setting in SETTINGS:
+        if setting.name not in (sys.argv[1:] or [setting.name]):
+            continue
+        outcome = battery.run(setting)
+        assert len(outcome.attacks) == len(ATTACKS), "to be run by root, who becomes somebody else"
+        assert len(outcome.works) == len(WORKS), "programs are missing"
+        measured[setting.name] = Measured(frozenset(outcome.escaped), frozenset(outcome.failed))
+        print(setting.name, *outcome.notes.items(), sep="\n  ")
+    PAGE.write_text(render(measured))
+
+
+if __name__ == "__main__":
+    main()

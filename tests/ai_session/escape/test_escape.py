@@ -1,0 +1,54 @@
+"""The escape battery in short: every critical attack, with no box and in one; and that its page fits its cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.ai_session.escape import battery, page
+from tests.ai_session.escape.battery import ATTACKS, REFUSED, SETTINGS, WORKS, Setting, ready
+from tests.ai_session.escape.session import Refused, Session
+
+CRITICAL = [case for case in ATTACKS if case.severity == "critical"]
+UNBOXED, BOXED = SETTINGS[:2]
+
+
+def test_there_are_enough_cases_and_each_has_its_name() -> None:
+    assert len(ATTACKS) >= 80
+    assert len(WORKS) >= 18
+    names = Counter(case.name for case in (*ATTACKS, *WORKS))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_the_page_is_of_these_cases_and_its_sums_are_right() -> None:
+    text = page.PAGE.read_text()
+    assert page.render(page.read(text)) == text
+
+
+def test_what_the_page_says_is_enough() -> None:
+    told = page.read(page.PAGE.read_text())
+    for setting in SETTINGS:
+        if "bwrap" in setting.name:
+            assert not told[setting.name].escaped & {case.name for case in CRITICAL}
+            assert told[setting.name].stopped() >= max(75, len(ATTACKS) - 5)
+            assert told[setting.name].failed == frozenset()
+    assert len(told["none"].escaped) >= len(ATTACKS) - 5
+
+
+def test_critical_attacks_succeed_without_a_box() -> None:
+    outcome = battery.run(UNBOXED, CRITICAL, ())
+    assert set(outcome.escaped) == {case.name for case in outcome.attacks}, outcome.notes
+
+
+def test_no_critical_attack_gets_out_of_a_box() -> None:
+    outcome = battery.run(BOXED, CRITICAL, ())
+    assert outcome.escaped == [], outcome.notes
+
+
+@pytest.mark.parametrize("setting", REFUSED, ids=lambda setting: setting.name)
+def test_where_no_box_can_be_made_no_session_starts(setting: Setting) -> None:
+    with ready(setting) as world:
+        world.begin()
+        with pytest.raises(Refused, match=r"sandbox_unavailable.*this machine makes none boxes.*\n.*ai-session doctor"):
+            Session(world, world.project(), setting.backend, setting.wrapper)

@@ -1,0 +1,27 @@
+"""The whole escape battery in every setting, compared with what its page says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ai_session.escape import battery, page
+from tests.ai_session.escape.battery import SETTINGS, Setting
+
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(300)]
+
+AGAIN = "; if that is right: python -m tests.ai_session.escape.page"
+
+
+@pytest.mark.parametrize("setting", SETTINGS[1:], ids=lambda setting: setting.name)
+def test_boxes_stop_what_the_page_says(setting: Setting) -> None:
+    outcome = battery.run(setting)
+    told = page.read(page.PAGE.read_text())[setting.name]
+    assert set(outcome.escaped) == told.escaped, f"{outcome.notes}{AGAIN}"
+    assert set(outcome.failed) == told.failed & {case.name for case in outcome.works}, f"{outcome.notes}{AGAIN}"
+
+
+def test_without_a_box_nearly_all_succeed() -> None:
+    """A few need what not every kernel has."""
+    outcome = battery.run(SETTINGS[0])
+    assert len(outcome.escaped) >= len(outcome.attacks) - 5, outcome.notes
+    assert outcome.failed == []
