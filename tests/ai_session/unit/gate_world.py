@@ -1,0 +1,258 @@
+"""A gate whose parts live in memory and keep one journal of what they were asked, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from ai_session.audit import Entry
+from ai_session.consent import Asker, Deferred
+from ai_session.gate import Gate
+from ai_session.masking import Masking
+from ai_session.models import Answer, Effect, Principal, Question, ToolCall, ToolResult
+from ai_session.policy import Action, Decision, Policy
+from ai_session.policy_mode import PolicyInForce
+from ai_session.rate_limits import RateLimiter
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import SessionDefaults
+from ai_session.tools.base import Context, EffectfulArguments, Limits, Subject, Tool, output
+from ai_session.workspace import Workspaces
+
+CLIENT = Principal("mcp", uid=os.getuid(), pid=7, client="test")
+PERSON = Principal("person", uid=os.getuid(), pid=8)
+RATES = {"read": 100, "effect": 100, "sessions": 100, "output_bytes": 1 << 20}
+SECRET = "sk-ant-REDACTED" + "A" * 90
+DENY = {"id": "never", "decision": "deny", "tools": ["*"]}
+ASK = {"id": "first", "decision": "ask", "tools": ["*"]}
+
+
+class Journal(list[str]):
+    """What was asked; the same thing twice in a row is one entry."""
+
+    def note(self, what: str) -> None:
+        if self[-1:] != [what]:
+            self.append(what)
+
+
+@dataclass
+class Record:
+    """Both records of a call. ``outcome`` is empty before the end."""
+
+    call_id: str
+    principal: Principal
+    tool: str
+    arguments: Mapping[str, Any]
+    outcome: str = ""
+    rule: str = ""
+    code: str = ""
+    facts: Mapping[str, Any] | None = None
+
+
+class MemoryAudit:
+    """Keeps records. ``slow``: begin waits for ``go``; ``problem`` is raised where room is required."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.records: list[Record] = []
+        self.events: list[str] = []
+        self.problem: Exception | None = None
+
+    async def begin(
+        self, call_id: str, principal: Principal, tool: str, arguments: Mapping[str, Any], **claims: str
+    ) -> Entry:
+        self._journal.note("begin")
+        self.records.append(Record(call_id, principal, tool, arguments))
+        await asyncio.sleep(0)
+        return Entry(len(self.records), call_id, tool, 0)
+
+    def end(
+        self, entry: Entry, outcome: str, *, rule: str = "", code: str = "", facts: Mapping[str, Any] | None = None
+    ) -> tuple[int, str]:
+        self._journal.note("end")
+        record = self.records[entry.seq - 1]
+        assert not record.outcome, "a second end"
+        self.records[entry.seq - 1] = replace(record, outcome=outcome, rule=rule, code=code, facts=dict(facts or {}))
+        return entry.seq, "head"
+
+    def event(self, name: str, principal: Principal | None = None, **facts: Any) -> None:
+        self.events.append(name)
+
+    def require_room(self, effect: Effect | None) -> None:
+        self._journal.note("room")
+        if self.problem:
+            raise self.problem
+
+
+class JournalRates(RateLimiter):
+    """The real limits."""
+
+    def __init__(self, journal: Journal, per_minute: Mapping[str, int]) -> None:
+        super().__init__(per_minute)
+        self._journal = journal
+
+    def acquire(self, principal_key: str, kind: str, cost: float = 1) -> None:
+        self._journal.note("rate")
+        super().acquire(principal_key, kind, cost)
+
+
+class JournalPolicy(PolicyInForce):
+    """The real policy."""
+
+    def __init__(self, journal: Journal, configured: Policy, path: Path) -> None:
+        super().__init__(configured, path)
+        self._journal = journal
+
+    def decide(self, action: Action) -> Decision:
+        self._journal.note("policy")
+        return super().decide(action)
+
+
+class JournalMasking(Masking):
+    """The real masks."""
+
+    def __init__(self, journal: Journal, key: Path) -> None:
+        super().__init__(key, ("*_TOKEN",), ())
+        self._journal = journal
+
+    def mask(self, text: str) -> tuple[str, int]:
+        self._journal.note("mask")
+        return super().mask(text)
+
+
+class MemoryConsent:
+    """Gives ``word``, raises it, or waits for it where there is none."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.word: Answer | Deferred | Exception | None = Answer(True, by="test")
+        self.questions: list[Question] = []
+        self.waiting = asyncio.Event()
+        self.answers: list[tuple[str, Answer]] = []
+
+    async def obtain(
+        self, question: Question, asker: Asker | None, state: str = "", answers: Mapping[str, Any] | None = None
+    ) -> Answer | Deferred:
+        self._journal.note("consent")
+        self.questions.append(question)
+        if isinstance(self.word, Exception):
+            raise self.word
+        if self.word is None:
+            self.waiting.set()
+            await asyncio.Event().wait()
+        assert self.word
+        return replace(self.word, question=question) if isinstance(self.word, Deferred) else self.word
+
+    def pending(self) -> list[Question]:
+        self._journal.note("pending")
+        return self.questions
+
+    def grants(self) -> list[Any]:
+        return []
+
+    def answer(self, question_id: str, answer: Answer, principal: Principal) -> Question:
+        self._journal.note("answer")
+        self.answers.append((question_id, answer))
+        return self.questions[0]
+
+    def watch(self, principal: Principal) -> str:
+        self._journal.note("watch")
+        return "watch"
+
+    async def is_person(self, principal: Principal) -> bool:
+        return principal.kind == "person"
+
+    def end_session(self, session: str) -> None:
+        self._journal.note("end_session")
+
+
+class MemoryKeys:
+    """Results by key."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._results: dict[str, ToolResult] = {}
+
+    async def once(
+        self,
+        tool: str,
+        key: str,
+        arguments: Mapping[str, Any],
+        run: Callable[[bool], Awaitable[ToolResult]],
+        *,
+        resumable: bool,
+    ) -> ToolResult:
+        self._journal.note("key")
+        if key not in self._results:
+            self._results[key] = await run(False)
+        return self._results[key]
+
+
+class World:
+    """A gate with one tool of each effect: ``read``, ``write`` … Each answers ``text``, or does what ``act`` does."""
+
+    def __init__(self, home: Path, *rules: Mapping[str, Any], mode: str = "trusted", audit: Any = None) -> None:
+        self.journal = Journal()
+        self.audit = MemoryAudit(self.journal)
+        self.consent = MemoryConsent(self.journal)
+        self.rates = RATES.copy()
+        self.ran: list[str] = []
+        self.text = "done"
+        self.act: Callable[[], Awaitable[None]] | None = None
+        self.problem: Exception | None = None
+        runtime = home / "runtime"
+        runtime.mkdir()
+        parts: Any = (
+            self._tools(),
+            SessionManager(runtime, SessionDefaults()),
+            Workspaces((), str(home)),
+            JournalPolicy(self.journal, Policy(os.getuid(), mode, rules), runtime / "mode.json"),
+            JournalRates(self.journal, self.rates),
+            self.consent,
+            JournalMasking(self.journal, runtime / "mask.key"),
+            audit or self.audit,
+            MemoryKeys(self.journal),
+            Limits(),
+        )
+        self.gate = Gate(*parts)
+
+    def _tools(self) -> list[Tool]:
+        def seen(text: str) -> str:
+            self.journal.note("validate")
+            if text == "invalid":
+                raise ValueError("is not valid")
+            return text
+
+        class Sample(EffectfulArguments):
+            text: Annotated[str, AfterValidator(seen)] = ""
+
+        def subject(context: Context, arguments: Sample) -> Subject:
+            self.journal.note("subject")
+            if self.problem:
+                raise self.problem
+            return Subject(command=arguments.text)
+
+        async def run(context: Context, arguments: Sample) -> ToolResult:
+            self.journal.note("run")
+            if self.act:
+                await self.act()
+            self.ran.append(arguments.text)
+            return ToolResult(self.text, {"text": self.text, "exit_code": 0})
+
+        out = output("text")
+        return [Tool(str(e), str(e), "Sample.", e, Sample, run, out, subject=subject) for e in Effect]
+
+    async def call(self, name: str = "execute", /, principal: Principal = CLIENT, **given: Any) -> ToolResult:
+        """One call with the arguments ``given``; its record is the newest."""
+        arguments = {"text": "x", **given}
+        return await self.gate.call(ToolCall(principal, name, arguments, f"call_{len(self.audit.records) + 1}"))
+
+    @property
+    def record(self) -> Record:
+        """The newest."""
+        return self.audit.records[-1]

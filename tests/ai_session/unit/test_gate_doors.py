@@ -1,0 +1,172 @@
+"""Every public method of the gate that is no call of a tool: for a person, judged, recorded, and shut where denied."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session.errors import AiSessionError, Denied, InvalidArguments, RateLimited, SessionNotFound
+from ai_session.gate import Gate
+from ai_session.models import Answer, Principal
+from tests.ai_session.unit.gate_world import CLIENT, DENY, PERSON, RATES, World
+
+pytestmark = pytest.mark.anyio
+
+Door = Callable[[World, Principal], Awaitable[Any]]
+
+
+async def sandboxed(world: World, who: Principal) -> None:
+    given: dict[str, Any] = {"profile": "workspace", "workspace": "/w", "domains": ("pypi.org",)}
+    async with world.gate.sandboxed(who, ("npm", "run", "it's"), **given) as trace:
+        world.journal.note("run")
+        trace.outcome = "ok"
+        trace.facts["exit_code"] = 3
+
+
+async def stop(world: World, who: Principal) -> None:
+    await world.gate.stop(who, lambda: world.journal.note("leave"), sessions=True)
+
+
+DOORS: dict[str, tuple[str, Door]] = {
+    "attach": ("attach", lambda world, who: world.gate.attach(who, "s", rows=1, cols=1, read_only=False)),
+    "rename": ("rename", lambda world, who: world.gate.rename(who, "s", "t")),
+    "recording": ("record", lambda world, who: world.gate.recording(who, "s")),
+    "approvals": ("approvals", lambda world, who: world.gate.approvals(who)),
+    "answer": ("answer", lambda world, who: world.gate.answer(who, "ap_1", Answer(True))),
+    "watch": ("watch", lambda world, who: world.gate.watch(who)),
+    "policy": ("policy", lambda world, who: world.gate.policy(who, "read-only")),
+    "stop": ("stop", stop),
+    "sandboxed": ("sandbox", sandboxed),
+}
+"""The tool its records name, and how it is entered."""
+
+OF_TOOLS = {"call", "list_tools"}
+"""Calls have an order of their own; listing tells what policy allows, runs nothing and touches no session."""
+
+
+def test_every_door_is_here() -> None:
+    public = {name for name, _ in inspect.getmembers(Gate, inspect.isfunction) if not name.startswith("_")}
+    assert public == DOORS.keys() | OF_TOOLS
+
+
+@pytest.mark.parametrize("name", DOORS)
+async def test_a_door_has_one_begin_and_one_end(home: Path, name: str) -> None:
+    world = World(home)
+    tool, enter = DOORS[name]
+    if name == "answer":
+        world.consent.questions.append(await question(world))
+        world.journal.clear()
+        world.audit.records.clear()
+    try:
+        await enter(world, PERSON)
+        outcome = "ok"
+    except SessionNotFound:
+        outcome = "tool_error"
+    (record,) = world.audit.records
+    assert (record.tool, record.outcome, record.principal) == (tool, outcome, PERSON)
+    assert record.call_id.startswith("call_")
+    assert record.facts["decision"]["verdict"] == "allow"
+    steps = [step for step in world.journal if step != "mask"]
+    judged = ["begin", "policy"] if name == "stop" else ["begin", "room", "rate", "policy"]
+    assert steps[: len(judged)] == judged
+    assert steps[-1] == "end"
+
+
+async def question(world: World) -> Any:
+    asking = World(world.gate._sessions.runtime_directory, {"id": "q", "decision": "ask", "tools": ["*"]})
+    asking.consent.word = Answer(True)
+    await asking.call(principal=CLIENT)
+    return asking.consent.questions[0]
+
+
+@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("why", ["policy", "a client", "another user"])
+async def test_a_door_that_is_shut_does_nothing_and_says_so_in_the_audit(home: Path, name: str, why: str) -> None:
+    world = World(home, *([DENY] if why == "policy" else []))
+    who = {"policy": PERSON, "a client": CLIENT, "another user": Principal("person", uid=PERSON.uid + 1)}[why]
+    with pytest.raises(Denied) as caught:
+        await DOORS[name][1](world, who)
+    (record,) = world.audit.records
+    assert (record.outcome, record.code) == ("denied", "denied")
+    assert record.rule == {"policy": "never", "a client": "", "another user": "default:other-user"}[why]
+    assert {"run", "leave", "watch", "pending", "answer"}.isdisjoint(world.journal)
+    assert (world.consent.answers, world.gate._policy.mode) == ([], "trusted")
+    if why == "policy":
+        assert "never" in caught.value.message
+
+
+async def test_a_program_is_judged_by_its_words_its_directory_and_each_name_it_may_reach(home: Path) -> None:
+    rules = [
+        {"id": "no-push", "decision": "deny", "commands": ["git push"]},
+        {"id": "no-etc", "decision": "deny", "paths": ["/etc/**"]},
+        {"id": "no-evil", "decision": "deny", "domains": ["*.evil.test"]},
+    ]
+    world = World(home, *rules)
+
+    async def judged(*argv: str, workspace: str = "/w", domains: tuple[str, ...] = ()) -> str:
+        with pytest.raises(Denied):
+            async with world.gate.sandboxed(PERSON, argv, profile="workspace", workspace=workspace, domains=domains):
+                raise InvalidArguments("it ran")
+        return world.record.rule
+
+    assert await judged("git", "push", "origin") == "no-push"
+    assert await judged("sh", "-c", "git push") == "no-push"
+    assert await judged("true", workspace="/etc/ssh") == "no-etc"
+    assert await judged("true", domains=("pypi.org", "a.evil.test")) == "no-evil"
+    await sandboxed(world, PERSON)
+    assert world.record.arguments == {
+        "command": """npm run 'it'"'"'s'""", "profile": "workspace", "working_directory": "/w", "domains": ["pypi.org"],
+    }  # fmt: skip
+    assert (world.record.outcome, world.record.facts["exit_code"]) == ("ok", 3)
+
+
+async def test_a_program_that_nobody_tells_the_end_of_is_lost(home: Path) -> None:
+    world = World(home)
+    given: dict[str, Any] = {"profile": "workspace", "workspace": "/w", "domains": ()}
+    async with world.gate.sandboxed(PERSON, ("true",), **given):
+        pass
+    started = asyncio.Event()
+
+    async def hold() -> None:
+        async with world.gate.sandboxed(PERSON, ("true",), **given):
+            started.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hold())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [record.outcome for record in world.audit.records] == ["lost", "lost"]
+
+
+async def test_doors_are_counted_but_the_daemon_can_always_be_ended(home: Path) -> None:
+    world = World(home)
+    for _ in range(RATES["effect"]):
+        with pytest.raises(SessionNotFound):
+            await world.gate.rename(PERSON, "s", "t")
+    with pytest.raises(RateLimited):
+        await world.gate.rename(PERSON, "s", "t")
+    assert world.record.outcome == "limited"
+    await stop(world, PERSON)
+    assert world.journal[-2:] == ["leave", "end"]
+
+
+async def test_in_mode_read_only_a_person_can_still_end_the_daemon(home: Path) -> None:
+    world = World(home, mode="read-only")
+    with pytest.raises(AiSessionError):
+        await sandboxed(world, PERSON)
+    await stop(world, PERSON)
+    assert [record.outcome for record in world.audit.records] == ["denied", "ok"]
+
+
+async def test_a_denied_stop_says_how_to_end_it_all_the_same(home: Path) -> None:
+    world = World(home, DENY)
+    with pytest.raises(Denied) as caught:
+        await stop(world, PERSON)
+    assert caught.value.suggestion.startswith("kill ")
