@@ -54,7 +54,7 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
         for usable in _flavours(found):
             if not (said := _bubblewrap(usable)):
                 level = SandboxLevel.BWRAP if usable.fresh_proc else SandboxLevel.BWRAP_NOPROC
-                return SandboxStatus(level, (*reasons, *_lacks(usable)), version, abi), usable
+                return SandboxStatus(level, (*dict.fromkeys(reasons), *_lacks(usable)), version, abi), usable
             reasons.append(_advise(said))
     reasons = list(dict.fromkeys(reasons))
     if abi < landlock.LEAST_ABI:

@@ -1,0 +1,69 @@
+"""Boxes on machines that lack something: the level is told, and what the level promises holds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ai_session.contract.poor_machines import OUTER, ask, machines
+from tests.ai_session.contract.verb_harness import USERS
+
+ROOT = Path(__file__).parents[3]
+MACHINES = ("masked /proc", "no bash", "old bubblewrap")
+AS_EVER = ("test_sandbox.py", "test_sandbox_refusals.py")
+TOLD_OTHERWISE = {
+    "masked /proc": "not probe and not setting_of_the_kernel",  # that /proc is read-only, and its masks are devices
+    "no bash": "not probe and not inherited",  # dash closes no descriptor above 9
+    "old bubblewrap": "not probe",
+}
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="aim-", dir="/tmp") as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_box_holds(name: str, user: str, directory: Path) -> None:
+    machine = machines(directory)[name]
+    told = ask(machine, user)
+    assert told["level"] == machine.level
+    assert len(told["reasons"]) == len(machine.said)
+    assert all(said in reason for said, reason in zip(machine.said, told["reasons"], strict=True)), told["reasons"]
+    assert told["out"].split() == ["2", "Seccomp:", "2", "lo", "scratch"], told
+    assert told["err"].count("Read-only file system") == 4, told
+    assert "Device or resource busy" in told["err"]
+    assert told["kept"].endswith("[user]\n\tname = a\n\temail = a@b\n"), told
+    assert told["left"] == ["two", "was"]
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", MACHINES)
+def test_all_that_boxes_promise(name: str, directory: Path) -> None:
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", TOLD_OTHERWISE[name]]
+    rights = ("--cap-add", "ALL") if os.geteuid() == 0 else ()
+    done = subprocess.run(
+        [
+            *OUTER,
+            *machines(directory)[name].words,
+            *rights,
+            "--",
+            *line,
+            *(f"{Path(__file__).parent}/{n}" for n in AS_EVER),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
