@@ -1,0 +1,302 @@
+"""Consent as its user meets it: the real gate, real clients, verbs and terminals, the daemon killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from mcp import Client as SdkClient
+from mcp import StdioServerParameters
+from mcp.client import ClientRequestContext
+from mcp_types import ElicitRequestParams, ElicitResult
+
+from tests.ai_session.contract import asking
+from tests.ai_session.contract.asking import FORMS, client, decide, error_of, fill, form, greet, modern, person
+from tests.ai_session.contract.wire import BOUND_SECONDS, SERVER, Client, Message, daemon_pids, living_in, stop_daemons
+from tests.conftest import new_home
+
+CONFIG = """
+[sandbox]
+profile = "trusted"
+
+[[policy.rules]]
+id = "openings"
+decision = "allow"
+tools = ["create_session"]
+"""
+"""Without a box every command is asked about."""
+
+ASKED_BY_RULE = """
+[[policy.rules]]
+id = "looks"
+decision = "ask"
+commands = ["git log"]
+"""
+
+
+@pytest.fixture
+def house(world: Path, home: Path) -> Iterator[Path]:
+    """A home whose gate asks; its daemon is ended with its sessions."""
+    made = new_home(world, CONFIG)
+    yield made
+    if not daemon_pids(made):
+        person(made, "ls")  # who starts adopts what a killed one left
+    stop_daemons(made)
+
+
+def opened(peer: Client, capabilities: Message, name: str = "wire") -> None:
+    greet(peer, capabilities, name=name)
+    assert not peer.call("create_session", name="main", backend="pty")["isError"]
+
+
+def execute(peer: Client, command: str, **arguments: Any) -> int:
+    given = {"session_id": "main", "command": command, **arguments}
+    return peer.request("tools/call", {"name": "execute_command", "arguments": given})
+
+
+def ran(peer: Client, command: str, **arguments: Any) -> str:
+    """What comes of a command: its output, or the code of what went wrong."""
+    execute(peer, command, **arguments)
+    return outcome(peer.read()["result"])
+
+
+def outcome(result: Message) -> str:
+    return error_of(result)["code"] if result["isError"] else result["structuredContent"]["output"].strip()
+
+
+def waiting(house: Path) -> list[Message]:
+    return asking.approvals(house)["questions"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_the_official_client_shows_the_command_and_one_answer_covers_what_begins_like_it(
+    house: Path, mode: str
+) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        schema: Any = params.requested_schema  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        choices = schema["properties"]["decision"]["enum"]
+        seen.append((params.message, choices))
+        return ElicitResult(action="accept", content={"decision": "prefix" if "prefix" in choices else "deny"})
+
+    async def run(sdk: SdkClient, command: str) -> str:
+        result = await sdk.call_tool("execute_command", {"session_id": "main", "command": command})
+        return outcome(result.model_dump(by_alias=True))
+
+    env = {"HOME": str(house), "PATH": os.environ["PATH"], "PYTHONPATH": str(asking.ROOT)}
+    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=env, cwd=house)
+    async with SdkClient(server, mode=mode, elicitation_callback=answer) as sdk:
+        await sdk.call_tool("create_session", {"name": "main", "backend": "pty"})
+        assert await run(sdk, "echo one") == "one"
+        assert await run(sdk, "echo 'two words' -n") == "two words -n"
+        assert await run(sdk, "echo $HOME") == "denied"
+        assert await run(sdk, "sh -c 'echo one'") == "denied"
+    assert [choices for _, choices in seen] == [
+        ["once", "session", "always", "prefix", "deny"],
+        *[["once", "session", "always", "deny"]] * 2,
+    ]
+    lines = seen[0][0].split("\n")
+    assert (
+        lines[0] == f"{lines[0].partition(' wants ')[0]} wants execute_command in session main ({house}, sandbox none):"
+    )
+    assert lines[1] == "    echo one"
+    assert "exactly this, to the letter. What begins like it is echo …" in lines[-1]
+    (grant,) = json.loads(person(house, "approvals", "--json"))["grants"]
+    assert (grant["scope"], grant["what"].partition(", ")[2]) == (
+        "prefix",
+        "execute_command, default:no-box, plain echo …",
+    )
+
+
+def test_without_forms_the_other_way_is_told_and_taken(house: Path) -> None:
+    with client(house) as peer:
+        opened(peer, {})
+        error = error_of(peer.call("execute_command", session_id="main", command="ls -a nothing"))
+        (question,) = waiting(house)
+        assert error["code"] == "consent_needed"
+        assert f"ai-session approve {question['question_id']}; then call again" in error["suggestion"]
+        shown = person(house, "approvals")
+        assert "    ls -a nothing\n" in shown
+        assert "begins like it is ls …" in shown
+        person(house, "approve", question["question_id"], "--prefix", "--always", code=2)
+        assert "Denied" in person(house, "reject", question["question_id"], "--reason", "not\x1b[2J this")
+        execute(peer, "ls -a nothing")
+        message = error_of(peer.read()["result"])["message"]
+        assert "a person said no to execute_command: not" in message
+        assert ran(peer, "touch made") == "consent_needed"
+        (question,) = waiting(house)
+        assert "cannot be allowed for 'prefix'" in person(house, "approve", question["question_id"], "--prefix", code=2)
+        person(house, "approve", question["question_id"])
+        assert [ran(peer, "touch made"), ran(peer, "touch made")] == ["", "consent_needed"]
+
+
+def test_what_goes_to_standard_input_is_shown_and_bound(house: Path) -> None:
+    with client(house) as peer:
+        opened(peer, {})
+        assert ran(peer, "sh", stdin="echo harmless") == "consent_needed"
+        (question,) = waiting(house)
+        assert "    sh\n    stdin: echo harmless\n" in question["message"]
+        person(house, "approve", question["question_id"], "--always")
+        assert ran(peer, "sh", stdin="echo harmless", timeout_seconds=20) == "harmless"
+        assert ran(peer, "sh", stdin="echo harmful") == "consent_needed"
+        assert ran(peer, "sh") == "consent_needed"
+
+
+def test_the_environment_of_a_new_session_is_shown_and_bound(house: Path) -> None:
+    (house / ".config/ai-session/config.toml").write_text('[sandbox]\nprofile = "trusted"\n')
+    with client(house) as peer:
+        greet(peer, {})
+        given = {"name": "main", "backend": "pty", "env": {"BASH_ENV": "/tmp/x", "API_TOKEN": "hunter2hunter2"}}
+        assert error_of(peer.call("create_session", **given))["code"] == "consent_needed"
+        (question,) = waiting(house)
+        assert '"BASH_ENV": "/tmp/x"' in question["message"]
+        assert question["scopes"] == ["once", "always"]
+        person(house, "approve", question["question_id"], "--always")
+        assert not peer.call("create_session", **given)["isError"]
+        other = {**given, "name": "other", "env": {"BASH_ENV": "/tmp/y"}}
+        assert error_of(peer.call("create_session", **other))["code"] == "consent_needed"
+
+
+def test_what_somebody_wrote_a_rule_about_is_asked_word_for_word(house: Path) -> None:
+    (house / ".config/ai-session/config.toml").write_text(CONFIG + ASKED_BY_RULE)
+    with client(house) as peer:
+        opened(peer, {})
+        assert ran(peer, "git log -1") == "consent_needed"
+        (question,) = waiting(house)
+        assert (question["rule"], question["prefix"]) == ("looks", "")
+
+
+def test_one_key_at_an_attached_terminal_covers_what_begins_like_it(house: Path) -> None:
+    with client(house) as peer:
+        opened(peer, {})
+        words = [*SERVER[1:3], "attach", "main"]
+        env = {**living_in(house), "PYTHONPATH": str(asking.ROOT)}
+        window: pexpect.spawn[bytes] = pexpect.spawn(
+            SERVER[0], words, cwd=str(house), env=env, dimensions=(24, 80), timeout=BOUND_SECONDS
+        )  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+        window.expect_exact("$ " if os.geteuid() else "# ")
+        execute(peer, "echo first")
+        window.expect_exact("p echo …".encode())
+        window.send(b"p")
+        assert outcome(peer.read()["result"]) == "first"
+        assert ran(peer, "echo second") == "second"
+        execute(peer, "echo $((1+1))")
+        window.expect_exact("y once · s this session · a always · n deny".encode())
+        window.send(b"p")
+        window.send(b"n")
+        assert outcome(peer.read()["result"]) == "denied"
+        window.send(b"\x1d")
+        window.expect(pexpect.EOF)
+        window.close()
+
+
+def test_several_wait_at_once_and_each_gets_its_own_answer(house: Path) -> None:
+    with ExitStack() as stack:
+        peers = [stack.enter_context(client(house)) for _ in range(3)]
+        for number, peer in enumerate(peers):
+            greet(peer, FORMS, name=f"client-{number}")
+            assert not peer.call("create_session", name=f"s{number}", backend="pty")["isError"]
+        forms: list[Message] = []
+        for number, peer in enumerate(peers):
+            given = {"session_id": f"s{number}", "command": f"echo {number} $X"}
+            peer.request("tools/call", {"name": "execute_command", "arguments": given})
+            forms.append(form(peer))
+        questions = {question["client"]: question for question in waiting(house)}
+        assert sorted(questions) == ["client-0", "client-1", "client-2"]
+        assert "echo 1 $X" in questions["client-1"]["message"]
+        person(house, "reject", questions["client-2"]["question_id"])
+        person(house, "approve", questions["client-1"]["question_id"])
+        fill(peers[0], forms[0], decide("once"))
+        assert outcome(peers[0].read()["result"]) == "0"
+        for peer, wanted in ((peers[1], "1"), (peers[2], "denied")):
+            assert peer.read()["method"] == "notifications/cancelled"
+            assert outcome(peer.read()["result"]) == wanted
+        assert waiting(house) == []
+
+
+def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(house: Path) -> None:
+    def kill() -> None:
+        for pid in daemon_pids(house):
+            asking.killed_by_id(pid)
+
+    with client(house) as peer:
+        opened(peer, FORMS)
+        execute(peer, "echo form $X")
+        form(peer)
+        call = {**modern({"session_id": "main", "command": "echo state $X"}), "name": "execute_command"}
+        peer.request("tools/call", call)
+        state = peer.read()["result"]["requestState"]
+        kill()
+    assert [("form" in q["message"], "state" in q["message"]) for q in json.loads(
+        person(house, "approvals", "--json"))["questions"]] == [(True, False), (False, True)]  # fmt: skip
+    person(house, "approve", waiting(house)[0]["question_id"])
+    kill()
+    with client(house) as peer:
+        greet(peer, {})
+        assert ran(peer, "echo form $X") == "form"
+        assert ran(peer, "echo form $X") == "consent_needed"
+        answered = {**call, "requestState": state, "inputResponses": {"decision": decide("once")}}
+        assert outcome(peer.result("tools/call", answered)) == "state"
+        assert peer.ask("tools/call", answered)["error"]["code"] == -32602
+
+
+def test_a_session_without_a_box_cannot_answer_for_its_person(house: Path) -> None:
+    line = " ".join(asking.VERBS)
+    with client(house) as peer:
+        opened(peer, {})
+        assert ran(peer, "echo $X") == "consent_needed"
+        (question,) = waiting(house)
+        for dressed in ("", "env -u AI_SESSION_ID ", "setsid -w env -i HOME=$HOME "):
+            command = f"{dressed}{line} approve {question['question_id']} --always; true"
+            assert ran(peer, command) == "consent_needed"
+            asked = next(q for q in waiting(house) if q["question_id"] != question["question_id"])
+            person(house, "approve", asked["question_id"])
+            said = ran(peer, command)
+            assert "inside a session" in said, said
+        assert [q["question_id"] for q in waiting(house)] == [question["question_id"]]
+        assert ran(peer, "echo $X") == "consent_needed"
+
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+HELLO = '{"ai_session":1,"role":"control"}'
+CONNECT = """
+import socket
+link = socket.socket(socket.AF_UNIX)
+try:
+    link.connect({path!r})
+    link.sendall({lines!r}.encode())
+    print(link.recv(65536))
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_from_a_box_nobody_even_finds_whom_to_answer(world: Path, home: Path) -> None:
+    boxed = new_home(world, '[policy]\nmode = "workspace"\n\n[[policy.rules]]\ndecision = "ask"\ncommands = ["date"]\n')
+    workspace = boxed / "ws"
+    workspace.mkdir()
+    try:
+        with Client(asking.FAR, env={**living_in(boxed), "PYTHONPATH": str(asking.ROOT)}, cwd=workspace) as peer:
+            opened(peer, {})
+            assert ran(peer, "date") == "consent_needed"
+            (question,) = waiting(boxed)
+            sock = boxed / ".local/state/ai-session/sock"
+            assert sock.exists()
+            answer = {"id": 1, "method": "approve", "params": {"question_id": question["question_id"]}}
+            (workspace / "answer").write_text(
+                CONNECT.format(path=repr(str(sock)), lines=f"{HELLO}\n{json.dumps(answer)}\n")
+            )
+            assert ran(peer, f"{SYSTEM_PYTHON} answer 2>&1").endswith("No such file or directory")
+            assert ran(peer, f"ls {sock} {sock.parent}/approvals 2>/dev/null; echo end") == "end"
+            assert [q["question_id"] for q in waiting(boxed)] == [question["question_id"]]
+            assert asking.approvals(boxed)["grants"] == []
+    finally:
+        stop_daemons(boxed)
