@@ -105,16 +105,14 @@ class Sandbox:
                 suggestion="run: ai-session doctor; a person can open an unboxed session with "
                 "ai-session new --profile trusted",
             )
-        await asyncio.to_thread(self._check, profile)
         directory.mkdir(mode=0o700, exist_ok=True)
-        if status.level is SandboxLevel.LANDLOCK:
-            return await asyncio.to_thread(self._landlock, profile, directory, readable, writable, env)
-        if status.level is SandboxLevel.SEATBELT:
-            return _seatbelt(profile, directory, readable, writable, env)
-        assert self._bubblewrap is not None
-        boxed, sources, notice = await asyncio.to_thread(
-            self._bwrap, self._bubblewrap, profile, directory, readable, writable, env, die_with_parent
+        # One thread for all of it: each change of threads waits for a processor where many boxes are made.
+        made = await asyncio.to_thread(
+            self._make, status.level, profile, directory, readable, writable, env, die_with_parent
         )
+        if isinstance(made, Boxed):
+            return made
+        boxed, sources, notice = made
         loop = asyncio.get_running_loop()
 
         def let_go() -> None:
@@ -135,6 +133,24 @@ class Sandbox:
     def release(self, directory: Path) -> None:
         """As ``Boxed.release``, for a box that an earlier process made."""
         self._placeholders.drop(directory)
+
+    def _make(
+        self,
+        level: SandboxLevel,
+        profile: SandboxProfile,
+        directory: Path,
+        readable: Sequence[str],
+        writable: Sequence[str],
+        env: dict[str, str],
+        die_with_parent: bool,
+    ) -> Boxed | tuple[Boxed, Sources, int]:
+        self._check(profile)
+        if level is SandboxLevel.LANDLOCK:
+            return self._landlock(profile, directory, readable, writable, env)
+        if level is SandboxLevel.SEATBELT:
+            return _seatbelt(profile, directory, readable, writable, env)
+        assert self._bubblewrap is not None
+        return self._bwrap(self._bubblewrap, profile, directory, readable, writable, env, die_with_parent)
 
     def _check(self, profile: SandboxProfile) -> None:
         """The paths of the profile, which must not open what the box is there to close."""
