@@ -1,0 +1,114 @@
+"""What a box costs a session: its start, a keystroke, a trivial command, and the processor while nothing happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ai_session import plugins, waiting
+from ai_session.boxes import Boxes, BoxSettings
+from ai_session.models import TRUSTED, SandboxProfile
+from ai_session.resource_watch import ResourceWatch
+from ai_session.sandbox import Sandbox
+from ai_session.session import Session
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
+from benchmarks.report import Report, median_ms
+
+STARTS, ROUNDS, BATCH = 15, 10, 50
+AT_ONCE, IDLE = 20, 10
+IDLE_SECONDS = 5.0
+START_MS = 25.0
+
+
+async def run(report: Report, directory: Path) -> None:
+    """Boxed and unboxed take turns, so that the machine's drift meets both."""
+    workspace = directory / "ws"
+    workspace.mkdir()
+    profile = SandboxProfile("workspace", str(workspace), str(directory))
+    for backend in plugins.names("backends"):
+        runtime = directory / backend
+        runtime.mkdir(mode=0o700)
+        boxes = Boxes(BoxSettings(profile), Sandbox(runtime_directory=runtime), ResourceWatch())
+        manager = SessionManager(runtime, SessionDefaults(backend=backend, user_rc=False), boxes)
+        request = NewSession("bench", str(workspace), dict(os.environ), {}, shell="bash")
+        unboxed = await manager.create(replace(request, name="unboxed"))
+        boxed = await manager.create(replace(request, name="boxed", profile=profile))
+        report.title(f"A session in a box ({boxed.spec.level}) on {backend}")
+        await starts(report, manager, [replace(request, profile=kind) for kind in (TRUSTED, profile)])
+        await commands(report, unboxed, boxed)
+        await keystrokes(report, unboxed, boxed)
+        await idle(report, manager, replace(request, profile=profile))
+        await manager.stop()
+
+
+async def starts(report: Report, manager: SessionManager, requests: Sequence[NewSession]) -> None:
+    """One after the other, and many at once."""
+    taken: list[list[float]] = [[], []]
+    for _ in range(STARTS):
+        for request, seconds in zip(requests, taken, strict=True):
+            start = time.perf_counter()
+            session = await manager.create(request)
+            seconds.append(time.perf_counter() - start)
+            await manager.close(session)
+    floor, value = map(median_ms, taken)
+    report.row("created, unboxed (floor)", floor, "ms")
+    report.row("created, boxed", value, "ms", floor=floor)
+    report.row("  more than unboxed", value - floor, "ms", most=START_MS)
+    at_once: list[float] = []
+    for request in requests:
+        start = time.perf_counter()
+        wanted = [replace(request, name=f"s{number}") for number in range(AT_ONCE)]
+        sessions = await asyncio.gather(*map(manager.create, wanted))
+        at_once.append(time.perf_counter() - start)
+        await asyncio.gather(*map(manager.close, sessions))
+    report.row(f"{AT_ONCE} created at once, boxed", at_once[1], "s", floor=at_once[0])
+
+
+async def commands(report: Report, unboxed: Session, boxed: Session) -> None:
+    """``:`` from call to result."""
+    taken: dict[Session, list[float]] = {unboxed: [], boxed: []}
+    for _ in range(ROUNDS):
+        for session, seconds in taken.items():
+            for _ in range(BATCH):
+                start = time.perf_counter()
+                running = await session.begin(":", command_id="cmd")
+                await waiting.for_command(session, running, 20.0, until_input=False)
+                seconds.append(time.perf_counter() - start)
+    floor = median_ms(taken[unboxed])
+    report.row("a trivial command, boxed", median_ms(taken[boxed]), "ms", floor=floor, most_ratio=1.1)
+
+
+async def keystrokes(report: Report, unboxed: Session, boxed: Session) -> None:
+    """A line to ``cat`` and back."""
+    taken: dict[Session, list[float]] = {unboxed: [], boxed: []}
+    for session in taken:
+        running = await session.begin("stty -echo; cat", command_id="cmd")
+        await waiting.for_command(session, running, 20.0, until_input=True)
+    for _ in range(ROUNDS):
+        for session, seconds in taken.items():
+            for _ in range(BATCH):
+                end, start = session.log.end + len("x\r\n"), time.perf_counter()
+                session.send(b"x\n")
+                while session.log.end < end:
+                    await session.changed(20.0)
+                seconds.append(time.perf_counter() - start)
+    for session in taken:
+        session.send(b"\x04")
+    floor = median_ms(taken[unboxed])
+    report.row("a line typed and answered, boxed", median_ms(taken[boxed]), "ms", floor=floor, most_ratio=1.1)
+
+
+async def idle(report: Report, manager: SessionManager, request: NewSession) -> None:
+    """The watch over what boxes take looks once a second."""
+    sessions = [await manager.create(replace(request, name=f"i{number}")) for number in range(IDLE)]
+    start, busy = time.perf_counter(), time.process_time()
+    await asyncio.wait((asyncio.get_running_loop().create_future(),), timeout=IDLE_SECONDS)
+    busy = time.process_time() - busy
+    share = busy / (time.perf_counter() - start) * 100
+    report.row(f"processor time with {IDLE} idle boxes", share, "%", most=0.5)
+    await asyncio.gather(*map(manager.close, sessions))
