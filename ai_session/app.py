@@ -66,7 +66,9 @@ class App:
         )
 
         def admit(question: Question) -> None:
-            rates.acquire(f"{question.principal.kind}:{question.principal.client}", "questions")
+            who = question.principal
+            for key in (f"{who.kind}:{who.client}", f"{who.kind}:{who.uid}:{who.pid}"):  # a name is only a claim
+                rates.acquire(key, "questions")
 
         consent = Consent(
             runtime_directory / "approvals", event=audit.event, ask_seconds=settings.policy.ask_seconds, admit=admit
