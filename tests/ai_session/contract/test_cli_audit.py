@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.ai_session.contract.command_line import ROOT, CommandLine
+from tests.ai_session.contract.command_line import CommandLine
 
 LOG = Path(".local/state/ai-session/audit")
 MEMORY = Path(".local/share/ai-session/audit-anchor.json")
-
-
-VERBS = """
-from ai_session import cli, cli_audit
-cli.app.add_typer(cli_audit.app, name="audit", no_args_is_help=True)
-cli.main()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -37,40 +27,21 @@ def recorded(world: Path) -> Path:
     return home
 
 
-class Verbs:
-    """``ai-session audit`` for one HOME in which no daemon runs."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """One verb; its exit code must be ``code``."""
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", VERBS, *words]
-        ran = subprocess.run(command, cwd=self.home, env=env, capture_output=True, text=True, check=False)
-        assert ran.returncode == code, (words, ran.returncode, ran.stdout, ran.stderr)
-        return ran
-
-    def out(self, *words: str) -> str:
-        """Standard output of a verb that succeeds."""
-        return self.run(*words).stdout
-
-
 @pytest.fixture
-def cli(home: Path, recorded: Path) -> Verbs:
+def cli(home: Path, recorded: Path) -> CommandLine:
     """The verbs beside a copy of what was recorded."""
     state = LOG.parent
     (home / state).mkdir(mode=0o700, parents=True)
     shutil.copytree(recorded / LOG, home / LOG)
     shutil.copy2(recorded / state / "audit.key", home / state)
-    return Verbs(home)
+    return CommandLine(home)
 
 
-def judged(cli: Verbs, *words: str, code: int = 0) -> dict[str, Any]:
+def judged(cli: CommandLine, *words: str, code: int = 0) -> dict[str, Any]:
     return json.loads(cli.run("audit", "verify", "--json", *words, code=code).stdout)
 
 
-def test_every_call_has_its_two_records(cli: Verbs) -> None:
+def test_every_call_has_its_two_records(cli: CommandLine) -> None:
     records = json.loads(cli.out("audit", "tail", "-n", "1000", "--json"))
     begins = {r["seq"]: r for r in records if r["event"] == "tool.start"}
     ends = {r["start"]: r for r in records if r["event"] == "tool.end"}
@@ -90,7 +61,7 @@ def test_every_call_has_its_two_records(cli: Verbs) -> None:
     assert any("execute_command echo hello" in line for line in row)
 
 
-def test_a_sound_log_is_remembered_and_a_cut_one_found(cli: Verbs) -> None:
+def test_a_sound_log_is_remembered_and_a_cut_one_found(cli: CommandLine) -> None:
     first = judged(cli)
     assert (first["sound"], first["problems"], first["open_calls"]) == (True, [], 0)
     assert json.loads((cli.home / MEMORY).read_text())["head"] == first["head"]
@@ -111,7 +82,7 @@ def test_a_sound_log_is_remembered_and_a_cut_one_found(cli: Verbs) -> None:
     assert "no audit log" in cli.run("audit", "tail", code=3).stderr
 
 
-def test_an_anchor_from_outside(cli: Verbs) -> None:
+def test_an_anchor_from_outside(cli: CommandLine) -> None:
     (newest,) = json.loads(cli.out("audit", "tail", "-n", "1", "--json"))
     assert judged(cli, "--anchor", f"{newest['seq']}:{newest['hash']}")["anchored_seq"] == newest["seq"]
     assert judged(cli, "--anchor", f"{newest['seq']}:{'0' * 64}", code=1)["sound"] is False
@@ -119,7 +90,7 @@ def test_an_anchor_from_outside(cli: Verbs) -> None:
     assert "is no anchor" in cli.run("audit", "verify", "--anchor", "7", code=2).stderr
 
 
-def test_a_copy_is_judged_where_it_is(cli: Verbs) -> None:
+def test_a_copy_is_judged_where_it_is(cli: CommandLine) -> None:
     shutil.copytree(cli.home / LOG, cli.home / "copy")
     report = judged(cli, "--directory", "copy")
     assert report["sound"]
@@ -129,13 +100,13 @@ def test_a_copy_is_judged_where_it_is(cli: Verbs) -> None:
     assert judged(cli, "--directory", "copy", code=1)["problems"][0]["place"].startswith("audit-000001.jsonl:")
 
 
-def test_an_export_of_records_is_the_log_itself(cli: Verbs) -> None:
+def test_an_export_of_records_is_the_log_itself(cli: CommandLine) -> None:
     (path,) = (cli.home / LOG).glob("audit-*.jsonl")
     assert cli.out("audit", "export") == path.read_text()
     assert cli.out("audit", "export", "--since", "3") == "".join(path.read_text().splitlines(keepends=True)[2:])
 
 
-def test_ocsf(cli: Verbs) -> None:
+def test_ocsf(cli: CommandLine) -> None:
     events = [json.loads(line) for line in cli.out("audit", "export", "--format", "ocsf").splitlines()]
     for event in events:
         assert event["type_uid"] == event["class_uid"] * 100 + event["activity_id"]
@@ -148,7 +119,7 @@ def test_ocsf(cli: Verbs) -> None:
     assert "create_session" in {event["api"]["operation"] for event in events if event["class_uid"] == 6003}
 
 
-def test_opentelemetry(cli: Verbs) -> None:
+def test_opentelemetry(cli: CommandLine) -> None:
     documents = [json.loads(line) for line in cli.out("audit", "export", "--format", "otel").splitlines()]
     spans = [d["resourceSpans"][0]["scopeSpans"][0]["spans"][0] for d in documents if "resourceSpans" in d]
     logs = [d["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0] for d in documents if "resourceLogs" in d]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from ai_session.cli_policy import app
 from ai_session.errors import ConfigInvalid
 
+ROOT = Path(__file__).parents[3]
 FILE = """
 [policy]
 mode = "workspace"
@@ -75,3 +77,19 @@ def test_a_person_reads_lines(file: Path) -> None:
     result = CliRunner().invoke(app, ["explain", "--file", str(file), "--", "ls > x"], catch_exceptions=False)
     assert "read as\tnot plain words: a redirection" in result.stdout
     assert "client\twithout a box\task\tdefault:no-box" in result.stdout
+
+
+def test_the_rules_of_the_shipped_file_are_those_of_the_manual_and_hold_when_they_are_used(tmp_path: Path) -> None:
+    text, mark, rules = (ROOT / "config/ai-session.toml").read_text().partition("# Rules of the policy")
+    used = re.sub("(?m)^# (?!Rules|tells|# )", "", mark + rules)
+    path = tmp_path / "config.toml"
+    path.write_text(text.replace("\nrules = []\n", "\n") + used)
+    facts = json.loads(CliRunner().invoke(app, ["check", str(path), "--json"], catch_exceptions=False).stdout)
+    assert (facts["rules"], facts["examples"]) == (3, 9)
+    assert set(explained("--file", str(path), "--", "git", "push", "-f").values()) == {("deny", "no-force")}
+    assert explained("--file", str(path), "--", "git", "push")["client in a box"] == ("ask", "push-asks")
+    assert explained("--file", str(path), "--", "git", "log")["client without a box"] == ("allow", "looking-around")
+    manual = {line for line in (ROOT / "docs/policy.md").read_text().splitlines() if " = " in line}
+    assert {line for line in used.splitlines() if " = " in line and "#" not in line} <= manual | {
+        line.partition("  ")[0] for line in manual
+    }

@@ -141,7 +141,7 @@ def test_every_setting_is_described() -> None:
 
 def test_the_shipped_example_is_the_defaults_with_their_descriptions() -> None:
     text = (ROOT / "config/ai-session.toml").read_text()
-    assert text.endswith("\n\n" + config.render(config.Settings()))
+    assert f"\n\n{config.render(config.Settings())}\n# Rules of the policy" in text
     assert config.load(ROOT / "config/ai-session.toml", environ={"HOME": "/nowhere"}) == config.Settings()
 
 
