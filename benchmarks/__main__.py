@@ -12,7 +12,10 @@ from pathlib import Path
 
 from benchmarks.report import Report
 
-ALL = ("latency", "startup", "throughput", "scale", "clean_text")
+ALL = (
+    *("latency", "startup", "throughput", "scale", "clean_text"),
+    *("boxes", "gate", "audit", "redaction", "network"),
+)
 
 
 def main() -> int:

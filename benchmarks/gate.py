@@ -1,0 +1,67 @@
+"""The gate: what a call pays to be judged, recorded on disk and masked, beside the tool alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from ai_session import plugins
+from ai_session.app import App
+from ai_session.config import Settings
+from ai_session.models import Principal, ToolCall
+from ai_session.results import validate
+from ai_session.tools.base import Context, Limits, Tool
+from ai_session.workspace import Workspaces
+from benchmarks.report import Report, median_ms
+
+ROUNDS, BATCH = 12, 100
+MOST_MS = 0.4
+PLENTY = 1_000_000
+
+
+async def run(report: Report, directory: Path) -> None:
+    """Batches are interleaved, so that the machine's drift meets all alike."""
+    runtime = directory / "run"
+    runtime.mkdir(mode=0o700)
+    rates = dict.fromkeys(Settings().rates.model_dump(), PLENTY)
+    settings = Settings.model_validate(
+        {"sandbox": {"profile": "trusted"}, "policy": {"mode": "trusted"}, "rates": rates}
+    )
+    app = App(settings, runtime)
+    me = Principal("mcp", os.getuid(), pid=os.getpid(), client="bench", env=dict(os.environ), working_directory="/")
+    made = await app.gate.call(ToolCall(me, "create_session", {"name": "bench", "backend": "pty"}, "call_0"))
+    assert not made.is_error, made.text
+    tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+    samples: dict[tuple[str, str], list[float]] = {}
+    context = Context(me, app.sessions, Workspaces((), str(directory)), Limits())
+    for _ in range(ROUNDS):
+        for name, given in (
+            ("execute_command", {"session_id": "bench", "command": ":"}),
+            ("get_session_info", {"session_id": "bench"}),
+        ):
+            tool = next(tool for tool in tools if tool.name == name)
+            for number in range(BATCH):
+                start = time.perf_counter()
+                arguments, _ = validate(tool, given)
+                await tool.run(replace(context, subject=tool.subject(context, arguments)), arguments)
+                middle = time.perf_counter()
+                result = await app.gate.call(ToolCall(me, name, given, f"call_{number}"))
+                samples.setdefault((name, "alone"), []).append(middle - start)
+                samples.setdefault((name, "gate"), []).append(time.perf_counter() - middle)
+                assert not result.is_error, result.text
+    bare = os.open(directory / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    for _ in range(ROUNDS * BATCH):
+        start = time.perf_counter()
+        os.write(bare, b"x" * 600)
+        os.fdatasync(bare)
+        samples.setdefault(("sync", ""), []).append(time.perf_counter() - start)
+    os.close(bare)
+    await app.stop(sessions=True)
+    median = {name: median_ms(values) for name, values in samples.items()}
+    report.title("The gate, around one call")
+    report.row("write and sync 600 bytes, blocking", median["sync", ""], "ms")
+    for name in ("execute_command", "get_session_info"):
+        report.row(f"{name}, the tool alone", median[name, "alone"], "ms")
+        report.row("  more through the gate", median[name, "gate"] - median[name, "alone"], "ms", most=MOST_MS)
