@@ -144,6 +144,11 @@ class Boxes:
         self._proxies[spec.session_id] = proxy
         return proxy
 
+    def forget_answers(self) -> None:
+        """Names are asked about anew, because what was allowed or how much may be has changed."""
+        for proxy in self._proxies.values():
+            proxy.forget_answers()
+
     def _limit(self, spec: SessionSpec, pid: int) -> None:
         def on_limit(what: str) -> None:
             self._event("sandbox.limit", session=spec.session_id, what=what)

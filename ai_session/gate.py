@@ -129,8 +129,7 @@ class Gate:
 
     def list_tools(self, principal: Principal) -> Sequence[Tool]:
         """The tools this principal may ever use, sorted by name."""
-        tools = self._tools.values()
-        return [tool for tool in tools if not self._policy.rules_out(Action(principal, tool.name, tool.effect))]
+        return [t for t in self._tools.values() if not self._policy.rules_out(Action(principal, t.name, t.effect))]
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         """Run one call. Raises UnknownTool only; every other failure is a result with ``is_error``.
@@ -335,6 +334,7 @@ class Gate:
         given = {"name": question_id, "allowed": answer.allowed, "reason": answer.reason}
         async with self._recorded(principal, "answer", Effect.READ, given):
             if question_id.startswith("gr_") and not answer.allowed:
+                self._sessions.boxes.forget_answers()
                 return self._consent.revoke(question_id, principal).what
             return self._consent.answer(question_id, answer, principal).message
 
@@ -382,6 +382,7 @@ class Gate:
         async with self._recorded(principal, "policy", Effect.READ, {"name": mode} if mode else {}) as trace:
             if mode:
                 self._policy.set_mode(mode, by_person=await self._consent.is_person(principal))
+                self._sessions.boxes.forget_answers()
                 trace.facts["mode"] = mode
             return self._policy.facts()
 

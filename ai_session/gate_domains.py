@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ai_session.consent import Consent
-from ai_session.errors import AiSessionError
+from ai_session.errors import Denied
 from ai_session.models import Answer, Effect, Principal, SessionSpec
 from ai_session.policy import Action
 from ai_session.policy_mode import PolicyInForce
@@ -33,20 +33,25 @@ class DomainQuestions:
                 del self._clients[next(iter(self._clients))]
 
     async def ask(self, spec: SessionSpec, domain: str) -> bool:
-        """Whether the policy or a person lets a session reach ``domain``."""
+        """Whether a session may reach ``domain``; a no is a person's own.
+
+        Raises Denied where the policy denies it, ConsentNeeded where nobody answered yet, RateLimited, LimitReached.
+        """
         principal = self._clients.get(spec.session_id, UNKNOWN)
         action = Action(
             principal, "network", Effect.NETWORK,
             session=spec.name, profile=spec.profile.name, level=spec.level, domain=domain,
         )  # fmt: skip
         decision = self._policy.decide(action)
-        if decision.verdict != "ask":
-            return decision.verdict == "allow"
+        if decision.verdict == "allow":
+            return True
+        if decision.verdict == "deny":
+            raise Denied(f"denied by {decision.rule}: {decision.reason}")
         question = ask_about(
             principal, "network", {"domain": domain}, session=spec.session_id, name=spec.name, about=domain,
             where="", detail=domain, rule=decision.rule, reason=decision.reason, policy=self._policy.digest,
         )  # fmt: skip
         try:
             return isinstance(await self._consent.obtain(question, None), Answer)
-        except AiSessionError:
+        except Denied:
             return False

@@ -107,6 +107,10 @@ class SessionProxy:
             self._listener.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def forget_answers(self) -> None:
+        """Ask again about every name that was asked about; connections that are open go on."""
+        self._answers = {name: question for name, question in self._answers.items() if not question.done()}
+
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)

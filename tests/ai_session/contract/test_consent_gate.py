@@ -300,3 +300,32 @@ def test_from_a_box_nobody_even_finds_whom_to_answer(world: Path, home: Path) ->
             assert asking.approvals(boxed)["grants"] == []
     finally:
         stop_daemons(boxed)
+
+
+def test_a_name_that_a_box_wants_is_asked_for_until_somebody_says(world: Path, home: Path) -> None:
+    """No name here resolves, so what is allowed fails otherwise than what is not."""
+    boxed = new_home(world, "[network]\nask = true\n")
+    (boxed / "ws").mkdir()
+    fetch = f"{SYSTEM_PYTHON} -c 'import urllib.request as u; u.urlopen(\"http://example.invalid\")' 2>&1 | tail -1"
+    env = {**living_in(boxed), "PYTHONPATH": str(asking.ROOT)}
+    try:
+        with Client(asking.FAR, env=env, cwd=boxed / "ws") as peer:
+            opened(peer, {})
+            assert "403: example.invalid: network needs a person's consent" in ran(peer, fetch)
+            (question,) = waiting(boxed)
+            assert (question["client"], question["tool"]) == ("wire", "network")
+            assert question["message"].startswith("wire wants network in session main:\n    example.invalid\n")
+            person(boxed, "reject", question["question_id"])
+            assert [ran(peer, fetch), ran(peer, fetch)] == [ran(peer, fetch)] * 2
+            assert "a person refused example.invalid" in ran(peer, fetch)
+            person(boxed, "policy", "mode", "ask-all")
+            person(boxed, "policy", "mode", "workspace")
+            assert "needs a person's consent" in ran(peer, fetch)
+            (question,) = waiting(boxed)
+            person(boxed, "approve", question["question_id"], "--always")
+            assert "403" not in ran(peer, fetch)
+            (grant,) = asking.approvals(boxed)["grants"]
+            person(boxed, "reject", grant["grant_id"])
+            assert "needs a person's consent" in ran(peer, fetch)
+    finally:
+        stop_daemons(boxed)
