@@ -82,11 +82,10 @@ def deciding(git: str) -> Iterator[str]:
     for name in DECIDING:
         if os.path.lexists(f"{git}/{name}"):
             yield f"{git}/{name}"
-    with suppress(OSError):
-        for tree in sorted(os.listdir(f"{git}/worktrees")):
-            for name in DECIDING_FOR_WORKTREE:
-                if os.path.lexists(path := f"{git}/worktrees/{tree}/{name}"):
-                    yield path
+    for tree in _worktrees(git):
+        for name in DECIDING_FOR_WORKTREE:
+            if os.path.lexists(path := f"{tree}/{name}"):
+                yield path
 
 
 def absent(git: str) -> Iterator[tuple[str, bytes | None]]:
@@ -101,8 +100,17 @@ def absent(git: str) -> Iterator[tuple[str, bytes | None]]:
     for name in ("hooks", "info"):
         if not os.path.lexists(f"{git}/{name}"):
             yield f"{git}/{name}", None
-    if not os.path.lexists(f"{git}/config.worktree") and "worktreeconfig" in _config(git).lower():
-        yield f"{git}/config.worktree", b""
+    if "worktreeconfig" in _config(git).lower():
+        for tree in (git, *_worktrees(git)):
+            if not os.path.lexists(f"{tree}/config.worktree"):
+                yield f"{tree}/config.worktree", b""
+
+
+def _worktrees(git: str) -> list[str]:
+    """Directories of what git keeps of each linked worktree."""
+    with suppress(OSError):
+        return [f"{git}/worktrees/{name}" for name in sorted(os.listdir(f"{git}/worktrees"))]
+    return []
 
 
 def named_by_config(git: str, home: str) -> Iterator[str]:

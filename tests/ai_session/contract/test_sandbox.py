@@ -109,6 +109,7 @@ def protected(here: Place) -> dict[str, bytes]:
         "echo x > .gitinclude",
         "echo x > .git/worktrees/tree/commondir",
         "echo x > .git/config.worktree",
+        "echo x > .git/worktrees/tree/config.worktree",
     ],
 )
 def test_protected_paths(repository: Place, attack: str) -> None:
