@@ -1,0 +1,187 @@
+"""``ai-session sandbox`` and the gate: nothing runs unjudged, and what is recorded however a program ends."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session.control_client import ControlClient, connect
+from ai_session.errors import AiSessionError
+from tests.ai_session.contract.command_line import BOUND_SECONDS, CommandLine, finish
+from tests.ai_session.contract.ways import Audit
+from tests.ai_session.contract.wire import daemon_pids, runtime
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+WORDS = ("--profile", "workspace", "--workspace", "w", "--")
+
+
+@pytest.fixture
+def line(home: Path) -> Iterator[CommandLine]:
+    (home / "w").mkdir()
+    with CommandLine(home) as line:
+        line.run("daemon", "start")
+        yield line
+
+
+def test_both_records_tell_all_of_it_but_its_secrets(home: Path, line: CommandLine) -> None:
+    audit = Audit(runtime(home))
+    script = f": {SECRET}; exit 7"
+    assert line.run("sandbox", *WORDS, "sh", "-c", script, code=7).stderr == ""
+    ((begin, end),) = audit.calls()
+    assert begin["actor"]["kind"] == "person"
+    assert begin["args"]["profile"] == "workspace"
+    assert begin["args"]["working_directory"] == str(home / "w")
+    text = begin["args"]["command"]["text"]
+    assert text.startswith("sh -c ': ")
+    assert SECRET not in text
+    assert (end["outcome"], end["exit_code"], end["profile"], end["level"]) == ("ok", 7, "workspace", "bwrap")
+    assert end["cwd"] == str(home / "w")
+    assert end["decision"]["verdict"] == "allow"
+    shown = json.loads(line.out("audit", "show", begin["call"], "--json"))
+    assert [record["event"] for record in shown] == ["tool.start", "tool.end"]
+
+
+def test_bytes_that_are_no_text_can_be_words_of_it(home: Path, line: CommandLine) -> None:
+    audit = Audit(runtime(home))
+    assert line.run("sandbox", *WORDS, "printf", "%s", b"a\xffb", text=False).stdout == b"a\xffb"
+    ((_, end),) = audit.calls()
+    assert end["outcome"] == "ok"
+
+
+def test_what_cannot_get_a_box_is_recorded_with_the_reason(home: Path, line: CommandLine) -> None:
+    audit = Audit(runtime(home))
+    failed = line.run("sandbox", "--profile", "workspace", "--workspace", str(home), "--", "touch", "made", code=125)
+    assert "error: " in failed.stderr
+    ((_, end),) = audit.calls()
+    assert (end["outcome"], end["code"]) == ("tool_error", "sandbox_refused")
+    assert not (home / "made").exists()
+
+
+def test_nothing_runs_where_no_daemon_can_be_had(home: Path) -> None:
+    (home / "w").mkdir()
+    runtime(home).mkdir(mode=0o755, parents=True)
+    runtime(home).chmod(0o755)
+    failed = CommandLine(home).run("sandbox", *WORDS, "touch", "made", code=125)
+    assert "is not a private directory" in failed.stderr
+    assert "hint: " in failed.stderr
+    assert not (home / "w/made").exists()
+
+
+def test_nothing_runs_where_the_daemons_gate_cannot_come_up(home: Path) -> None:
+    """Here the audit log is written by somebody else, as another daemon's would be."""
+    (home / "w").mkdir()
+    (runtime(home) / "audit").mkdir(mode=0o700, parents=True)
+    runtime(home).chmod(0o700)
+    held = os.open(runtime(home) / "audit", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    line = CommandLine(home)
+    failed = line.run("sandbox", *WORDS, "touch", "made", code=125)
+    assert "another process writes the audit log" in failed.stderr
+    assert not (home / "w/made").exists()
+    with connect() as client:
+        assert "another process writes the audit log" in client.request("stop", sessions=True)["problem"]
+        client.wait_closed()
+    os.close(held)
+
+
+def test_a_program_outlives_its_daemon_and_its_end_is_lost(home: Path, line: CommandLine) -> None:
+    with line.start("sandbox", *WORDS, "sh", "-c", "echo ready; while [ ! -e go ]; do :; done; exit 5") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        (pid,) = daemon_pids(home)
+        os.kill(pid, signal.SIGKILL)
+        (home / "w/go").touch()
+        _, err = finish(process)
+        assert (process.returncode, "the audit log does not tell" in err) == (5, True), err
+    line.run("daemon", "start")
+    verified = json.loads(line.out("audit", "verify", "--json"))
+    assert (verified["sound"], verified["open_calls"]) == (True, 0)
+    ended = [json.loads(row) for row in line.out("audit", "export").splitlines()]
+    (lost,) = (record for record in ended if record["event"] == "tool.end" and record["tool"] == "sandbox")
+    assert lost["outcome"] == "lost"
+
+
+def test_of_a_verb_that_is_killed_the_end_is_lost_and_its_program_gone(home: Path, line: CommandLine) -> None:
+    audit = Audit(runtime(home))
+    with line.start("sandbox", *WORDS, "sh", "-c", "echo ready; exec tail -f /dev/null") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+        assert process.stdout.read() == b"", "its output is closed when the last of it has gone"
+        process.wait(BOUND_SECONDS)
+    with connect() as client:
+        while client.request("status")["connections"] > 1:
+            os.sched_yield()
+    ((_, end),) = audit.calls()
+    assert (end["outcome"], end["level"], end.get("exit_code")) == ("lost", "bwrap", None)
+
+
+def test_a_daemon_that_is_stopped_ends_the_record_not_the_program(home: Path, line: CommandLine) -> None:
+    audit = Audit(runtime(home))
+    with line.start("sandbox", *WORDS, "sh", "-c", "echo ready; exec tail -f /dev/null") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        line.run("daemon", "stop")
+        assert [(begin["tool"], end["outcome"]) for begin, end in audit.calls()] == [
+            ("sandbox", "lost"), ("list_sessions", "ok"), ("stop", "ok"),
+        ]  # fmt: skip
+        assert process.poll() is None
+        process.terminate()
+        assert "the audit log does not tell" in finish(process)[1]
+
+
+ASKED: dict[str, Any] = {"argv": ["true"], "profile": "workspace", "workspace": "/w", "domains": []}
+
+
+@pytest.fixture
+def client(line: CommandLine) -> Iterator[ControlClient]:
+    with connect() as client:
+        yield client
+
+
+def test_what_is_no_program_is_refused(home: Path, client: ControlClient) -> None:
+    audit = Audit(runtime(home))
+    for wrong in (
+        {"argv": []}, {"argv": "true"}, {"argv": [1]},
+        {"profile": "none"}, {"workspace": None}, {"domains": "pypi.org"},
+    ):  # fmt: skip
+        with pytest.raises(AiSessionError):
+            client.request("sandbox", **(ASKED | wrong))
+        assert "pid" in client.request("status")
+    assert audit.calls() == []
+
+
+def test_who_tells_what_is_no_end_is_refused_and_recorded_so(home: Path, client: ControlClient) -> None:
+    audit = Audit(runtime(home))
+    for word, told in (
+        ("started", {"level": "steel"}), ("started", {}), ("call", {"name": "list_sessions"}),
+        ("ended", {}), ("ended", {"exit_code": 256}), ("ended", {"exit_code": "0"}),
+    ):  # fmt: skip
+        client.request("sandbox", **ASKED)
+        with pytest.raises(AiSessionError):
+            client.request(word, **told)
+        assert "pid" in client.request("status")
+        assert [end["outcome"] for _, end in audit.calls()] == ["invalid"]
+
+
+def test_the_end_is_recorded_when_it_is_answered(home: Path, client: ControlClient) -> None:
+    audit = Audit(runtime(home))
+    client.request("sandbox", **ASKED)
+    client.request("started", level="landlock")
+    client.request("ended", exit_code=0)
+    client.request("sandbox", **ASKED)
+    client.request("ended", code="sandbox_unavailable" * 9)
+    (_, first), (_, second) = audit.calls()
+    assert (first["outcome"], first["exit_code"], first["level"]) == ("ok", 0, "landlock")
+    assert (second["outcome"], second["code"], "level" in second) == (
+        "tool_error",
+        ("sandbox_unavailable" * 9)[:64],
+        False,
+    )

@@ -1,0 +1,351 @@
+"""Every way in, taken from the programs' own tables: each passes the gate once, and does nothing where that is shut.
+
+Passing is one begin and one end record. Doing nothing is a home (sessions, their output, settings, workspace) that is
+the same file for file afterwards, under the same daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from typer.main import get_command
+
+from ai_session import cli, daemon, plugins
+from ai_session.control_client import connect
+from ai_session.servers import control
+from ai_session.tools.base import Tool
+from tests.ai_session.contract.command_line import finish
+from tests.ai_session.contract.ways import SHUT, Audit, House, denial, house
+from tests.ai_session.contract.wire import BOUND_SECONDS, SERVER, Client, runtime, stop_daemons
+
+NOBODY = "ap_nobody"
+
+
+@pytest.fixture
+def here(home: Path) -> Iterator[House]:
+    with house(home) as made:
+        yield made
+
+
+@dataclass(frozen=True)
+class Way:
+    """A verb's words; what it asks the gate for, in order, also where all is denied, and its exit code then."""
+
+    words: str
+    asks: Sequence[str]
+    shut: Sequence[str] = ()
+    code: int = 1
+
+
+VERBS: dict[str, Way | str] = {
+    "new": Way("new new --backend pty", ["create_session"]),
+    "ls": Way("ls", ["list_sessions"]),
+    "info": Way("info s", ["get_session_info"]),
+    "exec": Way("exec -n s true", ["execute_command"], code=125),
+    "send": Way("send s -k Enter", ["send_input"]),
+    "screen": Way("screen s", ["read_screen"]),
+    "logs": Way("logs s", ["read_output"]),
+    "interrupt": Way("interrupt s", ["interrupt_command"]),
+    "rename": Way("rename t u", ["rename"]),
+    "kill": Way("kill u", ["close_session"]),
+    "replay": Way("replay s", ["record"]),
+    "record export": Way("record export s -o cast", ["record"]),
+    "approvals": Way("approvals", ["approvals"]),
+    "approve": Way(f"approve {NOBODY}", ["answer"]),
+    "reject": Way(f"reject {NOBODY}", ["answer"]),
+    "policy show": Way("policy show", ["policy"]),
+    "policy mode": Way("policy mode ask-all", ["policy"]),
+    "policy explain": Way("policy explain ls", ["policy"]),
+    "doctor": Way("doctor", ["policy"]),
+    "daemon start": Way("daemon start", ["list_sessions"]),
+    "daemon status": Way("daemon status", ["list_sessions"]),
+    "attach": Way("attach s", ["get_session_info", "attach", "watch"], ["get_session_info"]),
+    "sandbox": Way("sandbox --profile workspace --workspace w -- touch made", ["sandbox"], code=125),
+    "daemon restart": Way("daemon restart", ["stop", "list_sessions"], ["stop"]),
+    "daemon stop": Way("daemon stop --yes", ["list_sessions", "stop"]),
+    "daemon run": "is the daemon; what reaches it is tried here",
+    "mcp-server": "is the way of MCP clients, which is tried below",
+    "completion": "prints a script of the shell",
+    "audit tail": "reads the log's files, which only their owner can, and must tell when there is no daemon",
+    "audit show": "reads the log's files",
+    "audit verify": "reads the log's files",
+    "audit export": "reads the log's files",
+    "policy check": "reads the configuration",
+    "config show": "reads the configuration",
+    "config check": "reads the configuration",
+    "config path": "names a file",
+    "config init": "writes the configuration, which its owner may",
+    "mcp install": "writes the settings of other programs, which their owner may",
+    "mcp uninstall": "writes the settings of other programs, which their owner may",
+    "mcp status": "reads the settings of other programs",
+}
+"""Each verb, in an order in which they can be tried; with a reason where it touches no session."""
+
+QUIET = {
+    "completion bash", "audit tail", "audit show 1", "audit verify", "audit export", "policy check",
+    "config show", "config check", "config path", "mcp status",
+}  # fmt: skip
+"""What those that touch no session are run with."""
+
+
+def verbs(command: Any, *names: str) -> Iterator[str]:
+    """Every verb of the command line, with the name of its group."""
+    if not hasattr(command, "commands"):
+        yield " ".join(names)
+        return
+    for name, inner in command.commands.items():
+        yield from verbs(inner, *names, name)
+
+
+def test_every_verb_has_its_entry() -> None:
+    assert set(verbs(get_command(cli.app))) == set(VERBS)
+
+
+def enter(here: House, verb: str, way: Way) -> tuple[int, str]:
+    """Use a verb as a person does: some need a terminal, or a process of their own."""
+    words = way.words.split()
+    if verb == "attach":
+        terminal = here.line.spawn(*words)
+        if terminal.expect([rb"\x1b\[2J", b"error: "]) == 0:
+            terminal.send(b"\x1d")
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+        return terminal.exitstatus or 0, str(terminal.before)
+    if verb == "sandbox":
+        with here.line.start(*words) as process:
+            out, err = finish(process)
+            return process.returncode, out + err
+    return here.verb(*words)
+
+
+@pytest.mark.timeout(120)
+def test_every_verb_passes_the_gate_once(here: House) -> None:
+    audit = Audit(here.runtime)
+    for verb, way in VERBS.items():
+        if isinstance(way, Way):
+            code, printed = enter(here, verb, way)
+            here.settle()
+            assert audit.tools() == way.asks, (verb, code, printed)
+    assert (here.home / "w/made").exists()
+    assert (here.home / "cast").exists()
+
+
+@pytest.mark.timeout(120)
+def test_every_verb_does_nothing_where_all_is_denied(here: House) -> None:
+    here.verb("rename", "t", "u")
+    here.shut()
+    audit, before = Audit(here.runtime), here.state()
+    for verb, way in VERBS.items():
+        if isinstance(way, Way):
+            code, printed = enter(here, verb, way)
+            here.settle()
+            assert (code, audit.denied()) == (way.code, [*(way.shut or way.asks)]), (verb, printed)
+            assert here.state() == before, verb
+
+
+def test_verbs_that_touch_no_session_ask_for_nothing(here: House) -> None:
+    audit, before = Audit(here.runtime), here.state()
+    for words in QUIET:
+        code, printed = here.verb(*words.split())
+        assert code == 0, (words, printed)
+    assert audit.tools() == []
+    after = here.state()
+    changed = {path for path in after if after[path] != before.get(path) and not Path(path).is_dir()}
+    assert {Path(path).name for path in changed} == {"audit-anchor.json"}
+
+
+@pytest.mark.parametrize(
+    ("words", "asks"), [("ai-session info ", "list_sessions"), ("ai-session approve ", "approvals")]
+)
+def test_the_shells_completion_passes_the_gate(here: House, words: str, asks: str) -> None:
+    def complete() -> str:
+        variables = {"_AI_SESSION_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
+        line = [sys.executable, "-m", "ai_session"]
+        found = subprocess.run(
+            line, env=here.line.env | variables, capture_output=True, check=True, timeout=BOUND_SECONDS
+        )
+        return found.stdout.decode()
+
+    audit = Audit(here.runtime)
+    assert ("s\nt" in complete()) == (asks == "list_sessions")
+    assert audit.tools() == [asks]
+    here.shut()
+    audit = Audit(here.runtime)
+    assert complete().strip() == ""
+    assert audit.denied() == [asks]
+
+
+METHODS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
+    "call": ({"name": "list_sessions"}, ["list_sessions"]),
+    "rename": ({"session": "t", "name": "u"}, ["rename"]),
+    "record": ({"session": "s"}, ["record"]),
+    "approvals": ({}, ["approvals"]),
+    "approve": ({"question_id": NOBODY}, ["answer"]),
+    "reject": ({"question_id": NOBODY}, ["answer"]),
+    "policy": ({"mode": "ask-all"}, ["policy"]),
+    "status": ({}, []),
+    "sandbox": ({"argv": ["true"], "profile": "workspace", "workspace": "/", "domains": []}, ["sandbox"]),
+    "attach": ({"session": "s", "rows": 24, "cols": 80}, ["attach"]),
+    "stop": ({"sessions": True}, ["stop"]),
+}
+"""Parameters of each method of the control protocol, and what it asks the gate for. ``status`` tells of the process:
+version, pid, uptime and how many are connected."""
+
+
+def test_every_method_of_the_control_protocol_has_its_entry() -> None:
+    assert {*control.METHODS, *control.HOLDING} == METHODS.keys()
+
+
+def test_every_method_of_the_control_protocol_passes_the_gate_once(here: House) -> None:
+    audit = Audit(here.runtime)
+    for method, (params, asks) in METHODS.items():
+        with connect() as client:
+            gone = os.pidfd_open(client.hello["pid"])
+            denial(client, method, **params)
+        if method == "stop":
+            assert select.select([gone], [], [], BOUND_SECONDS)[0]
+        os.close(gone)
+        here.settle()
+        assert audit.tools() == asks, method
+
+
+def test_every_method_of_the_control_protocol_does_nothing_where_all_is_denied(here: House) -> None:
+    here.shut()
+    audit, before = Audit(here.runtime), here.state()
+    for method, (params, asks) in METHODS.items():
+        with connect() as client:
+            said = denial(client, method, **params)
+            assert ("shut" in said) == bool(asks), said
+            assert audit.denied() == asks, method
+            if method in ("attach", "sandbox"):  # what was not let in does not hold the connection
+                assert "pid" in client.request("status")
+    with connect() as client:
+        denial(client, "attach", session="s", rows=0, cols=0, read_only=True)
+        denial(client, "approvals", wait=True)
+    assert audit.denied() == ["attach", "watch"]
+    assert here.state() == before
+
+
+def test_watching_and_typing_are_different_things_to_the_policy(home: Path) -> None:
+    with house(home) as here:
+        here.shut('[[policy.rules]]\nid = "shut"\ndecision = "deny"\neffects = ["execute"]\n')
+        audit = Audit(here.runtime)
+        with connect() as client:
+            assert "denied by shut" in denial(client, "attach", session="s")
+        with connect() as client:
+            client.attach("s", rows=0, cols=0, read_only=True)
+        (refused, _), (watched, end) = audit.calls()
+        assert (refused["args"]["read_only"], watched["args"]["read_only"], end["outcome"]) == (False, True, "ok")
+
+
+def test_no_role_and_no_server_is_left_out() -> None:
+    """Who says ``leave`` only makes a daemon go that serves nobody and holds no session."""
+    assert daemon.ROLES == ("mcp", "control", "leave")
+    assert [name for name in plugins.names("servers") if "_" not in name] == ["control", "mcp"]
+
+
+TOOLS: dict[str, dict[str, Any]] = {
+    "create_session": {"name": "new", "backend": "pty"},
+    "list_sessions": {},
+    "get_session_info": {"session_id": "s"},
+    "execute_command": {"session_id": "s", "command": "echo > executed"},
+    "read_output": {"session_id": "s"},
+    "read_screen": {"session_id": "s"},
+    "send_input": {"session_id": "s", "keys": ["Enter"]},
+    "interrupt_command": {"session_id": "s"},
+    "resize_session": {"session_id": "s", "rows": 30, "cols": 90},
+    "close_session": {"session_id": "s"},
+}
+
+OTHER_METHODS = (
+    *("resources/list", "resources/read", "resources/templates/list", "resources/subscribe", "subscriptions/listen"),
+    *("prompts/list", "prompts/get", "completion/complete", "logging/setLevel"),
+    *("tasks/list", "tasks/get", "tasks/cancel"),
+)
+"""What MCP knows besides tools, and this server does not have."""
+
+
+def test_every_tool_has_its_entry() -> None:
+    tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+    assert {tool.name for tool in tools} == TOOLS.keys()
+
+
+def own_runtime(client: Client) -> Path:
+    """Where a server without a daemon keeps its files."""
+    for fd in Path(f"/proc/{client.process.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if "/audit/audit-" in (place := os.readlink(fd)):
+                return Path(place).parents[1]
+    raise AssertionError
+
+
+@pytest.fixture
+def served(home: Path) -> Iterator[Path]:
+    yield home
+    stop_daemons(home)
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
+@pytest.mark.parametrize("flags", [(), ("--no-daemon",)], ids=["daemon", "no-daemon"])
+def test_every_tool_over_mcp_passes_the_gate_once(served: Path, flags: tuple[str, ...], modern: bool) -> None:
+    with Client([*SERVER, *flags], cwd=served) as client:
+        if not modern:
+            client.initialize()
+        client.call("create_session", modern=modern, name="s", backend="pty", working_directory=str(served))
+        audit = Audit(own_runtime(client) if flags else runtime(served))
+        for tool, arguments in TOOLS.items():
+            result = client.call(tool, modern=modern, **arguments)
+            ((begin, end),) = audit.calls()
+            meta = result["_meta"]
+            assert (begin["tool"], begin["call"]) == (tool, meta["ai-session/call_id"])
+            assert {"seq": end["seq"], "head": end["hash"]} == meta["ai-session/audit"]
+            assert end["outcome"] == ("tool_error" if result.get("isError") else "ok")
+        assert (served / "executed").exists()
+        unknown = client.ask("tools/call", {"name": "no_tool", "arguments": {}}, modern=modern)
+        assert unknown["error"]["code"] == -32602
+        ((_, end),) = audit.calls()
+        assert (end["tool"], end["outcome"]) == ("no_tool", "invalid")
+        for method in OTHER_METHODS:
+            assert "error" in client.ask(method, {}, modern=modern), method
+        assert client.result("tools/list", modern=modern)["tools"]
+        assert audit.calls() == []
+        client.end()
+
+
+def test_every_tool_over_mcp_does_nothing_where_all_is_denied(here: House) -> None:
+    here.shut()
+    before = here.state()
+    with Client(cwd=here.home) as client:
+        client.initialize()
+        audit = Audit(here.runtime)
+        for tool, arguments in TOOLS.items():
+            result = client.call(tool, **arguments)
+            assert result["_meta"]["ai-session/error"]["code"] == "denied", result
+            assert audit.denied() == [tool]
+        assert here.state() == before
+        client.end()
+
+
+def test_without_a_daemon_a_denied_client_gets_no_session(served: Path) -> None:
+    (served / ".config/ai-session/config.toml").write_text(SHUT)
+    with Client([*SERVER, "--no-daemon"], cwd=served) as client:
+        client.initialize()
+        client.call("list_sessions")
+        audit = Audit(own_runtime(client))
+        for tool, arguments in TOOLS.items():
+            assert client.call(tool, **arguments)["isError"]
+            ((begin, end),) = audit.calls()
+            named = "session_id" in arguments
+            assert (begin["tool"], end["code"]) == (tool, "session_not_found" if named else "denied")
+        assert list((audit.directory.parent / "sessions").iterdir()) == []
+        client.end()
