@@ -24,6 +24,7 @@ KEPT = 256
 
 STORED_COMMAND_CHARS = 4000
 BRIEF_CHARS = 80
+TITLE_CHARS = 150
 _FIELDS = tuple(f.name for f in fields(CommandRecord))
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -139,9 +140,9 @@ class CommandHistory:
             self._fd = -1
 
 
-def brief(command: str) -> str:
+def brief(command: str, chars: int = BRIEF_CHARS) -> str:
     """The beginning of a command, cut between words: half a secret would not be recognized any more."""
-    return command if len(command) <= BRIEF_CHARS else command[: command.rfind(" ", 0, BRIEF_CHARS) + 1] + "…"
+    return command if len(command) <= chars else command[: command.rfind(" ", 0, chars) + 1] + "…"
 
 
 def ended(name: str, status: ExitStatus | None) -> SessionExited:
@@ -239,7 +240,7 @@ def command_text(
 ) -> CommandText:
     """What the shell is to run for ``record``, with a title for people who watch."""
     first, _, rest = record.command.partition("\n")
-    title = "".join(c if c.isprintable() else " " for c in first[:150]) + (" …" if rest else "")
+    title = "".join(c if c.isprintable() else " " for c in brief(first, TITLE_CHARS)) + (" …" if rest else "")
     return CommandText(
         seq=record.seq,
         text=record.command,

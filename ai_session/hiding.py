@@ -13,13 +13,19 @@ from collections.abc import Callable, Sequence
 Spans = Callable[[bytes], Sequence[tuple[int, int, bytes]]]
 """Where secrets lie in a text, in order and apart, and what to write instead of each."""
 
-CONTEXT_BYTES = 4096
-"""Looked at on both sides of a piece: a private key of 4096 bits takes 3.3 kB."""
+CONTEXT_BYTES = 16384
+"""Looked at on both sides of a piece, 0.1 ms: a private key of 8192 bits takes 6.5 kB, one of PGP may take more."""
+
+LEAST_CHARS = 8
+"""So much of a secret whose beginning has left the screen is hidden at its top."""
 
 MARK_BYTES = 4
 _FIRST, _MARKS = 0x100000, 0xFFFE
 _MARK = re.compile("[\U00100000-\U0010fffd]")
-_COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
+_BREAK = re.compile(
+    rb"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~]|[ -/]*[0-Z\\-~])| \x08| \r(?:\x1b\[K)?(?:(.)\r(?=\1))?"
+)
+"""What a terminal does not show between characters: colours, and how programs and shells go on in the next row."""
 
 
 class Hiding:
@@ -49,7 +55,7 @@ class Hiding:
         return self.told(piece.replace(b"\0", b"").decode(errors="surrogatepass"))
 
     def _hidden(self, data: bytes, start: int, end: int) -> bytes:
-        found = self._found(data)
+        found = places(data, self._spans)
         if not found:
             return data[start:end]
         shown = bytearray(data)
@@ -59,25 +65,6 @@ class Hiding:
             mark = self._mark(label) if whole else b""
             shown[a:b] = mark + bytes(b - a - len(mark))
         return bytes(shown[start:end])
-
-    def _found(self, data: bytes) -> list[tuple[int, int, bytes]]:
-        """The spans of ``data``, and those that only show without colours; apart from each other."""
-        found = list(self._spans(data))
-        if b"\x1b[" in data and (uncoloured := self._spans(_COLOUR.sub(b"", data))):
-            places, offsets = _parts(data)
-            for a, b, label in uncoloured:
-                found.append((_back(a, places, offsets), _back(b - 1, places, offsets) + 1, label))
-        if len(found) < 2:
-            return found
-        found.sort()
-        apart = found[:1]
-        for a, b, label in found[1:]:
-            begin, end, known = apart[-1]
-            if a < end:
-                apart[-1] = (begin, max(b, end), known)
-            else:
-                apart.append((a, b, label))
-        return apart
 
     def _mark(self, label: bytes) -> bytes:
         number = self._marks.get(label)
@@ -91,34 +78,65 @@ class Hiding:
         return self._labels[number] if number < len(self._labels) else mark[0]
 
 
+def places(data: bytes, spans: Spans) -> list[tuple[int, int, bytes]]:
+    """The spans of ``data``, and those that only show without what breaks them up; in order, apart from each other."""
+    found = list(spans(data))
+    if b"\x1b" in data or b" \x08" in data or b" \r" in data:
+        starts, offsets = _parts(data)
+        for a, b, label in spans(_BREAK.sub(b"", data)):
+            found.append((_back(a, starts, offsets), _back(b - 1, starts, offsets) + 1, label))
+    if len(found) < 2:
+        return found
+    found.sort()
+    apart = found[:1]
+    for a, b, label in found[1:]:
+        begin, end, known = apart[-1]
+        if a < end:
+            apart[-1] = (begin, max(b, end), known)
+        else:
+            apart.append((a, b, label))
+    return apart
+
+
+def breaks(data: bytes) -> bytes:
+    """What breaks up the text of ``data``, without the text."""
+    return b"".join(found[0] for found in _BREAK.finditer(data))
+
+
 def _parts(data: bytes) -> tuple[list[int], list[int]]:
-    """Where each part between colours begins in what is left without them, and where in ``data``."""
-    places, offsets = [0], [0]
+    """Where each part between breaks begins in what is left without them, and where in ``data``."""
+    starts, offsets = [0], [0]
     position = length = 0
-    for colour in _COLOUR.finditer(data):
-        length += colour.start() - position
-        position = colour.end()
-        if places[-1] == length:
+    for found in _BREAK.finditer(data):
+        length += found.start() - position
+        position = found.end()
+        if starts[-1] == length:
             offsets[-1] = position
         else:
-            places.append(length)
+            starts.append(length)
             offsets.append(position)
-    return places, offsets
+    return starts, offsets
 
 
-def _back(at: int, places: list[int], offsets: list[int]) -> int:
-    part = bisect_right(places, at) - 1
-    return offsets[part] + at - places[part]
+def _back(at: int, starts: list[int], offsets: list[int]) -> int:
+    part = bisect_right(starts, at) - 1
+    return offsets[part] + at - starts[part]
 
 
-def on_screen(lines: Sequence[str], cols: int, spans: Spans) -> list[str]:
-    """The rows of a screen with a label over each secret, as long as that is; also where it goes on in the next row."""
+def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"") -> list[str]:
+    """The rows of a screen with a label over each secret, as long as that is; also where it goes on in the next row.
+
+    ``printed`` is what was printed last: a secret there may end on the screen whose beginning has left it.
+    """
     joined: list[str] = []
     for line in lines:
         joined += (line, "" if len(line) >= cols else "\n")
     text = "".join(joined)
     data = text.encode(errors="surrogatepass")
-    for a, b, label in reversed(spans(data)):
+    found = list(spans(data))
+    if top := _at_top(data, printed, spans):
+        found = [top, *(span for span in found if span[0] >= top[1])]
+    for a, b, label in reversed(found):
         begin, end = (len(data[:at].decode(errors="surrogatepass")) for at in (a, b))
         over = iter(label.decode(errors="replace").ljust(end - begin, "*"))
         text = text[:begin] + "".join("\n" if c == "\n" else next(over) for c in text[begin:end]) + text[end:]
@@ -128,3 +146,16 @@ def on_screen(lines: Sequence[str], cols: int, spans: Spans) -> list[str]:
         rows.append(text[position : position + len(line)])
         position += len(line) + (len(line) < cols)
     return rows
+
+
+def _at_top(data: bytes, printed: bytes, spans: Spans) -> tuple[int, int, bytes] | None:
+    """The end of a secret that stands where ``data`` begins."""
+    head, longest = data[:LEAST_CHARS], (0, b"")
+    for a, b, label in places(printed, spans) if len(head) == LEAST_CHARS else ():
+        secret = _BREAK.sub(b"", printed[a:b])
+        at = secret.find(head, 1)
+        while at > 0:
+            if data.startswith(secret[at:]):
+                longest = max(longest, (len(secret) - at, label))
+            at = secret.find(head, at + 1)
+    return (0, *longest) if longest[0] else None

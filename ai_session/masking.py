@@ -103,9 +103,8 @@ class Masking:
         text = self.masked(text)
         for value in _strings(given) if self._enabled else ():
             for start, end, label in self.spans(data := value.encode(errors="surrogatepass")):
-                secret, mask = data[start:end].decode(errors="surrogatepass"), label.decode(errors="replace")
-                for spelt in {secret, repr(secret)[1:-1], ascii(secret)[1:-1]}:
-                    text = _without_beginnings(text, spelt, mask)
+                secret = data[start:end].decode(errors="surrogatepass")
+                text = _without_beginnings(text, secret, label.decode(errors="replace"))
         return text
 
     def spans(self, data: bytes) -> list[tuple[int, int, bytes]]:
@@ -156,12 +155,14 @@ def _strings(given: Any) -> Iterator[str]:
 
 
 def _without_beginnings(text: str, secret: str, mask: str) -> str:
-    """``text`` with ``mask`` for each part of it that the secret begins with."""
-    head, at = secret[:MIN_KNOWN_CHARS], 0
-    while (at := text.find(head, at)) >= 0:
-        length = next((n for n, (a, b) in enumerate(zip(secret, text[at:], strict=False)) if a != b), None)
-        if length is None:
-            length = min(len(secret), len(text) - at)
-        text = text[:at] + mask + text[at + length :]
-        at += len(mask)
+    """``text`` with ``mask`` for each part of it that the secret begins with, however Python spells it."""
+    ends: dict[int, int] = {}
+    for spelt in (secret, repr(secret)[1:-1], ascii(secret)[1:-1]):
+        at = text.find(spelt[:MIN_KNOWN_CHARS])
+        while at >= 0:
+            differs = (n for n, (a, b) in enumerate(zip(spelt, text[at:], strict=False)) if a != b)
+            ends[at] = max(ends.get(at, 0), at + next(differs, min(len(spelt), len(text) - at)))
+            at = text.find(spelt[:MIN_KNOWN_CHARS], at + 1)
+    for at in sorted(ends, reverse=True):
+        text = text[:at] + mask + text[ends[at] :]
     return text

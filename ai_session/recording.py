@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ai_session.hiding import Hiding, Spans, breaks, places
 from ai_session.marks import MarkScanner
 from ai_session.models import CommandRecord
 from ai_session.timing import Tick
@@ -23,8 +24,8 @@ MASK_BYTES = 4 << 20
 
 OVERLAP_BYTES = 1 << 14
 
-Spans = Callable[[bytes], Sequence[tuple[int, int, bytes]]]
-"""Where secrets lie in a text, in order and apart, and what to write instead of each."""
+MARKER_CHARS = 200
+"""So much of a command stands as its marker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def export(source: Source, spans: Spans, *, window_bytes: int = MASK_BYTES) -> I
     rows, cols = (before[-1].rows, before[-1].cols) if before else (source.rows, source.cols)
     began = next((tick.at for tick in source.ticks if tick.offset > source.first), 0.0)
     header: dict[str, Any] = {"version": 3, "term": {"cols": cols, "rows": rows, "type": "xterm-256color"}}
-    header |= {"timestamp": int(began), "title": source.name}
+    header |= {"timestamp": int(began), "title": Hiding(spans).cut(source.name, 0, len(source.name))}
     yield json.dumps(header) + "\n"
     then = began
     for at, code, text in _events(source, spans, began, window_bytes):
@@ -75,7 +76,7 @@ def _events(source: Source, spans: Spans, began: float, window_bytes: int) -> It
             shape = f"{tick.cols}x{tick.rows}" if tick.rows else ""
             points.append((tick.offset, 0, tick.at, "r" if shape else "o", shape))
     points += [
-        (record.start_offset, 1, 0.0, "m", _mask(record.command, spans)[:200])
+        (record.start_offset, 1, 0.0, "m", Hiding(spans).cut(record.command, 0, MARKER_CHARS))
         for record in source.commands
         if source.first <= record.start_offset < source.end
     ]
@@ -103,12 +104,6 @@ class _Piece:
     end: int
     data: bytes
     masked: bool = False
-
-
-def _mask(text: str, spans: Spans) -> str:
-    data = text.encode("utf-8", "replace")
-    parts = [(0, len(data))] if data else []
-    return b"".join(piece.data for piece in _masked(parts, data, spans(data))).decode("utf-8", "replace")
 
 
 class _Output:
@@ -144,7 +139,7 @@ def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece]:
             return
         base, position = position, position + len(data)
         parts = _without_marks(data, source.nonce)
-        for piece in _masked(parts, data, spans(b"".join(data[a:b] for a, b in parts))):
+        for piece in _masked(parts, data, places(b"".join(data[a:b] for a, b in parts), spans)):
             start, end = base + piece.start, base + piece.end
             if start >= stop:
                 position = start
@@ -181,7 +176,8 @@ def _masked(
             if left > position:
                 yield _Piece(position, left, data[position:left])
             # A secret that a mark interrupts is written once, where it begins.
-            yield _Piece(left, right, instead if a >= before else b"", masked=True)
+            shown = (instead if a >= before else b"") + breaks(data[left:right])
+            yield _Piece(left, right, shown, masked=True)
             position = right
             if b > before + end - start:
                 break

@@ -17,6 +17,8 @@ from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
 
 CONTEXT_LINES = 2
 MAX_MATCHES = 50
+PRINTED_BYTES = 65536
+"""Looked through for secrets of which only the end is on the screen."""
 
 
 class ReadOutput(Arguments):
@@ -163,7 +165,10 @@ def _over(session: Session, record: CommandRecord) -> bool:
 async def read_screen(context: Context, arguments: ReadScreen) -> ToolResult:
     session = context.sessions.get(arguments.session_id)
     snapshot = await session.screen()
-    lines = on_screen(snapshot.lines, snapshot.cols, context.spans) if context.spans else list(snapshot.lines)
+    lines = list(snapshot.lines)
+    if context.spans:
+        printed = session.log.read(max(session.log.first, session.log.end - PRINTED_BYTES), session.log.end)
+        lines = on_screen(lines, snapshot.cols, context.spans, printed)
     while lines and not lines[-1]:
         lines.pop()
     facts = {
