@@ -166,10 +166,10 @@ def _count(box: _Box, inside: set[int], spared: set[int]) -> str:
 def _weigh(box: _Box, inside: set[int], shell: int, spared: set[int]) -> str:
     limit = box.limits.memory_bytes
     sizes: dict[int, int] = {}
-    # What is shared counts for each of its holders at first; only what is too much that way is worth a closer look.
-    for measure in (box_processes.resident_bytes, box_processes.proportional_bytes):
-        sizes = {pid: measure(pid) for pid in inside}
-        if sum(sizes.values()) <= limit:
+    # The first measures are quick and count too much; only what is too much that way is worth a closer look.
+    for measure in (_at_most, _with_files, _exactly):
+        sizes, more = measure(inside)
+        if sum(sizes.values()) + more <= limit:
             box.strikes = max(0.0, box.strikes - FORGIVEN)
             return ""
     total = left = sum(sizes.values())
@@ -186,3 +186,24 @@ def _weigh(box: _Box, inside: set[int], shell: int, spared: set[int]) -> str:
         killed += box_processes.kill((pid,))
         left -= sizes.get(pid, 0)
     return f"{said}; ended the {killed} biggest"
+
+
+Measured = tuple[dict[int, int], int]
+"""Bytes of each process, and what cannot be told of one."""
+
+
+def _at_most(inside: set[int]) -> Measured:
+    return {pid: box_processes.resident_bytes(pid) for pid in inside}, box_processes.machine_files_in_memory()
+
+
+def _with_files(inside: set[int]) -> Measured:
+    """What is shared counts for each of its holders, a file that is mapped twice."""
+    files = box_processes.nameless_bytes(inside)
+    return {pid: box_processes.resident_bytes(pid) + files[pid] for pid in inside}, 0
+
+
+def _exactly(inside: set[int]) -> Measured:
+    """Of files what is certainly not counted as mapped memory."""
+    files = box_processes.nameless_bytes(inside)
+    mapped = {pid: box_processes.proportional_bytes(pid) for pid in inside}
+    return {pid: size + max(0, files[pid] - shared) for pid, (size, shared) in mapped.items()}, 0

@@ -26,6 +26,13 @@ SHARE = (
     "print('held', flush=True); signal.pause()"
 )
 
+FILES = (
+    "import sys, os, mmap, signal; size = int(sys.argv[1]) << 20; file = os.memfd_create('x')\n"
+    "for _ in range(size >> 20): os.write(file, bytes(1 << 20))\n"
+    "held = mmap.mmap(file, size) if 'map' in sys.argv else b''\n"
+    "sum(held[at] for at in range(0, len(held), 4096)); print('held', flush=True); signal.pause()"
+)
+
 
 @dataclass
 class Limits:
@@ -66,6 +73,7 @@ class Shell:
 async def shell(prefix: tuple[str, ...], home: Path) -> AsyncIterator[Shell]:
     (home / "hold.py").write_text(HOLD)
     (home / "share.py").write_text(SHARE)
+    (home / "files.py").write_text(FILES)
     process = await asyncio.create_subprocess_exec(
         *prefix, "/bin/bash", cwd=home, start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -136,6 +144,24 @@ async def test_what_is_shared_counts_once(prefix: tuple[str, ...], home: Path) -
         assert sum(map(box_processes.resident_bytes, inside)) > 600 * MEGABYTE
         await looked(watch)
         assert told.said == []
+
+
+async def test_memory_in_files_that_are_not_mapped_counts(prefix: tuple[str, ...], home: Path) -> None:
+    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
+        box.type(f"{sys.executable} files.py 300 >/dev/null; echo ended $?")
+        assert (await told.next()).startswith("memory: ")
+        assert await box.line() == "ended 137"
+
+
+async def test_a_file_that_is_mapped_counts_once(prefix: tuple[str, ...], home: Path) -> None:
+    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, told):
+        box.type(f"{sys.executable} files.py 150 map &")
+        assert await box.line() == "held"
+        await looked(watch)
+        assert told.said == []
+        inside = box_processes.descendants(box.pid)
+        files = await asyncio.to_thread(box_processes.nameless_bytes, inside)
+        assert sum(files.values()) == 150 * MEGABYTE
 
 
 async def looked(watch: ResourceWatch) -> None:
