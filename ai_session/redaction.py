@@ -76,7 +76,7 @@ class Redactor:
         for form in sorted(self._known, key=len, reverse=True):
             self._heads.setdefault(form[:MIN_KNOWN_CHARS], []).append(form)
         # Whole values, or heads in any other order, would be more than RE2's memory holds: 10,000 times slower.
-        self._values = _either([re2.escape(head) for head in sorted(self._heads)])
+        self._values = _either([re2.escape(head) for head in sorted(self._heads)], any_bytes=True)
         self._sure = _either([pattern.encode() for kind, pattern in KINDS.items() if kind not in UNSURE])
         self._all = _either([pattern.encode() for pattern in KINDS.values()])
         for pattern in patterns:
@@ -202,17 +202,20 @@ def _forms(value: str) -> set[bytes]:
     return {form for form in forms if len(form) >= MIN_KNOWN_CHARS}
 
 
-def _compile(expression: bytes, *, groups: bool = False) -> Any:
+def _compile(expression: bytes, *, any_bytes: bool = False) -> Any:
     options = re2.Options()
-    options.never_capture = not groups
+    options.never_capture = True
+    if any_bytes:
+        options.encoding = re2.Options.Encoding.LATIN1
     options.log_errors = False
     options.max_mem = 32 << 20
     return re2.compile(expression, options)
 
 
-def _either(expressions: Sequence[bytes | str]) -> Any:
-    """One expression for all of them; None for none."""
-    return _compile(b"|".join(b"(?:%b)" % e for e in expressions)) if expressions else None
+def _either(expressions: Sequence[bytes | str], *, any_bytes: bool = False) -> Any:
+    """One expression for all of them; None for none. ``any_bytes``: they need not be whole characters."""
+    joined = b"|".join(b"(?:%b)" % e for e in expressions)
+    return _compile(joined, any_bytes=any_bytes) if expressions else None
 
 
 def _check(pattern: str) -> None:
