@@ -35,6 +35,8 @@ SOCK_TYPE, SOCK_STREAM, SOCK_DGRAM, SOCK_RAW = 0xF, 1, 2, 3
 IPPROTO_TCP = 6
 NETLINK_ROUTE = 0
 MSG_FASTOPEN = 0x20000000
+SEGMENT_BYTES = 1 << 20
+"""Largest SysV segment. The kernel has 4,096 of them at most, and nobody outside sees those that are not attached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ def _flags() -> dict[str, list[Instruction]]:
     }
     for call, index in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2), ("creat", 1)):
         blocks[call] = [_argument(index), *_when((SET_ID_BITS,), refuse, ANY_BIT)]
+    too_large: list[Instruction] = [(AT_LEAST, 0, 1, SEGMENT_BYTES + 1), (RETURN, 0, 0, FAIL | errno.EINVAL)]
+    blocks["shmget"] = [_argument(1, high=True), *_unless((0,), FAIL | errno.EINVAL), _argument(1), *too_large]
     for call, index in (("mkdir", 1), ("mkdirat", 2)):
         blocks[call] = [_argument(index), *_when((SET_ID_BITS,), refuse, ANY_BIT)]
     for call, index in (("open", 1), ("openat", 2)):
@@ -189,8 +193,8 @@ def _socket(network: bool, unix_sockets: bool, no_namespaces: bool, stream_only:
     return [*body, *_unless((SOCK_STREAM, SOCK_DGRAM), refuse)]
 
 
-def _argument(index: int) -> Instruction:
-    return (LOAD, 0, 0, ARGUMENTS + 8 * index)
+def _argument(index: int, *, high: bool = False) -> Instruction:
+    return (LOAD, 0, 0, ARGUMENTS + 8 * index + 4 * high)
 
 
 def _when(values: Sequence[int], verdict: int, test: int = EQUAL) -> list[Instruction]:

@@ -163,6 +163,14 @@ def test_no_network_and_no_unix_is_no_socket(machine: str) -> None:
         assert box(call) == EPERM
 
 
+def test_segments_are_small(machine: str) -> None:
+    box = Filter(machine)
+    assert box("shmget", 0, seccomp.SEGMENT_BYTES) == seccomp.ALLOW
+    assert box("shmget", 0, seccomp.SEGMENT_BYTES + 1) == seccomp.FAIL | errno.EINVAL
+    assert box("shmget", 0, 1 << 32) == seccomp.FAIL | errno.EINVAL
+    assert box("shmget", 1 << 40, 56) == seccomp.ALLOW
+
+
 def test_without_namespaces_others_keep_their_limits(machine: str) -> None:
     box = Filter(machine, no_namespaces=True)
     assert box("prlimit64", 0, 7, 1) == seccomp.ALLOW
@@ -200,7 +208,8 @@ def test_every_path_ends_with_a_verdict(
 ) -> None:
     box = Filter(name, **options)
     answer = verdict(box.program, box.abi.audit, number, *arguments)
-    assert answer in (seccomp.ALLOW, EPERM, ENOSYS, NO_FAMILY, seccomp.FAIL | errno.EPROTONOSUPPORT)
+    too_large, no_protocol = seccomp.FAIL | errno.EINVAL, seccomp.FAIL | errno.EPROTONOSUPPORT
+    assert answer in (seccomp.ALLOW, EPERM, ENOSYS, NO_FAMILY, too_large, no_protocol)
 
 
 def test_jumps_fit_in_a_byte_and_the_program_in_the_kernel(machine: str) -> None:
