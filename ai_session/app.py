@@ -73,6 +73,13 @@ class App:
         consent = Consent(
             runtime_directory / "approvals", event=audit.event, ask_seconds=settings.policy.ask_seconds, admit=admit
         )
+
+        def changed() -> None:
+            consent.policy_changed(policy.digest)
+            self.sessions.boxes.forget_answers()
+
+        policy.changed = changed
+        changed()  # a daemon before this one may have asked under another policy
         self.gate = Gate(
             tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits
         )

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ai_session.errors import LimitReached
+from ai_session.errors import ConsentNeeded, Denied, LimitReached
 from ai_session.models import Answer, Principal, Question
 
 MAX_OPEN = 256
@@ -187,6 +187,42 @@ def told(question: Question, scope: str) -> str:
     about = f"plain {question.prefix} …" if scope == "prefix" else DIGEST.sub("", question.detail)
     where = f"session {question.session}" if scope == "session" else ""
     return ", ".join(filter(None, (*who, about, where)))
+
+
+def said(question: Question, answer: Answer) -> Answer:
+    """A yes is returned, a no is raised."""
+    if answer.allowed:
+        return answer
+    raise Denied(
+        f"a person said no to {question.tool}" + (f": {answer.reason}" if answer.reason else ""),
+        suggestion="do not try it another way; ask the person what they would rather have",
+    )
+
+
+def dismissed(question: Question, answer: Answer) -> Denied:
+    """Nobody filled the form in; others still may."""
+    return Denied(
+        f"{question.tool} was not allowed: {answer.reason}",
+        suggestion=f"do not repeat it; a person can still allow it with: ai-session approve {question.question_id}",
+    )
+
+
+def overtaken(question: Question) -> Denied:
+    """It was asked under a policy that no longer holds."""
+    return Denied(
+        f"the policy was changed while {question.tool} was asked about",
+        suggestion="make the call again if it is needed",
+    )
+
+
+def needed(question: Question) -> ConsentNeeded:
+    """Nobody could be asked, or nobody answered."""
+    return ConsentNeeded(
+        f"{question.tool} needs a person's consent ({question.rule}), and nobody answered here; the question is "
+        f"{question.question_id}",
+        suggestion=f"a person can allow it with: ai-session approve {question.question_id}; then call again with the "
+        "same arguments",
+    )
 
 
 def _digest(*parts: str) -> str:

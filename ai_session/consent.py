@@ -15,9 +15,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from ai_session.approvals import ONCE_SECONDS, Approval, Approvals, Grant, binding, client_of
+from ai_session.approvals import (
+    ONCE_SECONDS,
+    Approval,
+    Approvals,
+    Grant,
+    binding,
+    client_of,
+    dismissed,
+    needed,
+    overtaken,
+    said,
+)
 from ai_session.consent_state import MAX_SECONDS, Seal, Sealed, new_nonce, used
-from ai_session.errors import ConsentNeeded, Denied, InvalidArguments
+from ai_session.errors import Denied, InvalidArguments
 from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question
 
@@ -169,6 +180,18 @@ class Consent:
         self._approvals.end_session(session)
         self._changed()
 
+    def policy_changed(self, digest: str) -> None:
+        """Questions of another policy are withdrawn; calls that still wait are to be made again."""
+        for approval in list(self._approvals):
+            question = approval.question
+            if question.policy_sha256 == digest:
+                continue
+            self._approvals.remove(question.question_id)
+            waiting = self._calls.get(question.question_id)
+            if waiting and not waiting.done():
+                waiting.set_exception(overtaken(question))
+        self._changed()
+
     def next_expiry_seconds(self) -> float | None:
         """Until the next open question expires; None while none is open."""
         now = self._clock()
@@ -183,7 +206,7 @@ class Consent:
             if (answer := approval.answer) and approval.binding == wanted:
                 self._approvals.remove(approval.question.question_id)
                 self._event("consent.use", id=approval.question.question_id, scope=answer.scope, by=answer.by)
-                return _said(question, answer)
+                return said(question, answer)
         return None
 
     def _returned(
@@ -206,9 +229,9 @@ class Consent:
         self._note(approval, answer)
         if not answer.allowed and answer.reason:
             self._approvals.put(replace(approval, nonce="", nonce_expires_at=0.0))
-            raise _dismissed(approval.question, answer)
+            raise dismissed(approval.question, answer)
         self._close(approval, answer)
-        return _said(approval.question, answer)
+        return said(approval.question, answer)
 
     def _open(self, question: Question) -> Approval:
         """The question on disk: the one that waits already for this very call, else a new one."""
@@ -245,7 +268,7 @@ class Consent:
     async def _wait(self, approval: Approval, asker: Asker | None) -> Answer:
         question = approval.question
         if asker is None and not self._somebody_watches(question):
-            raise _needed(question)
+            raise needed(question)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._ask_seconds
         told = self._calls[question.question_id] = loop.create_future()
@@ -256,15 +279,15 @@ class Consent:
                 both: set[asyncio.Future[Any]] = {told} | ({asking} if asking else set())
                 await asyncio.wait(both, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED)
                 if told.done():
-                    return _said(question, told.result())
+                    return said(question, told.result())
                 if asking is None or not asking.done():
-                    raise _needed(question)
+                    raise needed(question)
                 answer = None if asking.cancelled() or asking.exception() else asking.result()
                 if answer:
                     return self._told_by_client(approval, answer)
                 asking = None
                 if not self._somebody_watches(question):
-                    raise _needed(question)
+                    raise needed(question)
         finally:
             del self._calls[question.question_id]
             self._changed()
@@ -359,29 +382,3 @@ class Watch:
     def wake(self) -> None:
         """Something changed."""
         self._changed.set()
-
-
-def _said(question: Question, answer: Answer) -> Answer:
-    """A yes is returned, a no is raised."""
-    if answer.allowed:
-        return answer
-    raise Denied(
-        f"a person said no to {question.tool}" + (f": {answer.reason}" if answer.reason else ""),
-        suggestion="do not try it another way; ask the person what they would rather have",
-    )
-
-
-def _dismissed(question: Question, answer: Answer) -> Denied:
-    return Denied(
-        f"{question.tool} was not allowed: {answer.reason}",
-        suggestion=f"do not repeat it; a person can still allow it with: ai-session approve {question.question_id}",
-    )
-
-
-def _needed(question: Question) -> ConsentNeeded:
-    return ConsentNeeded(
-        f"{question.tool} needs a person's consent ({question.rule}), and nobody answered here; the question is "
-        f"{question.question_id}",
-        suggestion=f"a person can allow it with: ai-session approve {question.question_id}; then call again with the "
-        "same arguments",
-    )

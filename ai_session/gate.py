@@ -382,7 +382,6 @@ class Gate:
         async with self._recorded(principal, "policy", Effect.READ, {"name": mode} if mode else {}) as trace:
             if mode:
                 self._policy.set_mode(mode, by_person=await self._consent.is_person(principal))
-                self._sessions.boxes.forget_answers()
                 trace.facts["mode"] = mode
             return self._policy.facts()
 

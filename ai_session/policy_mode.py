@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class PolicyInForce:
         self._configured = configured
         self._path = path
         kept = _read(path, configured.mode)
+        self.changed: Callable[[], None] = lambda: None
+        """Called when another mode holds."""
         self._policy = configured.with_mode(kept, by_person=False) if _tighter(kept, configured.mode) else configured
 
     @property
@@ -57,6 +60,7 @@ class PolicyInForce:
         else:
             self._path.unlink(missing_ok=True)
         self._policy = policy
+        self.changed()
 
     def facts(self) -> dict[str, Any]:
         """Plain JSON values: ``mode``, ``configured_mode``, ``policy_sha256`` and ``configured_sha256``, ``rules``."""

@@ -179,3 +179,21 @@ def test_a_state_of_another_mode_is_asked_about_anew_or_denied(house: Path) -> N
         assert error_of(peer.result("tools/call", answered))["code"] == "denied"
         person(house, "policy", "mode", "ask-all")
         assert peer.result("tools/call", answered)["resultType"] == "input_required"
+
+
+def test_a_call_that_waits_for_an_answer_is_overtaken_by_another_mode(house: Path) -> None:
+    with client(house) as peer:
+        greet(peer, asking.FORMS)
+        assert not peer.call("create_session", name="main", backend="pty")["isError"]
+        given = {"session_id": "main", "command": "touch made"}
+        wanted = peer.request("tools/call", {"name": "execute_command", "arguments": given})
+        asked = asking.form(peer)
+        person(house, "policy", "mode", "read-only")
+        withdrawn, answer = peer.read(), peer.read()
+        assert withdrawn["params"]["requestId"] == asked["id"]
+        assert answer["id"] == wanted
+        assert "the policy was changed while" in error_of(answer["result"])["message"]
+        asking.fill(peer, asked, asking.decide("always"))
+        assert peer.result("ping") == {}
+        assert asking.approvals(house) == {"questions": [], "grants": []}
+        assert not (house / "made").exists()

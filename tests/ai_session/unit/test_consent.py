@@ -338,6 +338,25 @@ async def test_a_call_given_up_leaves_its_question_open(asking: Asking) -> None:
     assert len(asking.consent.pending()) == 1
 
 
+async def test_another_policy_withdraws_what_was_asked_under_this_one(asking: Asking) -> None:
+    form = Form(YES, waits=True)
+    call = asyncio.ensure_future(asking.obtain(form))
+    with asking.consent.watch(PERSON) as watch:
+        while not watch.questions():
+            await watch.changed()
+    state = await asking.state(arguments_sha256="b" * 64)
+    asking.consent.answer(await asking.open(arguments_sha256="c" * 64), YES, PERSON)
+    kept = await asking.open(policy_sha256="q" * 64)
+    asking.consent.policy_changed("q" * 64)
+    with pytest.raises(Denied, match="the policy was changed while execute_command was asked about"):
+        await call
+    assert form.given_up
+    assert [q.question_id for q in asking.consent.pending()] == [kept]
+    with pytest.raises(InvalidArguments, match="no longer waits"):
+        await asking.obtain(Later(), state, {DECISION: YES}, arguments_sha256="b" * 64)
+    await asking.open(arguments_sha256="c" * 64)
+
+
 async def test_the_end_of_a_session_ends_its_questions(asking: Asking) -> None:
     await asking.open()
     await asking.open(session="ses_2")
