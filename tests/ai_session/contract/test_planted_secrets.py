@@ -135,6 +135,31 @@ def test_no_place_tells_a_secret(planted: World, backend: str) -> None:
     assert planted.places.seen["results"].count(b"[REDACTED:") > 3 * len(lines())
 
 
+def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other_is_disturbed(world: Path) -> None:
+    home = new_home(world, UNBOXED)
+    place = World(home)
+    many = {f"N{number}_TOKEN": f"-value-{number}-" * 3 for number in range(600)}
+    secret = many["N7_TOKEN"]
+    try:
+        place.call("create_session", name="s", backend="pty")
+        with Client(env={**place.env, **many}, cwd=place.work) as absurd:
+            absurd.initialize()
+            refused = absurd.call("execute_command", session_id="s", command=f"echo {secret}")
+            assert refused["isError"], refused
+            assert "limit_reached" in json.dumps(refused)
+            assert "redaction.environment" in json.dumps(refused)
+            assert absurd.call("list_sessions")["isError"]
+            assert place.run("echo still here")["output"] == "still here\n"
+        assert "more than can be masked" in (runtime(home) / "daemon.log").read_text()
+        place.verb("audit", "export")
+        kept = place.places.seen["audit export"]
+        assert b'"limit_reached"' in kept
+        assert secret.encode() not in kept
+    finally:
+        place.client.__exit__()
+        stop_daemons(home)
+
+
 def print_them(planted: World) -> None:
     """By commands: from a file, as words, through stderr, stdin, and in base64."""
     planted.run("cat all.txt", max_output_chars=200_000)

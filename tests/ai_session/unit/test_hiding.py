@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.clean_text import clean
-from ai_session.hiding import CONTEXT_BYTES, Hiding, on_screen
+from ai_session.hiding import CONTEXT_BYTES, LEAST_CHARS, Hiding, breaks, on_screen, places
 from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.redaction import Redactor
 from ai_session.report import cut, read_stderr
@@ -122,7 +122,7 @@ def test_head_and_tail_hide_what_their_borders_cut() -> None:
     secret = PLANTED["github"]
     raw = "".join(f"{'.' * (number % 40)} {secret} tail\r\n" for number in range(200)).encode()
     with transcript(raw) as text:
-        for room in range(300, 900):
+        for room in range(300, 900, 7):
             rendering = text.render(room)
             assert rendering.truncated
             assert not told(secret, rendering.text)
@@ -194,6 +194,47 @@ def test_the_end_of_standard_error_is_kept_without_halves(tmp_path: Path) -> Non
         kept, omitted = read_stderr(str(path), chars, spans)
         assert not told(secret, kept)
         assert omitted == max(0, path.stat().st_size - chars)
+
+
+BROKEN: list[Callable[[str, str], str]] = [
+    lambda a, b: f"\x1b[01;31m\x1b[K{a}\x1b[m\x1b[K{b}",  # grep --color
+    lambda a, b: f"{a} \x08{b}",  # less at the right edge
+    lambda a, b: f"{a[:-1]}{a[-1]} \r\x1b[K{b[0]}\r{b}",  # zsh there
+    lambda a, b: f"{a} \r{b}",  # readline there
+    lambda a, b: f"{a}\x1b[3;1H{b}",  # a full-screen program
+    lambda a, b: f"{a}\x1b]133;A\x07{b}",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_what_a_terminal_does_not_show_breaks_no_secret(broken: Callable[[str, str], str]) -> None:
+    for secret in PLANTED.values():
+        for cut_at in range(1, len(secret), 5):
+            shown = broken(secret[:cut_at], secret[cut_at:])
+            data = f"a line\r\nkey {shown} end\r\n".encode()
+            found = places(data, spans)
+            assert found[0][:2] == (12, 12 + len(shown)) or not told(secret, without(data, found)), (secret, shown)
+            with transcript(data) as text:
+                for offset in range(12, 12 + len(shown), 7):
+                    assert not told(secret, clean(text.page(offset, 200).text.encode()))
+
+
+def without(data: bytes, found: list[tuple[int, int, bytes]]) -> str:
+    for a, b, told_instead in reversed(found):
+        data = data[:a] + told_instead + breaks(data[a:b]) + data[b:]
+    return clean(data)
+
+
+def test_the_end_of_a_secret_whose_beginning_has_left_the_screen_is_hidden() -> None:
+    secret = PLANTED["jwt"]
+    printed = f"one\r\n{secret[:50]} \x08{secret[50:]}\r\n".encode()
+    for cut_at in range(1, len(secret) - LEAST_CHARS):
+        rows = [secret[cut_at:][at : at + 20] for at in range(0, len(secret) - cut_at, 20)] + ["next"]
+        shown = on_screen(rows, 20, spans, printed)
+        assert [len(row) for row in shown] == [len(row) for row in rows]
+        assert shown[-1] == "next"
+        assert not told(secret, "".join(shown)), cut_at
+    assert on_screen(["plain text here", "b"], 20, spans, printed) == ["plain text here", "b"]
 
 
 @pytest.mark.parametrize("cols", [10, 17, 20, 33, 80])

@@ -1,6 +1,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -105,3 +106,16 @@ def test_without_a_file_nothing_is_kept_and_nothing_fails(home: Path) -> None:
     timing.resized(1, 2, 3)
     timing.close()
     assert read_ticks(home / "gone" / "times") == []
+
+
+def test_title_and_markers_are_masked_and_a_marker_ends_before_what_is_cut() -> None:
+    made = source(b"x", [Tick(1.0, 1)], commands=[CommandRecord("c", 1, "a" * 190 + " s3cret123", "finished", 1.0, 0)])
+    header, told = events(replace(made, name="for-s3cret1"))
+    assert header["title"] == "for-[masked]"
+    assert told[0][1:] == ("m", "a" * 190 + " [masked]")
+
+
+def test_what_breaks_up_a_secret_stays_for_the_terminal() -> None:
+    data = b"\x1b[31ms3c\x1b[mret\x1b[1m12\x1b[0m end"
+    _, told = events(source(data, [Tick(1.0, len(data))]))
+    assert "".join(text for _, _, text in told) == "\x1b[31m[masked]\x1b[m\x1b[1m\x1b[0m end"
