@@ -130,7 +130,6 @@ def backends() -> Iterator[Finding]:
 def sandbox() -> Iterator[Finding]:
     """The box of new sessions, by making one; and what is missing for a stronger one."""
     from ai_session import config
-    from ai_session.cgroup import delegated
     from ai_session.models import SandboxLevel
     from ai_session.sandbox_probe import probe
 
@@ -138,44 +137,50 @@ def sandbox() -> Iterator[Finding]:
     status, _ = probe()
     enough = order.index(status.level) <= order.index(SandboxLevel(wanted.minimum_level))
     versions = f"bubblewrap {status.bubblewrap or 'missing'}, Landlock ABI {status.landlock_abi or 'missing'}"
-    detail = f"level {status.level} ({versions})" if sys.platform == "linux" else f"level {status.level}"
+    detail = f"level {status.level}" + (f" ({versions})" if sys.platform == "linux" else "")
+    explained = f"{detail}: {EXPLAINED[status.level]}"
     if wanted.profile == "trusted":
         yield Finding("sandbox", "warn", f"{detail}; new sessions are not boxed", "set sandbox.profile = 'workspace'")
     elif not enough:
-        advice = f"mend what follows, or set sandbox.minimum_level (now {wanted.minimum_level})"
-        yield Finding("sandbox", "fail", f"{detail}: no session starts", advice)
+        advice = f"mend what follows, or set sandbox.minimum_level, which is {wanted.minimum_level}"
+        yield Finding("sandbox", "fail", f"{explained}; no session starts", advice)
+    elif status.level in (SandboxLevel.BWRAP, SandboxLevel.SEATBELT):
+        yield Finding("sandbox", "ok", explained)
     else:
-        yield Finding(
-            "sandbox", "warn" if status.level is SandboxLevel.LANDLOCK else "ok", detail, LACKING[status.level]
-        )
+        yield Finding("sandbox", "warn", explained, "mend what follows to get a stronger one")
     for reason in status.reasons:
         what, _, advice = reason.rpartition(": ")
         yield Finding("sandbox", "warn", what, advice)
-    if sys.platform != "linux" or not enough:
-        return
+    if sys.platform == "linux" and enough and wanted.profile != "trusted":
+        yield from sandbox_limits()
+
+
+def sandbox_limits() -> Iterator[Finding]:
+    """Who keeps boxes within their memory and processes."""
+    from ai_session import sandbox_advice
+    from ai_session.cgroup import delegated
+
+    here = sandbox_advice.machine()
     if parent := delegated():
         yield Finding("sandbox limits", "ok", f"kept by the kernel, in cgroups below {parent}")
     else:
-        yield Finding(
-            "sandbox limits",
-            "warn",
-            "no cgroup with memory and pids is delegated to this user, so boxes are watched and ended instead",
-            "systemctl edit user@.service: [Service] Delegate=memory pids",
-        )
-    if os.geteuid() == 0:
-        yield Finding(
-            "sandbox user", "warn", "root: the kernel bounds no processes of root's", "run ai-session as another user"
-        )
+        advice = sandbox_advice.limits(here)
+        kept = "kept by looking ten times a second, for no cgroup with memory and pids is delegated to this user"
+        yield Finding("sandbox limits", "warn" if advice else "ok", kept, advice)
+    if here.root:
+        risk = "root: in a box files of root's ask root for no permission, and the kernel counts no processes of root's"
+        yield Finding("sandbox user", "warn", risk, "run ai-session as an ordinary user")
 
 
-LACKING = {
-    "bwrap": "",
-    "bwrap-noproc": "who else runs what can be seen inside",
-    "landlock": "files inside the workspace are not protected, .env can be read, and there is no proxy",
-    "seatbelt": "processes outside can be seen inside",
-    "none": "",
+EXPLAINED = {
+    "bwrap": "own processes and network, system read-only, home empty; settings and secrets in the workspace guarded",
+    "bwrap-noproc": "as bwrap, but who else runs what can be seen inside, and ps does not work",
+    "landlock": "writes stay in the workspace and no network, but .env can be read, git's and editors' settings be "
+    "changed, processes outside be seen, and there is no list of domains",
+    "seatbelt": "as bwrap, but processes outside can be seen inside",
+    "none": "no box can be made",
 }
-"""What a level cannot do, though it holds."""
+"""What each level keeps, and what it does not."""
 
 
 def daemon() -> Iterator[Finding]:

@@ -101,6 +101,12 @@ def find() -> Bubblewrap | None:
     return Bubblewrap(path, version[0] if version else "", frozenset(options), prlimit, starter)
 
 
+def missing() -> list[str]:
+    """Packages that ``find`` misses."""
+    needed = {"bubblewrap": PLACES, "util-linux": PRLIMIT}
+    return [name for name, places in needed.items() if not any(os.access(place, os.X_OK) for place in places)]
+
+
 def _said(*argv: str) -> str:
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False)
     return done.stdout + done.stderr

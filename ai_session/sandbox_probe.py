@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ai_session import sandbox_bwrap, seccomp
+from ai_session import sandbox_advice, sandbox_bwrap, seccomp
 from ai_session.errors import SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.sandbox_bwrap import Bubblewrap, Files, Plan, Sources
@@ -49,13 +49,13 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
     found, reasons = sandbox_bwrap.find(), list[str]()
     version = found.version if found else ""
     if found is None:
-        reasons.append(f"bubblewrap or prlimit is missing: install the packages {PACKAGES}")
+        reasons.append(sandbox_advice.missing(sandbox_bwrap.missing(), sandbox_advice.machine()))
     else:
         for usable in _flavours(found):
             if not (said := _bubblewrap(usable)):
                 level = SandboxLevel.BWRAP if usable.fresh_proc else SandboxLevel.BWRAP_NOPROC
                 return SandboxStatus(level, (*dict.fromkeys(reasons), *_lacks(usable)), version, abi), usable
-            reasons.append(_advise(said))
+            reasons.append(sandbox_advice.failed(said, sandbox_advice.machine()))
     reasons = list(dict.fromkeys(reasons))
     if abi < landlock.LEAST_ABI:
         reasons.append(f"Landlock has ABI {abi}, {landlock.LEAST_ABI} is needed: use Linux 6.12 or newer")
@@ -64,9 +64,6 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
     else:
         return SandboxStatus(SandboxLevel.LANDLOCK, tuple(reasons), version, abi), None
     return SandboxStatus(SandboxLevel.NONE, tuple(reasons), version, abi), None
-
-
-PACKAGES = "bubblewrap and util-linux"
 
 
 def _flavours(found: Bubblewrap) -> Iterator[Bubblewrap]:
@@ -125,24 +122,6 @@ def _run(argv: Sequence[str]) -> str:
     if done.returncode == 0:
         return ""
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-
-
-def _advise(said: str) -> str:
-    """The failure with the likely cause and what to do."""
-    for part, advice in ADVICE.items():
-        if part in said:
-            return f"{said}: {advice}"
-    return f"{said}: see docs/sandbox.md"
-
-
-ADVICE = {
-    "mount proc": "the container masks /proc; run it with --security-opt systempaths=unconfined",
-    "uid map": "AppArmor keeps user namespaces from bubblewrap; install its profile (apparmor-profiles)",
-    "RTM_NEWADDR": "AppArmor keeps user namespaces from bubblewrap; install its profile (apparmor-profiles)",
-    "namespace": "user namespaces are switched off; set the sysctls kernel.unprivileged_userns_clone=1 and "
-    "user.max_user_namespaces=10000, or let the container's seccomp profile allow unshare and clone",
-    "pivot_root": "the container keeps mounts from bubblewrap; let its seccomp profile allow mount and pivot_root",
-}
 
 
 def _lacks(bubblewrap: Bubblewrap) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Machines that lack something a box is made with, as an outer box of our own makes them.
 
-As a program it makes one box where it is started and tells as JSON what the machine can do and what that box said.
+As a program it makes one box where it is started and tells as JSON what the machine can do and what that box said; or
+what doctor finds there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ai_session.cli_doctor import sandbox as findings
 from ai_session.models import SandboxLevel
 from ai_session.sandbox import Sandbox
 from tests.ai_session import unprivileged
@@ -59,15 +61,23 @@ def machines(directory: Path) -> dict[str, Machine]:
             SandboxLevel.BWRAP,
             (by_path, "the size of /tmp inside is not bounded: use bubblewrap 0.8 or newer"),
         ),
+        "no bubblewrap": Machine(
+            ("--ro-bind", "/dev/null", "/usr/bin/bwrap"), SandboxLevel.LANDLOCK, ("bubblewrap not installed: ",)
+        ),
+        "no namespaces": Machine(
+            ("--unshare-user", "--disable-userns"),
+            SandboxLevel.LANDLOCK,
+            ("allows no further user namespaces; run ai-session outside of it",),
+        ),
     }
 
 
-def ask(machine: Machine, user: str) -> dict[str, Any]:
-    """What this program says there."""
+def ask(machine: Machine, user: str, what: str) -> Any:
+    """What this program says there about ``box`` or ``doctor``."""
     root = user == "root"
     python = sys.executable if root else unprivileged.interpreter()
     done = subprocess.run(
-        [*OUTER, *machine.words, "--", python, "-m", __name__],
+        [*OUTER, *machine.words, "--", python, "-m", __name__, what],
         cwd="/",
         env={"PATH": os.environ["PATH"], "PYTHONPATH": unprivileged.library_path(), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -110,5 +120,11 @@ def report() -> dict[str, Any]:
                 "left": [name for name in left if not name.startswith(".git/")]}  # fmt: skip
 
 
+def doctor() -> list[dict[str, Any]]:
+    with place(os.geteuid()) as here:
+        os.environ["HOME"] = str(here.home)
+        return [asdict(finding) for finding in findings()]
+
+
 if __name__ == "__main__":
-    print(json.dumps(report()))
+    print(json.dumps(report() if sys.argv[1] == "box" else doctor()))

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ai_session.contract.poor_machines import OUTER, ask, machines
+from ai_session.models import SandboxLevel
+from tests.ai_session.contract.poor_machines import OUTER, Machine, ask, machines
 from tests.ai_session.contract.verb_harness import USERS
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +36,7 @@ def directory() -> Iterator[Path]:
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_box_holds(name: str, user: str, directory: Path) -> None:
     machine = machines(directory)[name]
-    told = ask(machine, user)
+    told = ask(machine, user, "box")
     assert told["level"] == machine.level
     assert len(told["reasons"]) == len(machine.said)
     assert all(said in reason for said, reason in zip(machine.said, told["reasons"], strict=True)), told["reasons"]
@@ -44,6 +45,27 @@ def test_a_box_holds(name: str, user: str, directory: Path) -> None:
     assert "Device or resource busy" in told["err"]
     assert told["kept"].endswith("[user]\n\tname = a\n\temail = a@b\n"), told
     assert told["left"] == ["two", "was"]
+
+
+@pytest.mark.parametrize("name", [*MACHINES, "no bubblewrap", "no namespaces"])
+def test_doctor_says_what_is_missing_and_how_to_get_it(name: str, directory: Path) -> None:
+    machine = machines(directory)[name]
+    user = USERS[-1]
+    box, *others = ask(machine, user, "doctor")
+    assert box["detail"].startswith(f"level {machine.level} (")
+    assert box["detail"].partition("): ")[2]
+    assert box["state"] == ("ok" if machine.level is SandboxLevel.BWRAP else "warn")
+    about = [f"{finding['detail']}: {finding['advice']}" for finding in others if finding["check"] == "sandbox"]
+    assert len(about) == len(machine.said)
+    assert all(said in finding for said, finding in zip(machine.said, about, strict=True)), about
+    assert all(finding["advice"] for finding in others if finding["state"] == "warn")
+
+
+def test_doctor_tells_root_what_root_lacks(directory: Path) -> None:
+    plain = Machine((), SandboxLevel.BWRAP, ())
+    told = {user: [finding["check"] for finding in ask(plain, user, "doctor")] for user in USERS}
+    assert told["ordinary"] == ["sandbox", "sandbox limits"]
+    assert "root" not in told or told["root"] == ["sandbox", "sandbox limits", "sandbox user"]
 
 
 @pytest.mark.torture
