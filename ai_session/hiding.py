@@ -22,9 +22,10 @@ LEAST_CHARS = 8
 MARK_BYTES = 4
 _FIRST, _MARKS = 0x100000, 0xFFFE
 _MARK = re.compile("[\U00100000-\U0010fffd]")
-_BREAK = re.compile(
-    rb"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~]|[ -/]*[0-Z\\-~])| \x08| \r(?:\x1b\[K)?(?:(.)\r(?=\1))?"
-)
+_SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\-~])"
+_WRAP = rb" (?:\x08|\r(?:\x1b\[K)?(?:(.)\r(?=\1))?)"
+_SEQUENCES = re.compile(_SEQUENCE)
+_BREAK = re.compile(_SEQUENCE + b"|" + _WRAP)
 """What a terminal does not show between characters: colours, and how programs and shells go on in the next row."""
 
 
@@ -35,12 +36,18 @@ class Hiding:
         self._spans = spans
         self._labels: list[str] = []
         self._marks: dict[bytes, int] = {}
+        self._begin, self._data, self._found = 0, b"", list[tuple[int, int, bytes]]()
 
     def piece(self, read: Callable[[int, int], bytes], start: int, end: int, first: int, last: int) -> bytes:
         """As many bytes as there are from ``start`` to ``end``, judged by what lies between ``first`` and ``last``."""
-        begin = max(first, start - CONTEXT_BYTES)
-        data = read(begin, min(last, end + CONTEXT_BYTES))
-        return self._hidden(data, start - begin, end - begin)
+        begin, stop = max(first, start - CONTEXT_BYTES), min(last, end + CONTEXT_BYTES)
+        if begin < self._begin or stop > self._begin + len(self._data) or not self._data:
+            # Pieces near this one come next: how much text they give is only found by trying.
+            near = min(end - start, CONTEXT_BYTES)
+            self._begin = max(first, begin - near)
+            self._data = read(self._begin, min(last, stop + near))
+            self._found = places(self._data, self._spans)
+        return self._hidden(self._data, self._found, start - self._begin, end - self._begin)
 
     def told(self, text: str) -> str:
         """Clean text of pieces, with labels."""
@@ -51,20 +58,20 @@ class Hiding:
         data = text.encode(errors="surrogatepass")
         from_byte = len(text[:start].encode(errors="surrogatepass"))
         length = len(text[start:stop].encode(errors="surrogatepass"))
-        piece = self._hidden(data, from_byte, from_byte + length)
+        piece = self._hidden(data, places(data, self._spans), from_byte, from_byte + length)
         return self.told(piece.replace(b"\0", b"").decode(errors="surrogatepass"))
 
-    def _hidden(self, data: bytes, start: int, end: int) -> bytes:
-        found = places(data, self._spans)
-        if not found:
-            return data[start:end]
-        shown = bytearray(data)
-        for a, b, label in reversed(found):
+    def _hidden(self, data: bytes, found: Sequence[tuple[int, int, bytes]], start: int, end: int) -> bytes:
+        shown = bytearray(data[start:end])
+        for a, b, label in found:
+            if a >= end or b <= start:
+                continue
             # Half a mark would be no character.
-            whole = b - a >= MARK_BYTES and not (a < start < a + MARK_BYTES or a < end < a + MARK_BYTES)
+            whole = b - a >= MARK_BYTES and start <= a and a + MARK_BYTES <= end
+            left, right = max(a, start) - start, min(b, end) - start
             mark = self._mark(label) if whole else b""
-            shown[a:b] = mark + bytes(b - a - len(mark))
-        return bytes(shown[start:end])
+            shown[left:right] = mark + bytes(right - left - len(mark))
+        return bytes(shown)
 
     def _mark(self, label: bytes) -> bytes:
         number = self._marks.get(label)
@@ -81,10 +88,10 @@ class Hiding:
 def places(data: bytes, spans: Spans) -> list[tuple[int, int, bytes]]:
     """The spans of ``data``, and those that only show without what breaks them up; in order, apart from each other."""
     found = list(spans(data))
-    if b"\x1b" in data or b" \x08" in data or b" \r" in data:
+    wrapped = b" \x08" in data or b" \r" in data
+    if (wrapped or b"\x1b" in data) and (joined := spans((_BREAK if wrapped else _SEQUENCES).sub(b"", data))):
         starts, offsets = _parts(data)
-        for a, b, label in spans(_BREAK.sub(b"", data)):
-            found.append((_back(a, starts, offsets), _back(b - 1, starts, offsets) + 1, label))
+        found += [(_back(a, starts, offsets), _back(b - 1, starts, offsets) + 1, label) for a, b, label in joined]
     if len(found) < 2:
         return found
     found.sort()
