@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from ai_session.servers import control
 from ai_session.tools.base import Tool
 from tests.ai_session.contract.command_line import finish
 from tests.ai_session.contract.ways import SHUT, Audit, House, denial, house
-from tests.ai_session.contract.wire import BOUND_SECONDS, SERVER, Client, runtime, stop_daemons
+from tests.ai_session.contract.wire import BOUND_SECONDS, SERVER, Client, daemon_pids, runtime, stop_daemons
 
 NOBODY = "ap_nobody"
 
@@ -246,6 +247,22 @@ def test_watching_and_typing_are_different_things_to_the_policy(home: Path) -> N
             client.attach("s", rows=0, cols=0, read_only=True)
         (refused, _), (watched, end) = audit.calls()
         assert (refused["args"]["read_only"], watched["args"]["read_only"], end["outcome"]) == (False, True, "ok")
+
+
+def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(here: House) -> None:
+    (pid,) = daemon_pids(here.home)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    for verb, code in (("new", 1), ("exec", 125), ("sandbox", 125)):
+        way = VERBS[verb]
+        assert isinstance(way, Way)
+        found, printed = enter(here, verb, way)
+        assert found == code, printed
+        assert "the audit log cannot be written" in printed
+    assert not (here.home / "w/made").exists()
+    assert here.verb("ls")[0] == 0
+    code, printed = here.verb("daemon", "stop", "--keep-sessions")
+    assert (code, daemon_pids(here.home)) == (0, [])
+    assert "may be missing in the audit log" in printed
 
 
 def test_no_role_and_no_server_is_left_out() -> None:
