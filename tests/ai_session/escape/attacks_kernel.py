@@ -7,7 +7,9 @@ from tests.ai_session.escape.evidence import (
     fills,
     holds,
     holds_many,
+    keeps_files_in_memory,
     keeps_memory,
+    keeps_segments,
     larger,
     mode,
     mounted,
@@ -92,7 +94,7 @@ def fill():
 for _ in range({count}):
     if os.fork() == 0:
         libc.prctl(1, 9, 0, 0, 0); signal.alarm(60)
-        held = fill(); os.write(w, b'x'); signal.pause()
+        held = fill(); os.write(w, b'x'); os.close(w); signal.pause()
 os.close(w)
 for _ in range({count}): os.read(r, 1)
 hold()
@@ -119,6 +121,22 @@ RESOURCES = (
     Attack(
         "memory-shared", "resources", "medium", keeps_memory(600 * MIB), alone=True,
         python=MEMORY.format(count=1, memory=f"mmap.mmap(-1, {700 * MIB})"),
+    ),
+    Attack(
+        "memory-in-nameless-files", "resources", "medium", keeps_files_in_memory(600 * MIB), alone=True,
+        python="for i in range(50): os.write(os.memfd_create('x'), bytes(15 << 20))\nhold()",
+    ),
+    Attack(
+        "memory-in-detached-segments", "resources", "medium", keeps_segments(600 * MIB), alone=True,
+        python="""
+libc.shmat.restype = ctypes.c_void_p
+ids = [libc.shmget(0, 70 << 20, 0o600) for _ in range(10)]
+for each in ids:
+    at = libc.shmat(each, None, 0)
+    ctypes.memset(at, 1, 70 << 20); libc.shmdt(ctypes.c_void_p(at))
+hold()
+for each in ids: libc.shmctl(each, 0, None)
+""",
     ),
     Attack(
         "one-large-file", "resources", "medium", larger("@ws@/large", 20 * MIB), "head -c 24M /dev/zero >large",

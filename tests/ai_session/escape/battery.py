@@ -11,7 +11,15 @@ from pathlib import Path
 
 from tests.ai_session.escape import attacks_files, attacks_kernel, attacks_reach, works
 from tests.ai_session.escape.model import Attack, Press, Resize, See, Type, Work
-from tests.ai_session.escape.session import PROMPT, Ended, Refused, Session, stop_daemon, without_namespaces
+from tests.ai_session.escape.session import (
+    PROMPT,
+    WITH_MASKED_PROC,
+    Ended,
+    Refused,
+    Session,
+    stop_daemon,
+    without_namespaces,
+)
 from tests.ai_session.escape.world import World, world
 
 DEADLY = "kill-all"
@@ -81,6 +89,7 @@ SETTINGS = (
     Setting("bwrap tmux", "bwrap, network off", "tmux"),
     Setting("bwrap pty proxy", "bwrap, network proxy", "pty", BOXED + PROXY),
     Setting("bwrap tmux proxy", "bwrap, network proxy", "tmux", BOXED + PROXY),
+    Setting("bwrap-noproc pty", "bwrap-noproc, network off", "pty", wrapper=WITH_MASKED_PROC),
     Setting("landlock pty", "landlock, network off", "pty", wrapper=NO_NAMESPACES),
     Setting("landlock tmux", "landlock, network off", "tmux", wrapper=NO_NAMESPACES),
 )
@@ -89,12 +98,14 @@ REFUSED = tuple(Setting(f"refused {backend}", "none at all", backend, wrapper=NE
 
 @dataclass
 class Outcome:
-    """What came of one run. ``notes`` say what else happened to a case."""
+    """What came of one run: attacks that got out, those whose shell did not come back, work that failed; ``notes`` say
+    what else happened to a case."""
 
     setting: Setting
     attacks: Sequence[Attack]
     works: Sequence[Work]
     escaped: list[str] = field(default_factory=list[str])
+    lost: list[str] = field(default_factory=list[str])
     failed: list[str] = field(default_factory=list[str])
     notes: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -194,6 +205,7 @@ class Battery:
                 session.type("")
                 seen = session.see(self._world.fill("end-@nonce@"), CASE_SECONDS)
         if not seen:
+            self._outcome.lost.append(attack.name)
             self._outcome.notes[attack.name] = "the shell did not come back: " + session.text[-200:]
         return bool(seen)
 

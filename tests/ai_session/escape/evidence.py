@@ -8,6 +8,7 @@ import re
 import select
 import socket
 import stat
+import subprocess
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -105,11 +106,25 @@ def run_by_git(directory: str) -> Evidence:
     """git, run outside afterwards, runs what was planted: a program that makes ``@outside@/ran``."""
 
     def look(world: World, _: str) -> bool:
-        for words in ("status", "checkout -q -B other", "commit -q --allow-empty -m outside"):
-            world.run("git", "-C", world.fill(directory), *words.split())
+        _use_git(world, directory)
         return Path(world.fill("@outside@/ran")).exists()
 
     return look
+
+
+def written_by_git(directory: str, path: str) -> Evidence:
+    """git, run outside afterwards, changes a file outside of the project."""
+
+    def look(world: World, _: str) -> bool:
+        _use_git(world, directory)
+        return world.differs(Path(world.fill(path)))
+
+    return look
+
+
+def _use_git(world: World, directory: str) -> None:
+    for words in ("status", "checkout -q -B other", "commit -q --allow-empty -m outside"):
+        world.run("git", "-C", world.fill(directory), *words.split())
 
 
 def holds(kind: str) -> Evidence:
@@ -170,6 +185,40 @@ def keeps_memory(size: int) -> Evidence:
             if sum(map(_resident, pids)) <= size or select.select(ends, [], [], OVERRUN_SECONDS)[0]:
                 return False
         return sum(map(_resident, pids)) > size
+
+    return look
+
+
+def keeps_files_in_memory(size: int) -> Evidence:
+    """Attackers hold this many bytes in files that lie nowhere, and all of them go on."""
+
+    def look(world: World, _: str) -> bool:
+        pids = world.attackers()
+        with _watched(pids) as ends:
+            if select.select(ends, [], [], OVERRUN_SECONDS)[0]:
+                return False
+        held = {
+            (info.st_dev, info.st_ino): info.st_blocks * 512
+            for pid in pids
+            for number, link in _links(pid, "fd").items()
+            if link.startswith("/memfd:") and (info := Path(f"/proc/{pid}/fd/{number}").stat())
+        }
+        return sum(held.values()) > size
+
+    return look
+
+
+def keeps_segments(size: int) -> Evidence:
+    """The SysV segments that an attacker sees hold this many bytes, attached or not."""
+
+    def look(world: World, _: str) -> bool:
+        for pid in world.attackers()[:1]:
+            table = subprocess.run(
+                ["nsenter", "--ipc", "--target", str(pid), "cat", "/proc/sysvipc/shm"], capture_output=True, check=True
+            ).stdout
+            rows = [row.split() for row in table.splitlines()]
+            return sum(int(row[rows[0].index(b"rss")]) for row in rows[1:]) > size
+        return False
 
     return look
 

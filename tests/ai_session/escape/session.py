@@ -16,6 +16,7 @@ from tests.ai_session.escape.world import BOUND_SECONDS, World
 
 SEQUENCES = re.compile(r"\x1b\[[0-9;?<>=]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x0e\x0f\r]")
 PROMPT = "ready> "
+SET_USER = 'exec setpriv --reuid "$1" --regid "$1" --clear-groups -- "${@:2}"'
 NUMBERS = count(1)
 
 
@@ -31,10 +32,11 @@ class Session:
     """What it prints is read from its log, where nothing is masked."""
 
     def __init__(self, world: World, project: Path, backend: str, wrapper: Sequence[str] = ()) -> None:
-        words = [*wrapper, unprivileged.interpreter(), "-m", "ai_session", "mcp-server", "--stdio"]
+        words = [*map(world.fill, wrapper), unprivileged.interpreter(), "-m", "ai_session", "mcp-server", "--stdio"]
+        identity = {} if wrapper == WITH_MASKED_PROC else world.identity
         self._world = world
         self._seen = 0
-        self._client = Client(words, cwd=project, env=world.env, **world.identity)
+        self._client = Client(words, cwd=project, env=world.env, **identity)
         try:
             self._client.initialize()
             name = f"{world.values['session']}-{next(NUMBERS)}"
@@ -119,3 +121,8 @@ def without_namespaces(*, landlock: bool) -> tuple[str, ...]:
     """Words that take user namespaces, and Landlock unless kept, from what follows them, as containers do."""
     program = Path(__file__).parent / "without_namespaces.py"
     return ("/usr/bin/python3", "-I", "-S", str(program), "keep-landlock" if landlock else "no-landlock", "--")
+
+
+WITH_MASKED_PROC = ("unshare", "--mount", "bash", "-c", f"mount -t tmpfs none /proc/fs && {SET_USER}", "bash", "@user@")
+"""Words that cover a part of /proc, as containers do, so that no other /proc can be mounted. For root, who then becomes
+the world's user."""

@@ -43,7 +43,7 @@ def test_critical_attacks_succeed_without_a_box() -> None:
 
 def test_no_critical_attack_gets_out_of_a_box() -> None:
     outcome = battery.run(BOXED, CRITICAL, ())
-    assert outcome.escaped == [], outcome.notes
+    assert outcome.escaped + outcome.lost == [], outcome.notes
 
 
 @pytest.mark.parametrize("setting", REFUSED, ids=lambda setting: setting.name)

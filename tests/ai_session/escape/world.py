@@ -38,8 +38,9 @@ PROJECT = (
     "git init -q -b main . && git config user.name Somebody && git config user.email a@b && echo one >file &&"
     "mkdir -p src .vscode .git/modules/sub deep/repo && echo '{}' >.vscode/tasks.json && echo '{}' >.mcp.json &&"
     "echo 'use nix' >.envrc && echo '[core]' >.git/modules/sub/config && git add file && git commit -qm one &&"
-    "git worktree add -q linked 2>/dev/null && cd deep/repo && git init -q -b main . &&"
-    "git config core.hooksPath hooks.d && git config extensions.worktreeConfig true && mkdir hooks.d &&"
+    "git worktree add -q linked 2>/dev/null && git config extensions.worktreeConfig true &&"
+    "cd deep/repo && git init -q -b main . && git config core.hooksPath hooks.d &&"
+    "git config extensions.worktreeConfig true && mkdir hooks.d &&"
     "echo '#!/bin/sh' >hooks.d/post-checkout && chmod +x hooks.d/post-checkout"
 )
 
@@ -54,6 +55,7 @@ class World:
         self.values = {name: f"s{secrets.token_hex(12)}" for name in SECRETS}
         self.values |= {
             "home": str(self.home), "outside": str(self.outside), "tmux": str(root / "tmux.sock"), "nonce": "",
+            "user": str(self.user),
             "unix": str(root / "run/agent.sock"), "datagram": str(root / "run/log.sock"),
             "state_directory": str(self.home / ".local/state/ai-session"), "address4": _own_address(),
         }  # fmt: skip
@@ -214,12 +216,15 @@ class World:
         if os.geteuid() == 0:
             os.fchown(terminal, self.user, self.user)
         address = self.root / "run/address"
+        folder = os.open(self.outside, os.O_PATH)
         os.mkfifo(address)
         self.own(address)
         self._victim = subprocess.Popen(
             ["/usr/bin/python3", str(HERE / "victim.py"), str(address), self.values["argv"]],
-            env=self.env, cwd=self.root, stdin=terminal, stdout=terminal, start_new_session=True, **self.identity,
+            env=self.env, cwd=self.root, stdin=terminal, stdout=terminal, start_new_session=True,
+            pass_fds=(folder,), **self.identity,
         )  # fmt: skip
+        os.close(folder)
         self.values |= {"victim": str(self._victim.pid), "tty": os.ttyname(terminal)}
         os.close(terminal)
         os.write(self._terminal, f"{self.values['memory']}\n".encode())
