@@ -19,17 +19,18 @@ from tests.ai_session.escape.model import Group, Severity
 PAGE = Path(__file__).parents[3] / "docs/escape-battery.md"
 INTRODUCTION = f"""# The escape battery
 
-{len(ATTACKS)} attacks and {len(WORKS)} pieces of ordinary work, typed into real sessions of a real daemon by somebody who is not root.
-Whether an attack got out is judged from outside: by files that came to be or changed, secrets that were printed,
-listeners that heard something, processes that ended, descriptors, namespaces and memory that the kernel says are held.
+{len(ATTACKS)} attacks and {len(WORKS)} pieces of ordinary work, typed into real sessions of a real daemon by
+somebody who is not root. Whether an attack got out is judged from outside: by files that came to be or changed, secrets
+that were printed, listeners that heard something, processes that ended, descriptors, namespaces and memory that the
+kernel says are held.
 The setting `none` (profile `trusted`) shows that this is noticed. `bwrap-noproc` runs where a part of /proc is masked,
 `landlock` where namespaces are refused, both as containers do it; where Landlock is refused as well, no session starts.
 
 What gets out at level `bwrap`:
 
 - `git-new-repository`: the config of a repository that is made inside cannot be protected before it is there.
-- `git-log-through-a-link`: commits must be possible, so a log of git's can be replaced by a link, and git follows it when
-  it is used outside. A program outside should fetch from a repository that an agent wrote to, not work in it.
+- `git-log-through-a-link`: commits must be possible, so a log of git's can be replaced by a link, and git follows it
+  when it is used outside. A program outside should fetch from a repository that an agent wrote to, not work in it.
 - `many-large-files`: each file is bounded, their sum is not, for want of a quota.
 
 The cases are tables in `tests/ai_session/escape/`; `pytest -m torture tests/ai_session/escape` measures them again and
