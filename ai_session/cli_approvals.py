@@ -25,7 +25,6 @@ def complete_questions(incomplete: str) -> list[tuple[str, str]]:
 QuestionId = Annotated[
     str, typer.Argument(metavar="ID", help="As approvals shows it.", autocompletion=complete_questions)
 ]
-Reason = Annotated[str, typer.Option(help="Told to the client and recorded.", show_default=False)]
 
 
 def approvals(
@@ -52,7 +51,7 @@ def approve(
     session: Annotated[bool, typer.Option("--session", help="The same in this session as well.")] = False,
     always: Annotated[bool, typer.Option("--always", help="The same from now on, until rejected.")] = False,
     prefix: Annotated[bool, typer.Option("--prefix", help="From now on all that begins like it, if offered.")] = False,
-    reason: Reason = "",
+    reason: Annotated[str, typer.Option(help="Recorded.", show_default=False)] = "",
     as_json: Json = False,
 ) -> None:
     """Allow what a client asked for: this call only, if not said otherwise."""
@@ -62,7 +61,11 @@ def approve(
     answer("approve", question_id, "".join(wider) or "once", reason, as_json)
 
 
-def reject(question_id: QuestionId, reason: Reason = "", as_json: Json = False) -> None:
+def reject(
+    question_id: QuestionId,
+    reason: Annotated[str, typer.Option(help="Told to the client and recorded.", show_default=False)] = "",
+    as_json: Json = False,
+) -> None:
     """Deny what a client asked for, or end what was allowed for longer."""
     answer("reject", question_id, "once", reason, as_json)
 

@@ -36,7 +36,8 @@ def show(as_json: Json = False) -> None:
         {"id": rule["id"], "decision": rule["decision"], "about": _about(rule), "reason": rule.get("reason")}
         for rule in found["rules"]
     ]
-    show_rows(rows, ("id", "decision", "about", "reason"))
+    if rows:
+        show_rows(rows, ("id", "decision", "about", "reason"))
     if found["file_differs"]:
         remark("The file was changed since the daemon started, which goes by it after: ai-session daemon restart")
 
