@@ -38,6 +38,7 @@ processes = 100
 file_bytes = {16 * MIB}
 tmp_bytes = {64 * MIB}
 """
+READ_ONLY = BOXED + 'profile = "read-only"\n'
 UNBOXED = """
 [session]
 user_rc = false
@@ -73,13 +74,14 @@ def hold(): print("hol" + "ding-@nonce@", flush=True); sys.stdin.readline()
 
 @dataclass(frozen=True)
 class Setting:
-    """``level`` is part of what sessions say of their box."""
+    """``level`` is part of what sessions say of their box; ``works`` unless work is not what it is for."""
 
     name: str
     level: str
     backend: str
     config: str = BOXED
     wrapper: tuple[str, ...] = ()
+    works: bool = True
 
 
 NO_NAMESPACES, NEITHER = without_namespaces(landlock=True), without_namespaces(landlock=False)
@@ -89,6 +91,7 @@ SETTINGS = (
     Setting("bwrap tmux", "bwrap, network off", "tmux"),
     Setting("bwrap pty proxy", "bwrap, network proxy", "pty", BOXED + PROXY),
     Setting("bwrap tmux proxy", "bwrap, network proxy", "tmux", BOXED + PROXY),
+    Setting("read-only pty", "read-only (bwrap, network off", "pty", READ_ONLY, works=False),
     Setting("bwrap-noproc pty", "bwrap-noproc, network off", "pty", wrapper=WITH_MASKED_PROC),
     Setting("landlock pty", "landlock, network off", "pty", wrapper=NO_NAMESPACES),
     Setting("landlock tmux", "landlock, network off", "tmux", wrapper=NO_NAMESPACES),
@@ -113,7 +116,7 @@ class Outcome:
 def run(setting: Setting, attacks: Sequence[Attack] = ATTACKS, cases: Sequence[Work] = WORKS) -> Outcome:
     """Attacks that share a session first, then those that are alone, then work for which the programs are there."""
     attacks = [case for case in attacks if case.name != DEADLY or os.geteuid() == 0]
-    cases = [case for case in cases if all(map(shutil.which, case.needs))]
+    cases = [case for case in cases if setting.works and all(map(shutil.which, case.needs))]
     outcome = Outcome(setting, attacks, cases)
     with ready(setting) as made:
         battery = Battery(made, setting, outcome)

@@ -23,8 +23,10 @@ INTRODUCTION = f"""# The escape battery
 somebody who is not root. Whether an attack got out is judged from outside: by files that came to be or changed, secrets
 that were printed, listeners that heard something, processes that ended, descriptors, namespaces and memory that the
 kernel says are held.
-The setting `none` (profile `trusted`) shows that this is noticed. `bwrap-noproc` runs where a part of /proc is masked,
-`landlock` where namespaces are refused, both as containers do it; where Landlock is refused as well, no session starts.
+
+The settings: `none` is the profile `trusted` and shows that an escape is noticed; `read-only` is that profile, the
+others are `workspace`; `bwrap-noproc` runs where a part of /proc is masked and `landlock` where namespaces are refused,
+as in containers. Where Landlock is refused as well, no session starts.
 
 What gets out at level `bwrap`:
 
@@ -66,7 +68,9 @@ def render(measured: Mapping[str, Measured]) -> str:
     for severity in severities:
         total = sum(case.severity == severity for case in ATTACKS)
         rows.append([f"{severity}, of {total}", *(str(one.stopped(severity=severity)) for one in columns)])
-    rows.append([f"**work done, of {len(WORKS)}**", *(f"**{len(WORKS) - len(one.failed)}**" for one in columns)])
+    works = {setting.name: setting.works for setting in SETTINGS}
+    done = [f"**{len(WORKS) - len(one.failed)}**" if works[name] else "" for name, one in measured.items()]
+    rows.append([f"**work done, of {len(WORKS)}**", *done])
     attacks = [["attack", "class", "severity", "succeeds in"], ["---"] * 4]
     attacks += [[f"`{case.name}`", case.group, case.severity, _names(measured, case.name)] for case in ATTACKS]
     work = [["work", "fails in"], ["---"] * 2, *([f"`{case.name}`", _names(measured, case.name)] for case in WORKS)]
@@ -102,7 +106,7 @@ def main() -> None:
             continue
         outcome = battery.run(setting)
         assert len(outcome.attacks) == len(ATTACKS), "to be run by root, who becomes somebody else"
-        assert len(outcome.works) == len(WORKS), "programs are missing"
+        assert len(outcome.works) in (0, len(WORKS)), "programs are missing"
         measured[setting.name] = Measured(frozenset(outcome.escaped), frozenset(outcome.failed))
         print(setting.name, *outcome.notes.items(), sep="\n  ")
     PAGE.write_text(render(measured))
