@@ -9,9 +9,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-Spans = Callable[[bytes], Sequence[tuple[int, int, bytes]]]
-"""Where secrets lie in a text, in order and apart, and what to write instead of each."""
+
+class Spans(Protocol):
+    """Where secrets lie in a text, in order and apart, and what to write instead of each; of a ``growing`` one also the
+    end, where that may become one."""
+
+    def __call__(self, data: bytes, growing: bool = False, /) -> Sequence[tuple[int, int, bytes]]: ...
+
 
 CONTEXT_BYTES = 16384
 """Looked at on both sides of a piece, 0.1 ms: a private key of 8192 bits takes 6.5 kB, one of PGP may take more."""
@@ -38,15 +44,18 @@ class Hiding:
         self._marks: dict[bytes, int] = {}
         self._begin, self._data, self._found = 0, b"", list[tuple[int, int, bytes]]()
 
-    def piece(self, read: Callable[[int, int], bytes], start: int, end: int, first: int, last: int) -> bytes:
-        """As many bytes as there are from ``start`` to ``end``, judged by what lies between ``first`` and ``last``."""
+    def piece(
+        self, read: Callable[[int, int], bytes], start: int, end: int, first: int, last: int, growing: bool
+    ) -> bytes:
+        """As many bytes as there are from ``start`` to ``end``, judged by what lies between ``first`` and ``last``;
+        ``growing``: and by what may come after that."""
         begin, stop = max(first, start - CONTEXT_BYTES), min(last, end + CONTEXT_BYTES)
         if begin < self._begin or stop > self._begin + len(self._data) or not self._data:
             # Pieces near this one come next: how much text they give is only found by trying.
             near = min(end - start, CONTEXT_BYTES)
             self._begin = max(first, begin - near)
             self._data = read(self._begin, min(last, stop + near))
-            self._found = places(self._data, self._spans)
+            self._found = places(self._data, self._spans, growing and stop + near >= last)
         return self._hidden(self._data, self._found, start - self._begin, end - self._begin)
 
     def told(self, text: str) -> str:
@@ -85,11 +94,11 @@ class Hiding:
         return self._labels[number] if number < len(self._labels) else mark[0]
 
 
-def places(data: bytes, spans: Spans) -> list[tuple[int, int, bytes]]:
+def places(data: bytes, spans: Spans, growing: bool = False) -> list[tuple[int, int, bytes]]:
     """The spans of ``data``, and those that only show without what breaks them up; in order, apart from each other."""
-    found = list(spans(data))
+    found = list(spans(data, growing))
     wrapped = b" \x08" in data or b" \r" in data
-    if (wrapped or b"\x1b" in data) and (joined := spans((_BREAK if wrapped else _SEQUENCES).sub(b"", data))):
+    if (wrapped or b"\x1b" in data) and (joined := spans((_BREAK if wrapped else _SEQUENCES).sub(b"", data), growing)):
         starts, offsets = _parts(data)
         found += [(_back(a, starts, offsets), _back(b - 1, starts, offsets) + 1, label) for a, b, label in joined]
     if len(found) < 2:

@@ -107,12 +107,17 @@ class Masking:
                 text = _without_beginnings(text, secret, label.decode(errors="replace"))
         return text
 
-    def spans(self, data: bytes) -> list[tuple[int, int, bytes]]:
-        """Where secrets lie in ``data``, in order and apart, and what to show instead of each."""
+    def spans(self, data: bytes, growing: bool = False, /) -> list[tuple[int, int, bytes]]:
+        """Where secrets lie in ``data``, in order and apart, and what to show instead of each. Of ``growing`` data also
+        the end, where that may become one."""
         if not self._enabled:
             return []
         redactor = self._redactor
-        return [(span.start, span.end, redactor.label(data, span)) for span in redactor.spans(data)]
+        found = redactor.spans(data)
+        if growing and (begun := redactor.beginning(data)):
+            start = min([begun.start, *(span.start for span in found if span.end > begun.start)])
+            found = [*(span for span in found if span.end <= start), begun._replace(start=start)]
+        return [(span.start, span.end, redactor.label(data, span)) for span in found]
 
 
 def _key(path: Path) -> bytes:

@@ -19,7 +19,7 @@ from urllib.parse import quote, quote_plus
 import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
 
 from ai_session.errors import ConfigInvalid
-from ai_session.secret_patterns import KINDS, OVERLAP_BYTES, UNSURE, plausible
+from ai_session.secret_patterns import BEGINNING, KINDS, OVERLAP_BYTES, UNSURE, plausible
 
 re2 = cast(Any, _re2)
 MIN_KNOWN_CHARS = 8
@@ -27,6 +27,7 @@ MIN_KNOWN_CHARS = 8
 
 MAX_HELD_BYTES = 1 << 20
 _CONTEXT_BYTES = 64
+_BEGUN_BYTES, _LEAST_BEGUN = 16384, 6
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|\[[0-?]*[ -/]*[@-~]?|[ -/]*[0-~]?)"
@@ -82,6 +83,8 @@ class Redactor:
         for pattern in patterns:
             _check(pattern)
         self._further = _either([pattern.encode() for pattern in patterns])
+        starts = sorted({form[:_LEAST_BEGUN] for form in self._known})
+        self._starts = _either([re2.escape(start) for start in starts], any_bytes=True)
 
     def redact_text(self, text: str) -> tuple[str, int]:
         """``text`` with every secret masked, and how many were."""
@@ -105,6 +108,19 @@ class Redactor:
         found = [*self._values_in(data, start), *self._patterned(data, start)]
         found += [_span(match, "pattern") for match in _all(self._further, data, start)]
         return [piece for span in _merged(found) for piece in _settled(data, span)] if found else []
+
+    def beginning(self, data: bytes) -> Span | None:
+        """What at the end of ``data`` may become a secret when more of it comes."""
+        begin = max(0, len(data) - _BEGUN_BYTES)
+        last = data[begin:]
+        match = _BEGINNING.search(last)
+        found = [match.start()] if match else []
+        for match in _all(self._starts, last, 0):
+            at = match.start()
+            forms = (form for head, forms in self._heads.items() if head.startswith(match.group()) for form in forms)
+            if any(form.startswith(last[at:]) for form in forms):
+                found.append(at)
+        return Span(begin + min(found), len(data), "unfinished") if found else None
 
     def label(self, data: bytes, span: Span) -> bytes:
         """What stands in the place of a span of ``data``: ``[REDACTED:kind:tag]``."""
@@ -234,6 +250,9 @@ def _check(pattern: str) -> None:
 
 def _all(pattern: Any, data: bytes, start: int, end: int | None = None) -> Iterator[Any]:
     return pattern.finditer(data, start, end) if pattern is not None else iter(())
+
+
+_BEGINNING = _compile(BEGINNING.encode())
 
 
 def _span(match: Any, kind: str) -> Span:

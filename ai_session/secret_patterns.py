@@ -60,6 +60,19 @@ KINDS: dict[str, str] = {
 begin with ``-``, or it would hide the key block it begins.
 """
 
+BEGINNING = (
+    rf"{_KEY_BEGIN}(?:{_KEY_SPACE}[A-Za-z-]+: [^\n\\]*)*(?:{_KEY_SPACE}[A-Za-z0-9+/=]+)*{_KEY_SPACE}\z"
+    rf"|{_BEGIN}(?:gh[opusr]_|github_pat_|gl[a-z]{{2,5}}-|A[KS]IA|AIza|ya29\.|GOCSPX-|xox[abceoprs]-|xapp-|[rs]k_(?:live|test)_"
+    r"|whsec_|sk-|gsk_|xai-|pplx-|npm_|pypi-A|rubygems_|dckr_pat_|crates_|hf_|SG\.|eyJ|[0-9]{8,10}:AA|do[oprt]_v1_|dapi"
+    r"|shp[a-z]{2}_|hv[bsr]\.|glsa_|lin_api_|AGE-SECRET-KEY-|sntrys_|SK[a-f0-9]{6}|hooks\.slack\.com/services/)"
+    r"[A-Za-z0-9/+=._:-]{4,}\z"
+    rf"|{_BEGIN}[MNO][A-Za-z0-9_-]{{23,25}}\.[A-Za-z0-9_.-]*\z"
+    r"|://[^\s/@:\"'\\<>\[\]{}\x1b]{0,100}:[^\s/@\"'\\<>\[\]{}\x1b]*[^\s/@0-9:][^\s/@]*\z"
+    rf"|(?i:{_BEGIN}(?:bearer|basic|authorization[\"']?\s?[:=])\s{{1,3}}[A-Za-z0-9+/=_.~-]{{8,}}\z)"
+    rf"|(?i:{_NAMES})[A-Za-z0-9_-]{{0,20}}[\"']?\s{{0,3}}(?::=|=>|=|:)\s{{0,3}}[\"']?[^\s\"']{{4,}}\z"
+)
+"""What may still become a secret, at the end of output that goes on."""
+
 UNSURE = frozenset(("authorization", "variable", "quoted", "named"))
 """Kinds that say where a secret would be, not what it is: ``plausible`` has the last word."""
 

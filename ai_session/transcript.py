@@ -124,7 +124,7 @@ class Transcript:
         """At most ``max_chars`` characters: everything if it fits, else about 40 % head and 60 % tail."""
         end = self.end_offset
         if end <= WHOLE_BYTES and not self.first_offset:
-            text = self._clean(self._raw(0, end))  # not cut, so not hidden
+            text = self._clean(self._shown(0, end) if self._end is None else self._raw(0, end))  # uncut if it has ended
             if len(text) <= max_chars:
                 return Rendering(text, 0, end, truncated=False)
         return self._head_and_tail(end, max_chars)
@@ -305,7 +305,7 @@ class Transcript:
 
     def _shown(self, start: int, end: int) -> bytes:
         """As ``_raw``, with secrets hidden."""
-        known = (self.first_offset, self.end_offset)
+        known = (self.first_offset, self.end_offset, self._end is None)
         return self._hiding.piece(self._raw, start, end, *known) if self._hiding else self._raw(start, end)
 
     def _raw(self, start: int, end: int) -> bytes:

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from ai_session.clean_text import clean
 from ai_session.hiding import CONTEXT_BYTES, LEAST_CHARS, Hiding, breaks, on_screen, places
+from ai_session.masking import Masking
 from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.redaction import Redactor
 from ai_session.report import cut, read_stderr
 from ai_session.transcript import Transcript
-from tests.ai_session.unit.test_redaction import SECRETS
+from tests.ai_session.unit.test_redaction import NAMED, SECRETS
 
 LEAST = 8
 """So much of a secret in a row counts as told."""
@@ -27,7 +28,8 @@ KNOWN = "correct-horse battery%staple"
 REDACTOR = Redactor([("MY_PASSWORD", KNOWN)], [], b"k" * 32)
 
 
-def spans(data: bytes) -> list[tuple[int, int, bytes]]:
+def spans(data: bytes, growing: bool = False, /) -> list[tuple[int, int, bytes]]:
+    assert not growing
     return [(span.start, span.end, REDACTOR.label(data, span)) for span in REDACTOR.spans(data)]
 
 
@@ -63,6 +65,49 @@ def transcript(data: bytes) -> Generator[Transcript]:
             log.fill(source)
         yield Transcript(log, 0, log.end, "n", spans)
         log.close()
+
+
+@pytest.mark.parametrize("dress", [str, coloured])
+def test_output_that_comes_in_drops_tells_no_beginning_of_a_secret(home: Path, dress: type) -> None:
+    """Whoever reads each time a few bytes have come sees no more than who reads all at the end."""
+    masking = Masking(home / "redaction.key", ["MY_*"], [])
+    masking.learn({"MY_VALUE": KNOWN})
+    placed = {kind: "".join(parts).strip() for kind, parts in NAMED.items()}
+    for number, (kind, secret) in enumerate({**PLANTED, **BLOCKS, **placed}.items()):
+        known_from = {"discord": 26, "known": 0}.get(kind, 8)
+        body = NAMED[kind][1] if kind in NAMED else secret[40:-40] if kind in BLOCKS else secret[known_from:]
+        log = MappedLog(home / f"log{number}")
+        seen, offset = "", 0
+        step = 31 if kind in BLOCKS else 3
+        for at in range(0, len(shown := dress(f"a key: {secret} b")), step):
+            drop = shown[at : at + step].encode()
+            log.fill(lambda room, drop=drop: copied(room, drop))
+            text = Transcript(log, 0, None, "n", masking.spans)
+            page = text.page(offset, 400)
+            seen, offset = seen + page.text, page.next_offset
+            for whole in (text.render(5000).text, text.tail(3, 400).text, seen):
+                assert not told(body, masking.masked(whole)), (kind, whole)
+        log.close()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [*("Password: ", "user@host:~$ ", ">>> ", "Continue? [Y/n] ", "on http://localhost:8080", "12:30:45", "sk-"),
+     *("eyes", "the token is", "basic", "task-list", "https://example.com/path", "key=", "[==>  ] 45%", "correct")],
+)  # fmt: skip
+def test_the_end_of_ordinary_output_that_goes_on_is_shown(home: Path, end: str) -> None:
+    masking = Masking(home / "redaction.key", ["MY_*"], [])
+    masking.learn({"MY_VALUE": "correcting" + KNOWN})
+    log = MappedLog(home / "log")
+    log.fill(lambda room: copied(room, f"a line\r\n{end}".encode()))
+    shown = Transcript(log, 0, None, "n", masking.spans).page(0, 400).text
+    log.close()
+    assert shown == f"a line\n{end}" if end != "correct" else "[REDACTED:unfinished:" in shown
+
+
+def copied(room: memoryview, data: bytes) -> int:
+    room[: len(data)] = data
+    return len(data)
 
 
 def lines(count: int, seed: int) -> str:
@@ -160,7 +205,7 @@ def test_lines_around_a_match_are_hidden_too() -> None:
 @given(st.binary(max_size=300), st.integers(0, 300), st.integers(0, 300))
 def test_what_holds_no_secret_is_as_it_was_and_lengths_always_stay(data: bytes, a: int, b: int) -> None:
     start, end = sorted((min(a, len(data)), min(b, len(data))))
-    piece = Hiding(spans).piece(lambda x, y: data[x:y], start, end, 0, len(data))
+    piece = Hiding(spans).piece(lambda x, y: data[x:y], start, end, 0, len(data), False)
     assert len(piece) == end - start
     if not spans(data):
         assert piece == data[start:end]
@@ -169,7 +214,7 @@ def test_what_holds_no_secret_is_as_it_was_and_lengths_always_stay(data: bytes, 
 def test_a_secret_further_away_than_the_context_is_left_alone() -> None:
     secret = PLANTED["github"].encode()
     data = b"x" * 10 + b" " + secret + b" " * (2 * CONTEXT_BYTES)
-    assert Hiding(spans).piece(lambda x, y: data[x:y], len(data) - 5, len(data), 0, len(data)) == b"     "
+    assert Hiding(spans).piece(lambda x, y: data[x:y], len(data) - 5, len(data), 0, len(data), False) == b"     "
 
 
 def test_characters_used_as_marks_stay_where_nothing_is_hidden() -> None:

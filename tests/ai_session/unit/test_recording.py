@@ -16,7 +16,7 @@ NONCE = "0123456789abcdef"
 MARK = f"\x1b]7777;{NONCE};D;1;0;;;/tmp\x07".encode()
 
 
-def secrets(data: bytes) -> Sequence[tuple[int, int, bytes]]:
+def secrets(data: bytes, growing: bool = False, /) -> Sequence[tuple[int, int, bytes]]:
     return [(m.start(), m.end(), b"[masked]") for m in re.finditer(rb"s3cret\d+", data)]
 
 
