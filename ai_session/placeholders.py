@@ -20,6 +20,8 @@ from ai_session.protected_paths import Placeholder
 
 NOT_OURS_TO_MAKE = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Where this user can make nothing, neither can the box."""
+MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading an entry that is none may raise; a box must start all the same."""
 
 
 class Placeholders:
@@ -100,13 +102,13 @@ def _remove(place: Placeholder) -> None:
 def _box(entry: Path) -> Path:
     try:
         return Path(json.loads(entry.read_text())["box"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, *MISSHAPEN):
         return entry / "none"
 
 
 def _places(entry: Path) -> list[Placeholder]:
     try:
         made: list[tuple[str, str | None]] = json.loads(entry.read_text())["made"]
-    except (OSError, ValueError, KeyError):
+        return [Placeholder(path, None if content is None else content.encode()) for path, content in made]
+    except (OSError, *MISSHAPEN):
         return []
-    return [Placeholder(path, None if content is None else content.encode()) for path, content in made]

@@ -1,0 +1,256 @@
+"""What is put into a workspace is taken away behind the last box, and nothing else ever is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from ai_session.placeholders import Placeholders
+from ai_session.protected_paths import Placeholder
+
+
+class Scene:
+    """A workspace, a runtime directory and boxes in it; each look at the ledger is a new process's."""
+
+    def __init__(self, root: Path) -> None:
+        self.workspace, self.runtime = root / "ws", root / "run"
+        self.workspace.mkdir()
+        self.runtime.mkdir()
+        self.wanted = (
+            Placeholder(str(self.workspace / "dir")),
+            Placeholder(str(self.workspace / "file"), b"harmless\n"),
+        )
+
+    def box(self, name: str) -> Path:
+        (self.runtime / name).mkdir(exist_ok=True)
+        return self.runtime / name
+
+    def put(self, name: str) -> None:
+        """As a box's survey does: what is absent is wanted, what is there exists; once more when that has gone."""
+        for _ in range(3):
+            wanted = [place for place in self.wanted if not os.path.lexists(place.path)]
+            existing = [place.path for place in self.wanted if os.path.lexists(place.path)]
+            Placeholders(self.runtime).put(self.box(name), wanted, existing)
+            if self.there() >= {"dir", "file"}:
+                return
+        raise AssertionError("placeholders go as fast as they come")
+
+    def drop(self, name: str) -> None:
+        Placeholders(self.runtime).drop(self.runtime / name)
+
+    def there(self) -> set[str]:
+        return {path.name for path in self.workspace.iterdir()}
+
+    def ledger(self) -> int:
+        return len(list(self.runtime.glob("placeholders/*.json")))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_boxs_life(scene: Scene) -> None:
+    scene.put("one")
+    assert scene.there() == {"dir", "file"}
+    assert (scene.workspace / "file").read_bytes() == b"harmless\n"
+    scene.drop("one")
+    scene.drop("one")
+    assert (scene.there(), scene.ledger()) == (set(), 0)
+
+
+@pytest.mark.parametrize("first", ["one", "two"])
+def test_two_boxes_share(scene: Scene, first: str) -> None:
+    scene.put("one")
+    scene.put("two")
+    scene.drop(first)
+    assert scene.there() == {"dir", "file"}
+    scene.drop({"one": "two", "two": "one"}[first])
+    assert scene.there() == set()
+
+
+def test_what_was_there_before_is_nobodys(scene: Scene) -> None:
+    (scene.workspace / "dir").mkdir()
+    (scene.workspace / "file").write_bytes(b"harmless\n")
+    scene.put("one")
+    scene.drop("one")
+    assert scene.there() == {"dir", "file"}
+
+
+def test_what_somebody_changed_stays(scene: Scene) -> None:
+    scene.put("one")
+    (scene.workspace / "dir/mine").touch()
+    (scene.workspace / "file").write_bytes(b"mine\n")
+    scene.drop("one")
+    assert scene.there() == {"dir", "file"}
+
+
+def test_what_became_a_link_stays(scene: Scene) -> None:
+    scene.put("one")
+    (scene.workspace / "file").rename(scene.runtime / "real")
+    (scene.workspace / "file").symlink_to(scene.runtime / "real")
+    (scene.workspace / "dir").rmdir()
+    (scene.workspace / "dir").symlink_to(scene.runtime)
+    scene.drop("one")
+    assert scene.there() == {"dir", "file"}
+    assert (scene.runtime / "real").exists()
+
+
+def test_what_is_gone_is_no_error(scene: Scene) -> None:
+    scene.put("one")
+    (scene.workspace / "dir").rmdir()
+    (scene.workspace / "file").unlink()
+    scene.drop("one")
+    assert scene.ledger() == 0
+
+
+def test_a_place_where_nothing_can_be_made_is_left_out(scene: Scene) -> None:
+    wanted = (*scene.wanted, Placeholder("/sys/kernel/nothing"), Placeholder("/sys/kernel/none", b"x"))
+    found = Placeholders(scene.runtime).put(scene.box("one"), wanted, [])
+    assert set(found) == {place.path for place in scene.wanted}
+    scene.drop("one")
+    assert scene.there() == set()
+
+
+def test_a_box_whose_directory_is_gone_is_taken_off(scene: Scene) -> None:
+    scene.put("gone")
+    (scene.runtime / "gone").rmdir()
+    scene.put("next")
+    assert scene.ledger() == 1
+    scene.drop("next")
+    assert scene.there() == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"box": 1}', b'{"made": [["/x"]]}', b"\xff"])
+def test_a_torn_ledger_takes_nothing_away(scene: Scene, content: bytes) -> None:
+    scene.put("one")
+    (entry,) = scene.runtime.glob("placeholders/*.json")
+    entry.write_bytes(content)
+    scene.put("two")
+    scene.drop("two")
+    scene.drop("one")
+    assert scene.ledger() == 0
+
+
+def test_a_process_killed_between_put_and_drop(scene: Scene) -> None:
+    """The next one settles for it, once the box's directory is gone."""
+    pid = os.fork()
+    if pid == 0:
+        scene.put("killed")
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert scene.there() == {"dir", "file"}
+    scene.put("next")
+    scene.drop("next")
+    assert scene.there() == {"dir", "file"}  # the killed one's box may still live
+    (scene.runtime / "killed").rmdir()
+    scene.put("last")
+    scene.drop("last")
+    assert scene.there() == set()
+
+
+def test_many_processes_at_once(scene: Scene) -> None:
+    """Each puts and drops; what the last one leaves is nothing."""
+    pids: list[int] = []
+    for number in range(8):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for turn in range(10):
+                    scene.put(f"{number}-{turn}")
+                    scene.drop(f"{number}-{turn}")
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        pids.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 8
+    assert (scene.there(), scene.ledger()) == (set(), 0)
+
+
+BOXES = st.sampled_from("abcd")
+
+
+class Ledger(RuleBasedStateMachine):
+    """Boxes come, go and crash in any order; a person makes and changes things meanwhile."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.place = tempfile.TemporaryDirectory()
+        self.scene = Scene(Path(self.place.name))
+        self.living: set[str] = set()
+        self.crashed: set[str] = set()
+        self.persons: dict[str, bytes | None] = {}
+
+    @rule(name=BOXES)
+    def put(self, name: str) -> None:
+        if name in self.living | self.crashed:
+            return
+        self.scene.put(name)
+        self.settle()
+        self.living.add(name)
+        assert self.scene.there() == {"dir", "file"}
+
+    @rule(name=BOXES)
+    def drop(self, name: str) -> None:
+        self.scene.drop(name)
+        if (self.scene.runtime / name).exists():
+            (self.scene.runtime / name).rmdir()
+        self.living.discard(name)
+        self.crashed.discard(name)
+
+    @rule(name=BOXES)
+    def crash(self, name: str) -> None:
+        if name in self.living:
+            (self.scene.runtime / name).rmdir()
+            self.living.remove(name)
+            self.crashed.add(name)
+
+    @rule(content=st.binary(max_size=3))
+    def write(self, content: bytes) -> None:
+        if (self.scene.workspace / "dir").is_dir():
+            (self.scene.workspace / "dir/mine").write_bytes(content)
+            self.persons["dir/mine"] = content
+        (self.scene.workspace / "file").write_bytes(b"mine" + content)
+        self.persons["file"] = b"mine" + content
+
+    @rule()
+    def tidy(self) -> None:
+        """A person takes what is theirs away."""
+        for name in list(self.persons):
+            (self.scene.workspace / name).unlink()
+            del self.persons[name]
+
+    def settle(self) -> None:
+        self.crashed.clear()
+
+    @invariant()
+    def nothing_of_a_persons_is_lost(self) -> None:
+        for name, content in self.persons.items():
+            assert (self.scene.workspace / name).read_bytes() == content
+
+    @invariant()
+    def boxes_have_what_they_need(self) -> None:
+        if self.living and "file" in self.persons:
+            assert "file" in self.scene.there()
+
+    def teardown(self) -> None:
+        for name in "abcd":
+            self.scene.drop(name)
+        for name in list(self.persons):
+            (self.scene.workspace / name).unlink()
+        left, ledger = self.scene.there(), self.scene.ledger()
+        self.place.cleanup()
+        # A directory with something of a person's in it was theirs to keep, and is empty now.
+        assert left <= ({"dir"} if "dir/mine" in self.persons else set())
+        assert ledger == 0
+
+
+Ledger.TestCase.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+TestLedger = Ledger.TestCase
