@@ -103,7 +103,8 @@ def events(home: Path) -> list[dict[str, Any]]:
 @contextmanager
 def client(home: Path, *, far: bool = True) -> Iterator[Client]:
     """A client of that daemon; a near one is the test itself."""
-    with Client(FAR if far else SERVER, env={**living_in(home), "PYTHONPATH": str(ROOT)}) as found:
+    env = {**living_in(home), "PYTHONPATH": str(ROOT)}
+    with Client(FAR if far else SERVER, env=env, cwd=home) as found:
         yield found
 
 
