@@ -56,6 +56,9 @@ class Hiding:
             self._begin = max(first, begin - near)
             self._data = read(self._begin, min(last, stop + near))
             self._found = places(self._data, self._spans, growing and stop + near >= last)
+            if self._begin == first > 0 and (torn := self._data.find(b"\n", 0, CONTEXT_BYTES)) > 0:
+                # What is kept may begin within a secret.
+                self._found = [(0, torn, b""), *(span for span in self._found if span[0] >= torn)]
         return self._hidden(self._data, self._found, start - self._begin, end - self._begin)
 
     def told(self, text: str) -> str:

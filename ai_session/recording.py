@@ -132,6 +132,8 @@ class _Output:
 def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece]:
     """The log in order: marks left out, each secret replaced as a whole where it begins."""
     position = source.first
+    if position:  # what is kept may begin within a secret
+        position += source.read(position, min(source.end, position + OVERLAP_BYTES)).find(b"\n") + 1
     while position < source.end:
         stop = min(source.end, position + window_bytes)
         data = source.read(position, min(source.end, stop + OVERLAP_BYTES))

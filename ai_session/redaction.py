@@ -19,7 +19,7 @@ from urllib.parse import quote, quote_plus
 import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
 
 from ai_session.errors import ConfigInvalid
-from ai_session.secret_patterns import BEGINNING, KINDS, OVERLAP_BYTES, UNSURE, plausible
+from ai_session.secret_patterns import BEGINNING, KEY_END, KINDS, OVERLAP_BYTES, UNSURE, plausible
 
 re2 = cast(Any, _re2)
 MIN_KNOWN_CHARS = 8
@@ -105,7 +105,7 @@ class Redactor:
 
         Masking one leaves UTF-8, JSON and escape sequences whole.
         """
-        found = [*self._values_in(data, start), *self._patterned(data, start)]
+        found = [*self._values_in(data, start), *self._patterned(data, start), *_ends_of_keys(data, start)]
         found += [_span(match, "pattern") for match in _all(self._further, data, start)]
         return [piece for span in _merged(found) for piece in _settled(data, span)] if found else []
 
@@ -253,6 +253,18 @@ def _all(pattern: Any, data: bytes, start: int, end: int | None = None) -> Itera
 
 
 _BEGINNING = _compile(BEGINNING.encode())
+_END_OF_KEY = _compile(KEY_END.encode())
+_KEY_LINE = re.compile(rb"[A-Za-z0-9+/=]{2,160}(?:\s|\\[nrt]){1,4}\Z")
+
+
+def _ends_of_keys(data: bytes, start: int) -> Iterator[Span]:
+    """The last lines of keys, as ``tail`` prints them, and where output is kept no further back."""
+    for end in _all(_END_OF_KEY, data, start):
+        begin = end.start()
+        while line := _KEY_LINE.search(data[max(start, begin - 168) : begin]):
+            begin -= len(line[0])
+        if begin < end.start():
+            yield Span(begin, end.end(), "private-key")
 
 
 def _span(match: Any, kind: str) -> Span:

@@ -17,14 +17,14 @@ _BEGIN = r"(?:\b|\\[nrt]|[0-9;\[]m)"
 _KEY_TEXT = r"(?:[A-Za-z0-9+/=\s:|>#*,.()\"'-]|\\[nrt])"
 _KEY_SPACE = r"(?:\s|\\[nrt])*"
 _KEY_BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-_KEY_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+KEY_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _NAMES = (
     "pass(?:word|wd|phrase)|secret|token|credential|api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key"
     "|signing[_-]?key|encryption[_-]?key|auth[_-]?key|client[_-]?key|master[_-]?key"
 )
 
 KINDS: dict[str, str] = {
-    "private-key": rf"{_KEY_BEGIN}{_KEY_TEXT}{{20,}}?{_KEY_END}"
+    "private-key": rf"{_KEY_BEGIN}{_KEY_TEXT}{{20,}}?{KEY_END}"
     rf"|{_KEY_BEGIN}(?:{_KEY_SPACE}[A-Za-z-]+: [^\n\\]*)*(?:{_KEY_SPACE}[A-Za-z0-9+/=]{{30,}})+",
     "jwt": r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     "github": r"gh[opusr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}",

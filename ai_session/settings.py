@@ -183,7 +183,10 @@ class RedactionSettings(Section):
 
     enabled: bool = Field(default=True, description="Mask what looks like a secret, and the values named below.")
     environment: tuple[str, ...] = Field(
-        default=("*_TOKEN", "*_KEY", "*_SECRET", "*_PASSWORD", "*_CREDENTIALS"),
+        default=(
+            *("*TOKEN", "*_KEY", "*SECRET", "*PASSWORD", "*PASSPHRASE"),
+            *("*_PASS", "*_PASSWD", "*_PWD", "*_CREDENTIALS", "*_PAT"),
+        ),
         description="Variables of the clients whose values are masked wherever they appear: names or patterns.",
     )
     patterns: tuple[str, ...] = Field(default=(), description="Further regular expressions (RE2) of secrets.")

@@ -67,6 +67,15 @@ def transcript(data: bytes) -> Generator[Transcript]:
         log.close()
 
 
+def test_what_is_left_of_a_secret_where_output_is_kept_no_further_back_is_hidden() -> None:
+    secret = PLANTED["github"]
+    data = f"{secret} is it\r\na line\r\n".encode()
+    for first in range(1, len(secret)):
+        hiding = Hiding(spans)
+        piece = hiding.piece(lambda a, b: data[a:b], first, len(data), first, len(data), False)
+        assert hiding.told(clean(piece)) == "\na line\n"
+
+
 @pytest.mark.parametrize("dress", [str, coloured])
 def test_output_that_comes_in_drops_tells_no_beginning_of_a_secret(home: Path, dress: type) -> None:
     """Whoever reads each time a few bytes have come sees no more than who reads all at the end."""

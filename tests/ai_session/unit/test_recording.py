@@ -76,6 +76,11 @@ def test_a_recording_begins_where_output_is_still_kept() -> None:
     assert told == [(0.0, "o", "ccdd")]
 
 
+def test_the_line_that_is_cut_where_output_is_kept_no_further_back_is_left_out() -> None:
+    _, told = events(source(b"s3cret12345 is it\r\na line", [Tick(1.0, 25)], first=4))
+    assert "".join(text for _, _, text in told) == "a line"
+
+
 def test_ticks_are_kept_apart_by_a_step_and_survive_a_torn_end(home: Path) -> None:
     timing = Timing(home / "times")
     timing.note(5, 0)

@@ -181,6 +181,20 @@ def test_known_values_are_masked_in_every_spelling() -> None:
     assert masks.pop().startswith("[REDACTED:DB_PASSWORD:")
 
 
+@pytest.mark.parametrize("kind", ["rsa", "openssh", "pgp"])
+def test_the_last_lines_of_a_key_are_masked(kind: str) -> None:
+    lines = SECRETS[kind].split("\n")
+    for count in (2, 3, 9):
+        tail = "\n".join(lines[-count:])
+        for text in (tail, tail.replace("\n", "\r\n"), json.dumps(tail)):
+            masked, found = REDACTOR.redact_text(f"# tail:\n\n{text}\nmore\n")
+            assert found == 1
+            assert lines[-2] not in masked
+            assert masked.startswith("# tail:\n\n")
+            assert masked.endswith("\nmore\n")
+    assert REDACTOR.redact_text(lines[-1]) == (lines[-1], 0)
+
+
 def test_a_known_value_counts_more_than_the_place_it_overlaps() -> None:
     redactor = Redactor([("K", "first part, second part")], [], b"")
     text, count = redactor.redact_text('password=abc4ef12,first part, second part"')
