@@ -5,10 +5,16 @@ from __future__ import annotations
 import base64
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import median
 
+from ai_session.hiding import Spans
+from ai_session.masking import MAX_KNOWN, Masking
+from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.redaction import Redactor
+from ai_session.transcript import Transcript
 from benchmarks.report import Report
 
 ROOT = Path(__file__).parent.parent
@@ -34,14 +40,46 @@ def samples() -> dict[str, bytes]:
     return {kind: (data * (1 + size // len(data)))[:size] for kind, data in kinds.items()}
 
 
-def milliseconds(work: Callable[[], object]) -> float:
-    """Of the processor, best of three; the first one also builds the matcher's states."""
+def milliseconds(work: Callable[[], object], tries: int = 3) -> float:
+    """Of the processor, the best; the first one also builds the matcher's states."""
     times: list[float] = []
-    for _ in range(3):
+    for _ in range(tries):
         begin = time.process_time()
         work()
         times.append((time.process_time() - begin) * 1e3)
     return min(times)
+
+
+def pages(report: Report, directory: Path, masking: Masking) -> None:
+    """Reading at any place of 100 MB, with what is looked for around it; hidden and not."""
+    chance = random.Random(3)
+    report.title("pages of 100 MB of output with secrets hidden")
+    for kind in ("plain lines", "build logs"):
+        data = samples()[kind]
+        log = MappedLog(directory / kind)
+        for at in range(0, 100_000_000, READ_BYTES):
+            piece = data[at % (len(data) - READ_BYTES) :][:READ_BYTES]
+            log.fill(lambda room, piece=piece: len(copied(room, piece)))
+        places = [chance.randrange(log.first, log.end - 500_000) for _ in range(40)]
+        for chars in (7000, 200_000):
+            bare, hidden = reading(log, places, chars, None), reading(log, places, chars, masking.spans)
+            report.row(f"{kind}: {chars} characters", hidden, "ms", most=10 + chars / 2000, note=f"bare {bare:.2f} ms")
+        log.close()
+
+
+def reading(log: MappedLog, places: Sequence[int], chars: int, spans: Spans | None) -> float:
+    """Milliseconds for a page, the median over ``places``."""
+
+    def page(at: int) -> object:
+        return Transcript(log, 0, log.end, "n", spans).page(at, chars)
+
+    return median(milliseconds(partial(page, at), 1) for at in places)
+
+
+def copied(room: memoryview, piece: bytes) -> bytes:
+    """Writes ``piece`` into ``room``."""
+    room[: len(piece)] = piece
+    return piece
 
 
 async def run(report: Report, directory: Path) -> None:
@@ -70,3 +108,11 @@ async def run(report: Report, directory: Path) -> None:
     flood = b"".join(b"token=%032x\n" % chance.getrandbits(128) for _ in range(10_000))
     spent = milliseconds(lambda: redactor.redact_bytes(flood)) / 10_000 * 1e3
     report.row("one of a flood of secrets", spent, "us", most=50)
+    full = [(f"N{number}", base64.b64encode(chance.randbytes(24)).decode()) for number in range(MAX_KNOWN)]
+    report.row("a new redactor for the most values", milliseconds(lambda: Redactor(full, [], b"key")), "ms", most=200)
+    most = Redactor(full, [], b"key")
+    spent = milliseconds(lambda: most.redact_bytes(logs)) / MEGABYTES
+    report.row("build logs, the most values", spent, "ms/MB", most=MOST_MS, note=f"{1000 / spent:.0f} MB/s")
+    masking = Masking(directory / "key", ["NAME_*"], [])
+    masking.learn(dict(known))
+    pages(report, directory, masking)
