@@ -19,7 +19,7 @@ from ai_session.marks import MarkScanner
 from ai_session.models import CommandRecord
 from ai_session.timing import Tick
 
-MASK_BYTES = 4 << 20
+MASK_BYTES = 1 << 20
 """Secrets are looked for in windows of this size, with an overlap longer than any secret."""
 
 OVERLAP_BYTES = 1 << 14
