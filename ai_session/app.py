@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ai_session import plugins
@@ -14,6 +16,7 @@ from ai_session.call_keys import CallKeys
 from ai_session.cgroup import delegated
 from ai_session.config import Settings, home_directory
 from ai_session.consent import Consent
+from ai_session.errors import LimitReached
 from ai_session.gate import Gate
 from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
@@ -36,7 +39,9 @@ class App:
 
     def __init__(self, settings: Settings, runtime_directory: Path) -> None:
         masks = settings.redaction
-        masking = Masking(runtime_directory / "redaction.key", masks.environment, masks.patterns, enabled=masks.enabled)
+        self._masking = masking = Masking(
+            runtime_directory / "redaction.key", masks.environment, masks.patterns, enabled=masks.enabled
+        )
         self._audit = audit = AuditLog(
             runtime_directory / "audit",
             segment_bytes=settings.audit.segment_bytes,
@@ -88,7 +93,13 @@ class App:
     async def start(self) -> None:
         """Adopt sessions left by an earlier daemon."""
         await self.sessions.adopt()
+        for session in self.sessions.all():
+            with suppress(LimitReached):  # as each call on it is told
+                self._masking.learn(session.spec.env, partial(self._open, session.spec.session_id))
         self._expire()
+
+    def _open(self, session_id: str) -> bool:
+        return self.sessions.find(session_id) is not None
 
     def _expire(self) -> None:
         self._call_keys.expire()

@@ -160,6 +160,23 @@ def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other
         stop_daemons(home)
 
 
+def test_what_a_session_was_given_is_known_to_the_next_daemon(world: Path) -> None:
+    """Also before anybody calls for that session."""
+    home = new_home(world, UNBOXED)
+    place = World(home)
+    try:
+        place.call("create_session", name="given", env=GIVEN, backend="pty")
+        place.run("echo $SESSION_PASSWORD", session="given")
+        place.client.__exit__()
+        with CommandLine(home, HOME=str(home)) as person:
+            person.run("daemon", "stop", "--keep-sessions")
+            cast = person.out("record", "export", "given")
+            assert GIVEN["SESSION_PASSWORD"] not in cast
+            assert "[REDACTED:SESSION_PASSWORD:" in cast
+    finally:
+        stop_daemons(home)
+
+
 def print_them(planted: World) -> None:
     """By commands: from a file, as words, through stderr, stdin, and in base64."""
     planted.run("cat all.txt", max_output_chars=200_000)
