@@ -111,7 +111,7 @@ def places(data: bytes, spans: Spans, growing: bool = False) -> list[tuple[int, 
     for a, b, label in found[1:]:
         begin, end, known = apart[-1]
         if a < end:
-            apart[-1] = (begin, max(b, end), known)
+            apart[-1] = (begin, max(b, end), known if end - begin >= b - a else label)
         else:
             apart.append((a, b, label))
     return apart

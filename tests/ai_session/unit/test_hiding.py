@@ -156,12 +156,16 @@ def test_keys_of_many_lines_are_hidden_at_every_cut() -> None:
                 assert not told(secret, text.tail(5, offset).text)
 
 
+DRESSES = st.sampled_from([str, coloured])
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_pages_that_follow_each_other_are_the_masked_whole(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(PLANTED)), min_size=1, max_size=6))
     parts = [
-        lines(data.draw(st.integers(0, 30)), number) + f"x {PLANTED[kind]} y\r\n" for number, kind in enumerate(kinds)
+        lines(data.draw(st.integers(0, 30)), number) + f"x {data.draw(DRESSES)(PLANTED[kind])} y\r\n"
+        for number, kind in enumerate(kinds)
     ]
     raw = "".join(parts).encode()
     with transcript(raw) as text:
