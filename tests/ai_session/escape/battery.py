@@ -96,7 +96,11 @@ SETTINGS = (
     Setting("landlock pty", "landlock, network off", "pty", wrapper=NO_NAMESPACES),
     Setting("landlock tmux", "landlock, network off", "tmux", wrapper=NO_NAMESPACES),
 )
-REFUSED = tuple(Setting(f"refused {backend}", "none at all", backend, wrapper=NEITHER) for backend in ("pty", "tmux"))
+REFUSED = (
+    Setting("nothing pty", "none at all", "pty", wrapper=NEITHER),
+    Setting("nothing tmux", "none at all", "tmux", wrapper=NEITHER),
+    Setting("too weak", "none at all", "pty", f'{BOXED}minimum_level = "bwrap"\n', NO_NAMESPACES),
+)
 
 
 @dataclass
