@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+import subprocess
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 _BLOCK_BYTES = 512
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SWEEP_ROUNDS = 50
+_HIGHEST = Path("/proc/sys/kernel/pid_max")
+_NSENTER, _WRITE = "/usr/bin/nsenter", ("--", "/bin/sh", "-c", 'echo "$0" > "$1"')
+_OF_EACH_NAMESPACE = (6, 14)
+"""From this kernel on; before, every namespace has the machine's."""
+_RESERVED = 301
+"""Numbers that are not given out again once all have been."""
 
 
 def children(pid: int) -> list[int]:
@@ -38,6 +47,30 @@ def overseers(root: int) -> list[int]:
     """The processes between the terminal and the shell, ``root`` first; the shell is the last one's first child."""
     below = children(root)
     return [root, below[0]] if below and _leads_a_namespace(below[0]) else [root]
+
+
+def bound_numbers(root: int, processes: int) -> bool:
+    """Has the kernel give a box of root's few more process numbers than ``processes``, for RLIMIT_NPROC binds no root.
+
+    False when there is nothing yet to bound; True when it was done, or cannot be done here. Blocks for 5 ms.
+    """
+    kernel = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if os.geteuid() != 0 or kernel is None or tuple(map(int, kernel.groups())) < _OF_EACH_NAMESPACE:
+        return True
+    if len(found := overseers(root)) < 2:
+        return False
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired), open(f"/proc/{found[-1]}/ns/pid") as inner:
+        if os.path.samestat(os.fstat(inner.fileno()), os.stat("/proc/self/ns/pid")):
+            return False
+        ours = _HIGHEST.read_text()
+        subprocess.run(
+            (_NSENTER, f"--pid=/proc/self/fd/{inner.fileno()}", *_WRITE, str(processes + _RESERVED), str(_HIGHEST)),
+            pass_fds=(inner.fileno(),), env={}, cwd="/", timeout=5, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        if _HIGHEST.read_text() != ours:
+            _HIGHEST.write_text(ours)
+    return True
 
 
 def resident_bytes(pid: int) -> int:

@@ -2,7 +2,8 @@
 
 Looking costs nothing to speak of while a shell is alone (once a second, 0.1 ms), and goes on ten times a second while
 something runs. Over its memory a box loses its biggest processes, as it would to the kernel; if that does not hold
-it, all but the shell. The shell goes when it is itself what is too big.
+it, all but the shell. The shell goes when it is itself what is too big. Over its processes it loses all but the shell;
+a box of root's, which the kernel does not count, gets few numbers for processes, so that none outruns the look.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class _Box:
     cgroup: Cgroup | None = None
     met: dict[str, int] = field(default_factory=dict[str, int])
     strikes: float = 0.0
+    numbered: bool = False
+    """Whether the kernel has been told how many processes there may be, as far as it can be."""
 
 
 class ResourceWatch:
@@ -149,6 +152,7 @@ def _look_at_all(boxes: list[_Box]) -> list[tuple[_Box, bool, str]]:
 
 def _look(box: _Box) -> tuple[_Box, bool, str]:
     """Whether nothing but the shell is there, and what limit was met, if any, with what was done. Blocks some ms."""
+    box.numbered = box.numbered or box_processes.bound_numbers(box.root, box.limits.processes)
     overseers = box_processes.overseers(box.root)
     shell = next(iter(box_processes.children(overseers[-1])), 0)
     inside = set(box_processes.descendants(box.root)) - set(overseers)

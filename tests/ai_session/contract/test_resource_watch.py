@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -179,6 +180,27 @@ async def test_more_processes_than_allowed(prefix: tuple[str, ...], home: Path) 
         assert "all but the shell" in await told.next()
         box.type("wait; echo left $(jobs -r | wc -l)")
         assert await box.line() == "left 0"
+
+
+BOMB = 'b() { [ "$1" -gt 0 ] || exec sleep 1000; b $(($1 - 1)) & b $(($1 - 1)) & wait; }; b 9 2>/dev/null & disown'
+"""A thousand processes at most, should nothing bound it."""
+
+
+async def test_a_fork_bomb(prefix: tuple[str, ...], home: Path) -> None:
+    """Of root as well, whom no limit of the kernel's binds but the numbers of a namespace."""
+    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, told):
+        await looked(watch)
+        box.type("read -r most < /proc/sys/kernel/pid_max; echo $most")
+        most = int(await box.line())
+        box.type(f"{BOMB}; echo lit")
+        assert await box.line() == "lit"
+        while "all but the shell" not in await told.next():
+            pass
+        box.type("while sleep 0 2>/dev/null; [ $? != 0 ]; do :; done; echo $(ls /proc | grep -c sleep)")
+        assert await box.line() == "0"
+        kernel = [int(number) for number in os.uname().release.split(".")[:2]]
+        namespace = len(box_processes.overseers(box.pid)) == 2
+        assert (most == 40 + 301) == (namespace and os.geteuid() == 0 and kernel >= [6, 14])
 
 
 async def test_a_shell_that_is_itself_too_big_goes(prefix: tuple[str, ...], home: Path) -> None:
