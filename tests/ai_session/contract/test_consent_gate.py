@@ -109,7 +109,7 @@ async def test_the_official_client_shows_the_command_and_one_answer_covers_what_
     )
     assert lines[1] == "    echo one"
     assert "exactly this, to the letter. What begins like it is echo …" in lines[-1]
-    (grant,) = json.loads(person(house, "approvals", "--json"))["grants"]
+    (grant,) = asking.approvals(house)["grants"]
     assert (grant["scope"], grant["what"].partition(", ")[2]) == (
         "prefix",
         "execute_command, default:no-box, plain echo …",
@@ -134,7 +134,7 @@ def test_without_forms_the_other_way_is_told_and_taken(house: Path) -> None:
         assert ran(peer, "touch made") == "consent_needed"
         (question,) = waiting(house)
         assert "cannot be allowed for 'prefix'" in person(house, "approve", question["question_id"], "--prefix", code=2)
-        person(house, "approve", question["question_id"])
+        asking.approve(house, question)
         assert [ran(peer, "touch made"), ran(peer, "touch made")] == ["", "consent_needed"]
 
 
@@ -144,7 +144,7 @@ def test_what_goes_to_standard_input_is_shown_and_bound(house: Path) -> None:
         assert ran(peer, "sh", stdin="echo harmless") == "consent_needed"
         (question,) = waiting(house)
         assert "    sh\n    stdin: echo harmless\n" in question["message"]
-        person(house, "approve", question["question_id"], "--always")
+        asking.approve(house, question, scope="always")
         assert ran(peer, "sh", stdin="echo harmless", timeout_seconds=20) == "harmless"
         assert ran(peer, "sh", stdin="echo harmful") == "consent_needed"
         assert ran(peer, "sh") == "consent_needed"
@@ -159,7 +159,7 @@ def test_the_environment_of_a_new_session_is_shown_and_bound(house: Path) -> Non
         (question,) = waiting(house)
         assert '"BASH_ENV": "/tmp/x"' in question["message"]
         assert question["scopes"] == ["once", "always"]
-        person(house, "approve", question["question_id"], "--always")
+        asking.approve(house, question, scope="always")
         assert not peer.call("create_session", **given)["isError"]
         other = {**given, "name": "other", "env": {"BASH_ENV": "/tmp/y"}}
         assert error_of(peer.call("create_session", **other))["code"] == "consent_needed"
@@ -212,8 +212,8 @@ def test_several_wait_at_once_and_each_gets_its_own_answer(house: Path) -> None:
         questions = {question["client"]: question for question in waiting(house)}
         assert sorted(questions) == ["client-0", "client-1", "client-2"]
         assert "echo 1 $X" in questions["client-1"]["message"]
-        person(house, "reject", questions["client-2"]["question_id"])
-        person(house, "approve", questions["client-1"]["question_id"])
+        asking.control(house, "reject", question_id=questions["client-2"]["question_id"])
+        asking.approve(house, questions["client-1"])
         fill(peers[0], forms[0], decide("once"))
         assert outcome(peers[0].read()["result"]) == "0"
         for peer, wanted in ((peers[1], "1"), (peers[2], "denied")):
@@ -237,7 +237,7 @@ def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(
         kill()
     assert [("form" in q["message"], "state" in q["message"]) for q in json.loads(
         person(house, "approvals", "--json"))["questions"]] == [(True, False), (False, True)]  # fmt: skip
-    person(house, "approve", waiting(house)[0]["question_id"])
+    asking.approve(house, waiting(house)[0])
     kill()
     with client(house) as peer:
         greet(peer, {})
@@ -258,7 +258,7 @@ def test_a_session_without_a_box_cannot_answer_for_its_person(house: Path) -> No
             command = f"{dressed}{line} approve {question['question_id']} --always; true"
             assert ran(peer, command) == "consent_needed"
             asked = next(q for q in waiting(house) if q["question_id"] != question["question_id"])
-            person(house, "approve", asked["question_id"])
+            asking.approve(house, asked)
             said = ran(peer, command)
             assert "inside a session" in said, said
         assert [q["question_id"] for q in waiting(house)] == [question["question_id"]]
@@ -316,16 +316,15 @@ def test_a_name_that_a_box_wants_is_asked_for_until_somebody_says(world: Path, h
             assert (question["client"], question["tool"]) == ("wire", "network")
             assert question["message"].startswith("wire wants network in session main:\n    example.invalid\n")
             person(boxed, "reject", question["question_id"])
-            assert [ran(peer, fetch), ran(peer, fetch)] == [ran(peer, fetch)] * 2
             assert "a person refused example.invalid" in ran(peer, fetch)
-            person(boxed, "policy", "mode", "ask-all")
-            person(boxed, "policy", "mode", "workspace")
+            for mode in ("ask-all", "workspace"):
+                asking.control(boxed, "policy", mode=mode)
             assert "needs a person's consent" in ran(peer, fetch)
             (question,) = waiting(boxed)
-            person(boxed, "approve", question["question_id"], "--always")
+            asking.approve(boxed, question, scope="always")
             assert "403" not in ran(peer, fetch)
             (grant,) = asking.approvals(boxed)["grants"]
-            person(boxed, "reject", grant["grant_id"])
+            asking.control(boxed, "reject", question_id=grant["grant_id"])
             assert "needs a person's consent" in ran(peer, fetch)
     finally:
         stop_daemons(boxed)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ai_session.errors import Denied, InvalidArguments
 from ai_session.models import Effect, Principal, SandboxLevel
@@ -70,6 +74,26 @@ def test_nobody_but_a_person_loosens_nor_by_a_detour(path: Path) -> None:
         with pytest.raises(Denied):
             policy(path).set_mode(mode, by_person=False)
     assert (held.mode, policy(path).mode) == ("read-only", "read-only")
+
+
+@given(
+    st.sampled_from(MODES),
+    st.lists(st.tuples(st.sampled_from([*MODES, "restart"]), st.booleans()), max_size=12),
+)
+def test_without_a_person_it_only_ever_becomes_tighter(configured: str, steps: list[tuple[str, bool]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "mode.json")
+        held = policy(path, configured)
+        for word, by_person in steps:
+            before = MODES.index(held.mode)
+            if word == "restart":
+                held = policy(path, configured)
+                assert MODES.index(held.mode) == min(before, MODES.index(configured))
+                continue
+            with contextlib.suppress(Denied):
+                held.set_mode(word, by_person=by_person)
+            after = MODES.index(held.mode)
+            assert after == MODES.index(word) if by_person or MODES.index(word) <= before else after == before
 
 
 def test_another_configured_mode_is_a_persons_newer_word(path: Path) -> None:
