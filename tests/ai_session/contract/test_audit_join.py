@@ -130,7 +130,7 @@ async def ordinary(client: Client, calls: Calls, session: str) -> None:
     with pytest.raises(MCPError, match="unknown tool"):
         await client.call_tool("no_tool", {}, meta=meta)
     for _ in range(3):
-        again = {"session_id": session, "command": "echo once >> once", "call_key": f"once-{session}"}
+        again = {"session_id": session, "command": "echo once >> ~/once", "call_key": f"once-{session}"}
         await call(client, calls, "ok", "execute_command", **again)
     still = await call(client, calls, "ok", "execute_command", session_id=session, command=FOREVER, timeout_seconds=0.1)
     assert still.structured_content["status"] == "running"
@@ -175,6 +175,7 @@ async def test_every_call_of_a_client_is_in_the_audit_once(home: Path, line: Com
     line.run("daemon", "stop")
     calls.check()
     assert len(calls.made) > 60
+    assert (home / "once").read_text() == "once\n"
     verified = json.loads(line.out("audit", "verify", "--json"))
     assert (verified["sound"], verified["open_calls"]) == (True, 0)
     events = Counter((record["event"], record["name"]) for record in calls.records() if "session." in record["event"])
