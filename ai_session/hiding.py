@@ -65,12 +65,12 @@ class Hiding:
         """Clean text of pieces, with labels."""
         return _MARK.sub(self._label, text) if self._labels else text
 
-    def cut(self, text: str, start: int, stop: int) -> str:
+    def cut(self, text: str, start: int, stop: int, growing: bool = False) -> str:
         """The characters of ``text`` from ``start`` to ``stop``, with labels for the secrets that begin there."""
         data = text.encode(errors="surrogatepass")
         from_byte = len(text[:start].encode(errors="surrogatepass"))
         length = len(text[start:stop].encode(errors="surrogatepass"))
-        piece = self._hidden(data, places(data, self._spans), from_byte, from_byte + length)
+        piece = self._hidden(data, places(data, self._spans, growing), from_byte, from_byte + length)
         return self.told(piece.replace(b"\0", b"").decode(errors="surrogatepass"))
 
     def _hidden(self, data: bytes, found: Sequence[tuple[int, int, bytes]], start: int, end: int) -> bytes:

@@ -131,7 +131,7 @@ class _Output:
 
 def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece]:
     """The log in order: marks left out, each secret replaced as a whole where it begins."""
-    position = source.first
+    position, growing = source.first, source.exit_code is None
     if position:  # what is kept may begin within a secret
         position += source.read(position, min(source.end, position + OVERLAP_BYTES)).find(b"\n") + 1
     while position < source.end:
@@ -141,7 +141,9 @@ def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece]:
             return
         base, position = position, position + len(data)
         parts = _without_marks(data, source.nonce)
-        for piece in _masked(parts, data, places(b"".join(data[a:b] for a, b in parts), spans)):
+        for piece in _masked(
+            parts, data, places(b"".join(data[a:b] for a, b in parts), spans, growing and position == source.end)
+        ):
             start, end = base + piece.start, base + piece.end
             if start >= stop:
                 position = start

@@ -81,7 +81,7 @@ def cut(text: str, start: int, stop: int, spans: Spans | None) -> str:
     return Hiding(spans).cut(text, start, stop) if spans else text[start:stop]
 
 
-def read_stderr(path: str, max_chars: int, spans: Spans | None = None) -> tuple[str, int]:
+def read_stderr(path: str, max_chars: int, spans: Spans | None = None, *, growing: bool = False) -> tuple[str, int]:
     """The separate standard error, clean and bounded (its end is kept), and the bytes left out.
 
     The file is the shell's to write, so a link there is not followed and a pipe not waited for.
@@ -93,7 +93,7 @@ def read_stderr(path: str, max_chars: int, spans: Spans | None = None) -> tuple[
         data = file.read()
     text = clean(data)
     begin = max(0, len(text) - max_chars)
-    kept = cut(text, begin, len(text), spans) if begin else text
+    kept = Hiding(spans).cut(text, begin, len(text), growing) if spans and (begin or growing) else text[begin:]
     return kept, size - len(data) + len(text[:begin].encode())
 
 
@@ -132,7 +132,7 @@ def command_result(
         )
     stderr = None
     if record.stderr_path:
-        stderr, omitted = read_stderr(record.stderr_path, max_chars, spans)
+        stderr, omitted = read_stderr(record.stderr_path, max_chars, spans, growing=record.status == "running")
         if omitted:
             notes.append(f"first {omitted} bytes of stderr omitted")
     facts = record_facts(record)
