@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ai_session.errors import StorageFull
 from ai_session.policy import MODES, Action, Decision, Policy
 
 FILE = "mode.json"
@@ -52,15 +53,21 @@ class PolicyInForce:
     def set_mode(self, mode: str, *, by_person: bool) -> None:
         """For every call from now on. Anyone may tighten.
 
-        Raises InvalidArguments for no mode, Denied when anyone but a person loosens, OSError when it cannot be kept.
+        Raises InvalidArguments for no mode, Denied when anyone but a person loosens; StorageFull when it holds, but
+        could not be kept for the next daemon.
         """
-        policy = self._policy.with_mode(mode, by_person=by_person)
-        if _tighter(mode, self._configured.mode):
-            _write(self._path, {"mode": mode, "configured": self._configured.mode})
-        else:
-            self._path.unlink(missing_ok=True)
-        self._policy = policy
+        self._policy = self._policy.with_mode(mode, by_person=by_person)
         self.changed()
+        try:
+            if _tighter(mode, self._configured.mode):
+                _write(self._path, {"mode": mode, "configured": self._configured.mode})
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageFull(
+                f"mode {mode} holds until the daemon ends; it could not be kept: {error.strerror}",
+                suggestion=f"make room for {self._path}, and set it again",
+            ) from None
 
     def facts(self) -> dict[str, Any]:
         """Plain JSON values: ``mode``, ``configured_mode``, ``policy_sha256`` and ``configured_sha256``, ``rules``."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.errors import Denied, InvalidArguments
+from ai_session.errors import Denied, InvalidArguments, StorageFull
 from ai_session.models import Effect, Principal, SandboxLevel
 from ai_session.policy import MODES, Action, Policy
 from ai_session.policy_mode import PolicyInForce
@@ -109,6 +109,14 @@ def test_a_file_that_cannot_be_read_keeps_everything_shut(path: Path, text: str)
     assert held.mode == "read-only"
     held.set_mode("workspace", by_person=True)
     assert policy(path).mode == "workspace"
+
+
+def test_a_mode_that_cannot_be_kept_holds_all_the_same_and_says_so(path: Path) -> None:
+    held = policy(path)
+    path.mkdir()
+    with pytest.raises(StorageFull, match="mode read-only holds until the daemon ends; it could not be kept"):
+        held.set_mode("read-only", by_person=False)
+    assert (held.mode, runs(held)) == ("read-only", "deny")
 
 
 def test_tools_are_ruled_out_only_where_neither_mode_allows_them(path: Path) -> None:
