@@ -123,10 +123,10 @@ def test_no_place_tells_a_secret(planted: World, backend: str) -> None:
     ask_about_them(planted)
     assert planted.run("true")["exit_code"] == 0
     for words in (("logs", "s"), ("screen", "s"), ("ls",), ("info", "s"), ("record", "export", "s"), ("replay", "s"),
-                  ("approvals",), ("audit", "tail", "-n", "500"), ("audit", "export"),
+                  ("approvals",), ("audit", "show", "40"), ("audit", "tail", "-n", "500"), ("audit", "export"),
                   ("audit", "export", "--format", "ocsf"), ("audit", "export", "--format", "otel")):  # fmt: skip
         planted.verb(*words)
-    look_at_processes(planted)
+    look_at_processes(planted, backend)
     for line in planted.client.lines:
         planted.places.add("results", line)
     look_at_files(planted)
@@ -303,22 +303,22 @@ def ask_about_them(planted: World) -> None:
             planted.places.add("questions", line)
 
 
-def look_at_processes(planted: World) -> None:
+def look_at_processes(planted: World, backend: str) -> None:
     """What the kernel shows of the processes around the shell, and of the shell itself."""
     shell = planted.call("get_session_info", session_id="s")["pid"]
     needle = os.fsencode(planted.home)
     client = planted.client.process.pid
-    watched = 0
+    watched = b""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             argv, environ = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
             if int(folder.name) == client:
                 planted.places.add("relay's argv", argv)  # its environment is the client's own
             elif int(folder.name) == shell or (needle in argv and (b"python" in argv or b"tmux" in argv)):
-                watched += 1
+                watched += argv
                 planted.places.add(f"argv of {argv[:40]!r}", argv)
                 planted.places.add(f"environ of {argv[:40]!r}", environ)
-    assert watched >= 2
+    assert all(word in watched for word in (b"daemon", b"tmux" if backend == "tmux" else b"holder")), watched
 
 
 def look_at_files(planted: World) -> None:
