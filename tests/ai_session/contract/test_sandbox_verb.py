@@ -14,31 +14,38 @@ from tests.ai_session.contract.verb_harness import INSIDE, PROMPT, SECONDS, USER
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(params=USERS)
+@pytest.fixture(scope="module", params=USERS)
 def here(request: pytest.FixtureRequest) -> Iterator[Caller]:
     with caller(request.param) as made:
         yield made
 
 
-def test_the_commands_end_is_the_verbs(here: Caller) -> None:
-    assert here.box("true") == (0, b"", b"")
-    assert here.box("sh", "-c", "exit 7") == (7, b"", b"")
-    assert here.box("sh", "-c", "kill -TERM $$")[0] == 128 + signal.SIGTERM
-    assert here.box("nonesuch")[0] == 127
-    assert here.box("/etc/passwd")[0] == 126
-    assert here.run("sandbox", "--workspace", "/nowhere", "--", "true")[0] == 125
+@pytest.fixture(scope="module")
+def anybody() -> Iterator[Caller]:
+    """For what depends on no user."""
+    with caller(USERS[-1]) as made:
+        yield made
 
 
-def test_pipes_carry_the_commands_bytes_and_nothing_else(here: Caller) -> None:
+def test_the_commands_end_is_the_verbs(anybody: Caller) -> None:
+    assert anybody.box("true") == (0, b"", b"")
+    assert anybody.box("sh", "-c", "exit 7") == (7, b"", b"")
+    assert anybody.box("sh", "-c", "kill -TERM $$")[0] == 128 + signal.SIGTERM
+    assert anybody.box("nonesuch")[0] == 127
+    assert anybody.box("/etc/passwd")[0] == 126
+    assert anybody.run("sandbox", "--workspace", "/nowhere", "--", "true")[0] == 125
+
+
+def test_pipes_carry_the_commands_bytes_and_nothing_else(anybody: Caller) -> None:
     data = os.urandom(1 << 20)
-    assert here.box("cat", given=data) == (0, data, b"")
-    assert here.box("sha256sum", given=data)[1].split()[0].decode() == hashlib.sha256(data).hexdigest()
-    assert here.box("cat") == (0, b"", b"")
-    assert here.box("sh", "-c", "echo out; echo err >&2; [ -t 0 ] || [ -t 1 ] || exit 3") == (3, b"out\n", b"err\n")
+    assert anybody.box("cat", given=data) == (0, data, b"")
+    assert anybody.box("sha256sum", given=data)[1].split()[0].decode() == hashlib.sha256(data).hexdigest()
+    assert anybody.box("cat") == (0, b"", b"")
+    assert anybody.box("sh", "-c", "echo out; echo err >&2; [ -t 0 ] || [ -t 1 ] || exit 3") == (3, b"out\n", b"err\n")
 
 
-def test_a_reader_that_goes_ends_it(here: Caller) -> None:
-    with here.start("sandbox", "--", "yes") as process:
+def test_a_reader_that_goes_ends_it(anybody: Caller) -> None:
+    with anybody.start("sandbox", "--", "yes") as process:
         assert process.stdout
         assert process.stderr
         assert process.stdout.readline() == b"y\n"
@@ -47,25 +54,24 @@ def test_a_reader_that_goes_ends_it(here: Caller) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
-def test_signals_reach_the_command() -> None:
+def test_signals_reach_the_command(anybody: Caller) -> None:
     """As a supervisor sends them: to the verb alone, and to its whole group. The command takes its time to end."""
-    with caller(USERS[-1]) as here:
-        for number, send in ((signal.SIGTERM, os.kill), (signal.SIGINT, os.kill), (signal.SIGHUP, os.killpg)):
-            script = f"trap 'echo caught; cat; exit 9' {number.name[3:]}; echo ready; read -r line"
-            with here.start("sandbox", "--", "bash", "-c", script, process_group=0) as process:
-                assert process.stdout
-                assert process.stdout.readline() == b"ready\n"
-                send(process.pid, number)
-                assert process.stdout.readline() == b"caught\n"
-                assert process.communicate(b"last", timeout=SECONDS)[0].startswith(b"last")
-                assert process.returncode == 9
+    for number, send in ((signal.SIGTERM, os.kill), (signal.SIGINT, os.kill), (signal.SIGHUP, os.killpg)):
+        script = f"trap 'echo caught; cat; exit 9' {number.name[3:]}; echo ready; read -r line"
+        with anybody.start("sandbox", "--", "bash", "-c", script, process_group=0) as process:
+            assert process.stdout
+            assert process.stdout.readline() == b"ready\n"
+            send(process.pid, number)
+            assert process.stdout.readline() == b"caught\n"
+            assert process.communicate(b"last", timeout=SECONDS)[0].startswith(b"last")
+            assert process.returncode == 9
 
 
-def test_what_the_caller_ignores_is_ignored_inside(here: Caller) -> None:
+def test_what_the_caller_ignores_is_ignored_inside(anybody: Caller) -> None:
     script = "exec grep -h ^SigIgn /proc/self/status"
-    plain = here.box("sh", "-c", script)[1]
+    plain = anybody.box("sh", "-c", script)[1]
     outer = 'trap "" INT HUP; exec "$@"'
-    with here.start("sandbox", "--", "sh", "-c", script, before=("sh", "-c", outer, "sh")) as process:
+    with anybody.start("sandbox", "--", "sh", "-c", script, before=("sh", "-c", outer, "sh")) as process:
         ignoring, _ = process.communicate(timeout=SECONDS)
     bits = (1 << signal.SIGINT - 1) | (1 << signal.SIGHUP - 1)
     assert int(ignoring.split()[1], 16) == int(plain.split()[1], 16) | bits
