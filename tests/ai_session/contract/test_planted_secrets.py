@@ -196,14 +196,14 @@ def print_them(planted: World) -> None:
 def read_them_in_pieces(planted: World) -> None:
     """Pages of every border, last lines, matches, head and tail."""
     whole = planted.run("cat pages.txt", max_output_chars=400)
-    for size in (200, 333, 1999):
+    for size in (333, 1999):
         offset, end = 0, 1
         while offset < end:
             page = planted.call("read_output", session_id="s", offset=offset, max_output_chars=size)
             offset, end = page["next_offset"], page["end_offset"]
-    for offset in range(whole["next_offset"], whole["next_offset"] + 400, 7):
+    for offset in range(whole["next_offset"], whole["next_offset"] + 400, 23):
         planted.call("read_output", session_id="s", offset=offset, max_output_chars=200)
-    for chars in range(200, 400, 9):
+    for chars in range(200, 400, 19):
         planted.call("read_output", session_id="s", tail_lines=4, max_output_chars=chars)
     secret = SHAPED["github"]
     for pattern in (".", secret[:12], secret[:-1] + ".", f"({secret})", "AKIA", "BEGIN"):
@@ -213,7 +213,7 @@ def read_them_in_pieces(planted: World) -> None:
 def type_them(planted: World) -> None:
     """At a prompt, into a program, at a screen's right edge, and in a full-screen program."""
     planted.run("cat > /dev/null", timeout_seconds=0)
-    for line in lines():
+    for line in ("\n".join(lines()), *one_line()[::9]):
         planted.call("send_input", session_id="s", text=line + "\n")
     planted.call("send_input", session_id="s", keys=["C-d"])
     planted.call("read_output", session_id="s", wait_for="finish", max_output_chars=200_000)
