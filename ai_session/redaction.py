@@ -145,7 +145,7 @@ class Redactor:
             forms = self._heads[data[start : start + MIN_KNOWN_CHARS]]
             if form := next((form for form in forms if data.startswith(form, start)), b""):
                 yield Span(start, start + len(form), self._known[form][0])
-            start += len(form) or 1
+            start += 1  # another value may begin within this one and end behind it
 
     def _patterned(self, data: bytes, start: int) -> Iterator[Span]:
         for match in _all(self._all, data, start):

@@ -204,6 +204,25 @@ def test_a_known_value_counts_more_than_the_place_it_overlaps() -> None:
     assert "part" not in text
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    values=st.lists(st.text(alphabet="abé", min_size=8, max_size=12), min_size=1, max_size=30),
+    parts=st.lists(st.text(alphabet="abé ", max_size=12), max_size=8),
+    seed=st.integers(0, 1000),
+)
+def test_no_character_of_any_known_value_is_left(values: list[str], parts: list[str], seed: int) -> None:
+    """However values overlap, begin alike and hold each other."""
+    chance = random.Random(seed)
+    data = "".join(part + chance.choice([*values, ""])[chance.choice([0, 0, 3]) :] for part in parts).encode()
+    spans = Redactor([("K", value) for value in values], [], b"").spans(data)
+    covered = {at for span in spans for at in range(span.start, span.end)}
+    for value in values:
+        spelt = value.encode()
+        for at in range(len(data)):
+            if data.startswith(spelt, at):
+                assert covered.issuperset(range(at, at + len(spelt))), (data, spelt, at)
+
+
 def test_short_values_are_not_looked_for() -> None:
     assert Redactor([("A", "1234567"), ("B", "")], [], b"").redact_text("1234567") == ("1234567", 0)
 
