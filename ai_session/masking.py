@@ -19,6 +19,9 @@ MAX_SEEN = 64
 MAX_KNOWN = 512
 """Values known at once. A new redactor takes 50 ms with so many; how fast it is hardly depends on it."""
 
+LEAST_DISTINCT = 3
+"""Values of fewer characters are placeholders (``xxxxxxxx``), or lines."""
+
 PIECE_CHARS = 4096
 """Longer values are known in pieces of this size, so that what is looked at around a page stays small."""
 
@@ -81,7 +84,7 @@ class Masking:
 
     def _secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name, value in environment.items():
-            if not isinstance(value, str) or len(value) < MIN_KNOWN_CHARS:
+            if not isinstance(value, str) or len(value) < MIN_KNOWN_CHARS or len(set(value)) < LEAST_DISTINCT:
                 continue
             if any(fnmatch.fnmatchcase(spelt, wanted) for wanted in self._names for spelt in (name, name.upper())):
                 yield from ((name, part) for part in _parts(value))

@@ -43,6 +43,9 @@ def test_values_are_known_by_the_names_of_their_variables(home: Path) -> None:
     assert hides(masking, arbitrary(2))
     assert not hides(masking, arbitrary(3))
     assert not hides(masking, "short")
+    masking.learn({"D_TOKEN": "x" * 20, "E_TOKEN": "----====----"})
+    assert not hides(masking, "x" * 30)
+    assert not hides(masking, "----====----")
     assert masking.masked(arbitrary(1)).startswith("[REDACTED:A_TOKEN:")
 
 
