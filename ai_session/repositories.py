@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from ai_session.directory_memory import DirectoryMemory
 from ai_session.errors import SandboxRefused
 
-DEPTH = 8
+DEPTH = 16
+"""Sources of Java lie 8 and more deep."""
 MOST_DIRECTORIES = 20_000
 
 SKIPPED = frozenset({"node_modules", ".venv", "target", "__pycache__"})

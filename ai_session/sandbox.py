@@ -27,7 +27,7 @@ STRENGTH = tuple(SandboxLevel)
 
 SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
 EVERYBODYS = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
-TOO_LARGE = "the workspace is too large: repositories deep inside are not protected"
+TOO_LARGE = "the workspace is too large or too deep: repositories far inside are not protected"
 STARTERS_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 """What makes the box runs outside of it, where a variable like LD_PRELOAD must not lead it into the workspace."""
 SURVEYS = 3

@@ -73,9 +73,14 @@ class Sources:
         self._opened: dict[str, int] = {}
 
     def add(self, path: str) -> None:
-        """Opens ``path``, in which no part may be a link. Raises SandboxRefused, OSError."""
-        if path not in self._opened:
-            self._opened[path] = open_without_links(path)
+        """Opens ``path``, a file or directory, in which no part may be a link. Raises SandboxRefused, OSError."""
+        if path in self._opened:
+            return
+        self._opened[path] = fd = open_without_links(path)
+        if stat.S_IFMT(os.fstat(fd).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            raise SandboxRefused(
+                f"{path!r} is neither a file nor a directory", suggestion="name the directory that it lies in"
+            )
 
     def __getitem__(self, path: str) -> int:
         return self._opened[path]

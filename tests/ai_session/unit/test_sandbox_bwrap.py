@@ -167,6 +167,14 @@ def test_no_link_on_the_way(root: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_what_is_neither_file_nor_directory_is_not_shown(root: Path, sources: Sources) -> None:
+    """The starter could not open it."""
+    os.mkfifo(root / "fifo")
+    with pytest.raises(SandboxRefused, match="neither a file nor a directory") as refused:
+        Plan(NEW, sources, "/empty").show(str(root / "fifo"), write=False)
+    assert "directory that it lies in" in refused.value.suggestion
+
+
 AWKWARD = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=("Cs",)), min_size=1, max_size=12)
 
 
