@@ -7,7 +7,6 @@ person is asked where it says so, the call runs once per key, secrets are masked
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import secrets
 import shlex
@@ -28,7 +27,6 @@ from ai_session.errors import (
     InvalidArguments,
     RateLimited,
     StorageFull,
-    TerminalsExhausted,
     UnknownTool,
 )
 from ai_session.gate_domains import DomainQuestions
@@ -42,7 +40,7 @@ from ai_session.question import ask_about, narrowed, told
 from ai_session.rate_limits import RateLimiter
 from ai_session.recording import write_recording
 from ai_session.report import recording_source
-from ai_session.results import masked, unknown_tool, validate, with_note
+from ai_session.results import masked, refusal, unknown_tool, validate, with_note
 from ai_session.session_manager import SessionManager
 from ai_session.tools.base import Arguments, Context, Limits, Subject, Tool
 from ai_session.viewer import Viewer
@@ -53,14 +51,6 @@ if TYPE_CHECKING:
 
     from ai_session.approvals import Grant
     from ai_session.audit import Entry
-
-REFUSED = ("system_error", "run: ai-session doctor")
-OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
-FULL = (StorageFull.code, "free space on the disk that holds the runtime directory")
-REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM), OUT_OF) | dict.fromkeys(
-    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL
-)
-"""What an error of the system is to a caller, by its number: code and suggestion."""
 
 OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
     (InvalidArguments, "invalid"),
@@ -91,7 +81,7 @@ class Trace:
             self.outcome = next((told for kind, told in OUTCOMES if isinstance(error, kind)), "tool_error")
             self.code = error.code
         elif isinstance(error, OSError):
-            self.outcome, self.code = "tool_error", _refusal(error)[0]
+            self.outcome, self.code = "tool_error", refusal(error)[0]
         elif isinstance(error, Exception):
             self.outcome = "crash"
         elif self.outcome != LOST:
@@ -159,7 +149,7 @@ class Gate:
             result = failed(error.code, error.message, error.suggestion, **wait)
         except OSError as error:
             trace.failed(error)
-            code, suggestion = _refusal(error)
+            code, suggestion = refusal(error)
             result = failed(code, f"the system refused: {error.strerror or error}", suggestion)
         except BaseException as error:
             trace.failed(error)
@@ -202,6 +192,9 @@ class Gate:
         trace.outcome = "ok"
         if tool.name == "close_session" and subject.session:
             self._consent.end_session(subject.session.spec.session_id)
+        if tool.name == "create_session" and (made := self._sessions.find(str(result.structured.get("session_id")))):
+            subject = Subject(made, made.spec.profile, made.spec.level)
+            trace.facts |= facts_of(subject)
         trace.facts |= {k: result.structured[k] for k in OUTCOME_FACTS if k in result.structured}
         meta = {SANDBOX: box_of(subject)} if subject.session else {}
         note = ignored and self._masking.echo(ignored, call.arguments)
@@ -389,10 +382,6 @@ class Gate:
 DENIED = "do something else, or ask the person, whose configuration says so"
 CONFIGURED = "your configuration says so: ai-session config show"
 OUTCOME_FACTS = ("status", "exit_code", "command_id", "omitted_bytes")
-
-
-def _refusal(error: OSError) -> tuple[str, str]:
-    return REFUSALS.get(error.errno or 0, REFUSED)
 
 
 def _key(principal: Principal) -> str:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from ai_session.errors import InvalidArguments, UnknownTool
+from ai_session.errors import InvalidArguments, StorageFull, TerminalsExhausted, UnknownTool
 from ai_session.models import ToolResult
 from ai_session.tools.base import Arguments, Tool
+
+REFUSED = ("system_error", "run: ai-session doctor")
+OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
+FULL = (StorageFull.code, "free space on the disk that holds the runtime directory")
+REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM), OUT_OF) | dict.fromkeys(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL
+)
+"""What an error of the system is to a caller, by its number: code and suggestion."""
 
 
 def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
@@ -42,6 +51,11 @@ def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:
     return UnknownTool(
         f"unknown tool {name[:60]!r}", suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(tools)}"
     )
+
+
+def refusal(error: OSError) -> tuple[str, str]:
+    """Code and suggestion for what the system refused."""
+    return REFUSALS.get(error.errno or 0, REFUSED)
 
 
 def failure(code: str, message: str, suggestion: str, **more: Any) -> ToolResult:

@@ -178,6 +178,9 @@ async def test_every_call_of_a_client_is_in_the_audit_once(home: Path, line: Com
     assert (home / "once").read_text() == "once\n"
     verified = json.loads(line.out("audit", "verify", "--json"))
     assert (verified["sound"], verified["open_calls"]) == (True, 0)
+    made = {record["session"] for record in calls.records() if record["event"] == "session.create"}
+    creations = [record for record in calls.records() if record.get("tool") == "create_session"]
+    assert {end["session"] for end in creations if end.get("outcome") == "ok"} == made
     events = Counter((record["event"], record["name"]) for record in calls.records() if "session." in record["event"])
     assert events == {(event, name): 1 for event in ("session.create", "session.close") for name in "stuvw"}
 
