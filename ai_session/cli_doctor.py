@@ -168,7 +168,7 @@ def sandbox_limits() -> Iterator[Finding]:
         kept = "kept by looking ten times a second, for no cgroup with memory and pids is delegated to this user"
         yield Finding("sandbox limits", "warn" if advice else "ok", kept, advice)
     if here.root:
-        risk = "root: in a box files of root's ask root for no permission, and the kernel counts no processes of root's"
+        risk = "root: in a box root's own files ask root for no permission"
         yield Finding("sandbox user", "warn", risk, "run ai-session as an ordinary user")
 
 
