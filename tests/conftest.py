@@ -92,6 +92,16 @@ def home(world: Path) -> Iterator[Path]:
     assert not left, f"left behind by this test: {left}"
 
 
+@pytest.fixture(scope="module")
+def shared_home(world: Path) -> Iterator[Path]:
+    """A HOME for the daemon of all tests of a module; nothing of it may be left after them."""
+    path = new_home(world)
+    yield path
+    left = end_leftovers(path)
+    shutil.rmtree(path, ignore_errors=True)
+    assert not left, f"left behind by this module: {left}"
+
+
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_loop(world: Path) -> Iterator[None]:
     """A call from our packages that could block a running event loop raises BlockingError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,17 +14,24 @@ from typing import Any, Self
 
 import pexpect
 
+from ai_session.control_client import ControlClient, connect
+from ai_session.errors import DaemonUnavailable
+from tests.conftest import environment
+
 ROOT = Path(__file__).parents[3]
 LINE = [sys.executable, "-m", "ai_session"]
 BOUND_SECONDS = 20.0
 
 
 class CommandLine:
-    """``ai-session`` for one HOME; leaving it ends the daemon and every session."""
+    """``ai-session`` where one folder is HOME and current; leaving it ends the daemon and every session.
+
+    ``HOME`` among the variables is for somebody whose daemon lives elsewhere.
+    """
 
     def __init__(self, home: Path, **variables: str) -> None:
         self.home = home
-        self._variables = variables
+        self._variables = {"HOME": str(home), **variables}
 
     @property
     def env(self) -> dict[str, str]:
@@ -33,7 +41,29 @@ class CommandLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.run("daemon", "stop")
+        try:
+            with self.client(start=False) as client:
+                gone = os.pidfd_open(client.hello["pid"])
+                client.request("stop", sessions=True)
+        except DaemonUnavailable:
+            self.run("daemon", "stop")  # sessions may be left
+            return
+        assert select.select([gone], [], [], BOUND_SECONDS)[0], "the daemon does not end"
+        os.close(gone)
+
+    def end_sessions(self) -> None:
+        """As leaving, for a daemon that others use afterwards."""
+        with self.client() as client:
+            for row in client.call("list_sessions").structured["sessions"]:
+                client.call("close_session", session_id=row["session_id"])
+
+    @contextmanager
+    def client(self, *, start: bool = True) -> Iterator[ControlClient]:
+        """The connection a verb has, without a process for it."""
+        with environment(self.env):
+            client = connect(start=start)
+        with client:
+            yield client
 
     def run(self, *words: str, code: int = 0, **options: Any) -> subprocess.CompletedProcess[Any]:
         """One verb on pipes; its exit code must be ``code``."""
@@ -73,7 +103,8 @@ class CommandLine:
 
     def daemon_pid(self) -> int:
         """The daemon that runs."""
-        return json.loads(self.out("daemon", "status", "--json"))["pid"]
+        with self.client(start=False) as client:
+            return client.hello["pid"]
 
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[str, str]:

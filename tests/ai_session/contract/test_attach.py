@@ -28,23 +28,33 @@ WAIT_FOR_RESIZE = (
 )
 
 
+@pytest.fixture(scope="module")
+def daemon_home(shared_home: Path) -> Iterator[Path]:
+    """A daemon for all tests lives there."""
+    with CommandLine(shared_home):
+        yield shared_home
+
+
 @contextmanager
-def prepared(home: Path, backend: str) -> Iterator[CommandLine]:
+def prepared(daemon_home: Path, home: Path, backend: str) -> Iterator[CommandLine]:
     """A session called main, with a prompt that can be waited for."""
-    with CommandLine(home, AI_SESSION_SESSION_BACKEND=backend) as cli:
-        cli.run("exec", "--new", "main", "PS1='ready> '")
-        yield cli
+    cli = CommandLine(home, HOME=str(daemon_home))
+    with cli.client() as client:
+        client.call("create_session", name="main", backend=backend, working_directory=str(home))
+        client.call("execute_command", session_id="main", command="PS1='ready> '")
+    yield cli
+    cli.end_sessions()
 
 
 @pytest.fixture(params=plugins.names("backends"))
-def main(home: Path, request: pytest.FixtureRequest) -> Iterator[CommandLine]:
-    with prepared(home, request.param) as cli:
+def main(daemon_home: Path, home: Path, request: pytest.FixtureRequest) -> Iterator[CommandLine]:
+    with prepared(daemon_home, home, request.param) as cli:
         yield cli
 
 
 @pytest.fixture
-def on_pty(home: Path) -> Iterator[CommandLine]:
-    with prepared(home, "pty") as cli:
+def on_pty(daemon_home: Path, home: Path) -> Iterator[CommandLine]:
+    with prepared(daemon_home, home, "pty") as cli:
         yield cli
 
 

@@ -17,16 +17,25 @@ import pytest
 from tests.ai_session.contract.command_line import LINE, CommandLine, finish
 
 
+@pytest.fixture(scope="module")
+def daemon_home(shared_home: Path) -> Iterator[Path]:
+    """A daemon for all tests lives there."""
+    with CommandLine(shared_home):
+        yield shared_home
+
+
 @pytest.fixture
-def cli(home: Path) -> Iterator[CommandLine]:
-    with CommandLine(home) as cli:
-        yield cli
+def cli(daemon_home: Path, home: Path) -> Iterator[CommandLine]:
+    cli = CommandLine(home, HOME=str(daemon_home))
+    yield cli
+    cli.end_sessions()
 
 
 @pytest.fixture
 def main(cli: CommandLine) -> CommandLine:
     """A command line with a session called main."""
-    cli.run("new", "main")
+    with cli.client() as client:
+        client.call("create_session", name="main", working_directory=str(cli.home))
     return cli
 
 
@@ -217,11 +226,11 @@ def test_logs(main: CommandLine) -> None:
     main.run("logs", "main", "-f", "--json", code=2)
 
 
-def test_what_is_no_longer_kept_is_counted(cli: CommandLine) -> None:
-    cli.run("daemon", "start", env={**cli.env, "AI_SESSION_SESSION_RETAIN_BYTES": str(1 << 20)})
-    cli.run("new", "main")
-    cli.run("exec", "-t", "20", "main", "seq 1000000", "--json")
-    shown = cli.out("logs", "main", "-c", "last")
+def test_what_is_no_longer_kept_is_counted(home: Path) -> None:
+    with CommandLine(home, AI_SESSION_SESSION_RETAIN_BYTES=str(1 << 20)) as cli:
+        cli.run("new", "main")
+        cli.run("exec", "-t", "20", "main", "seq 1000000", "--json")
+        shown = cli.out("logs", "main", "-c", "last")
     lost = re.match(r"\n\[(\d+) bytes are no longer kept\]\n", shown)
     assert lost is not None
     assert shown.endswith("\n999999\n1000000\n")
