@@ -105,7 +105,11 @@ class Redactor:
 
         Masking one leaves UTF-8, JSON and escape sequences whole.
         """
-        found = [*self._values_in(data, start), *self._patterned(data, start), *_ends_of_keys(data, start)]
+        if len(data) < MIN_KNOWN_CHARS and self._further is None:
+            return []  # as most values of a result are, and none of the kinds is
+        found = [*self._values_in(data, start), *self._patterned(data, start)]
+        if b"PRIVATE KEY" in data:
+            found += _ends_of_keys(data, start)
         found += [_span(match, "pattern") for match in _all(self._further, data, start)]
         return [piece for span in _merged(found) for piece in _settled(data, span)] if found else []
 
