@@ -151,6 +151,8 @@ async def _start(boxed: Boxed, command: Sequence[str], profile: SandboxProfile, 
     import asyncio
 
     from ai_session import cli_foreground
+    from ai_session.cgroup import delegated
+    from ai_session.resource_watch import ResourceWatch
 
     here = os.getcwd()
     inside = here == profile.workspace or here.startswith(profile.workspace.rstrip("/") + "/")
@@ -159,6 +161,10 @@ async def _start(boxed: Boxed, command: Sequence[str], profile: SandboxProfile, 
         process = await cli_foreground.start(
             boxed.argv, command, boxed.level, {**boxed.env, "TERM": term}, here if inside else profile.workspace
         )
+        watch = ResourceWatch(delegated())
+        stack.callback(watch.close)
+        watch.add(name := f"command-{process.pid}", process.pid, profile, lambda met: remark(f"warning: {met}"))
+        stack.callback(watch.remove, name)
         ended = asyncio.ensure_future(cli_foreground.until_ended(process, boxed.level))
         if boxed.info_path:
             await _open_network(stack, boxed, profile, ended)

@@ -157,7 +157,8 @@ def _look(box: _Box) -> tuple[_Box, bool, str]:
     shell = next(iter(box_processes.children(overseers[-1])), 0)
     inside = set(box_processes.descendants(box.root)) - set(overseers)
     spared = {*overseers, shell}
-    return box, inside <= {shell}, _count(box, inside, spared) or _weigh(box, inside, shell, spared)
+    # Until the shell is there it is soon to be, and may begin at once.
+    return box, shell != 0 and inside <= {shell}, _count(box, inside, spared) or _weigh(box, inside, shell, spared)
 
 
 def _count(box: _Box, inside: set[int], spared: set[int]) -> str:

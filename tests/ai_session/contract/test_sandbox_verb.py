@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -76,6 +77,38 @@ def test_what_the_caller_ignores_is_ignored_inside(anybody: Caller) -> None:
     bits = (1 << signal.SIGINT - 1) | (1 << signal.SIGHUP - 1)
     assert int(ignoring.split()[1], 16) == int(plain.split()[1], 16) | bits
     assert int(plain.split()[1], 16) & bits == 0
+
+
+LIMITS = "[sandbox]\nmemory_bytes = 209715200\nprocesses = 40\n"
+HOLD = "python3 -c 'held = bytearray(150 << 20); input()' <&3"
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_what_its_processes_hold_together_is_bounded(user: str) -> None:
+    """Each alone holds less than it may; and no bomb takes the machine, not root's either."""
+    with caller(user, LIMITS) as bounded:
+        with bounded.start("sandbox", "--", "bash", "-c", f"exec 3<&0; {HOLD} & {HOLD} & wait -n; echo $?") as process:
+            out, err = read_end(process)
+        assert (out, b"memory: " in err) == (b"137\n", True), err
+
+
+def test_a_bomb_of_roots_goes_out() -> None:
+    """For others the kernel counts; for root what it bounds by, and the look."""
+    if "root" not in USERS:
+        return  # nobody here is root
+    bomb = 'b() { [ "$1" -gt 0 ] || exec sleep 1000; b $(($1 - 1)) & b $(($1 - 1)) & wait; }; b 9 2>/dev/null'
+    with caller("root", LIMITS) as bounded:
+        code, out, err = bounded.run("sandbox", "--", "bash", "-c", f"({bomb}); echo over")
+        assert (code, out) == (0, b"over\n")
+        assert b"Killed" in err
+
+
+def read_end(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """All it prints, its input open until it has printed a line."""
+    assert process.stdout
+    first = process.stdout.readline()
+    out, err = process.communicate(timeout=SECONDS)
+    return first + out, err
 
 
 # On a terminal.

@@ -119,13 +119,13 @@ def enter(terminal: pexpect.spawn[bytes]) -> None:
 
 
 @contextmanager
-def caller(who: str) -> Generator[Caller]:
-    """One of USERS; nothing of theirs runs afterwards."""
+def caller(who: str, more: str = "") -> Generator[Caller]:
+    """One of USERS, with ``more`` configured; nothing of theirs runs afterwards."""
     with unprivileged.world() as world:
         made = Caller(who == "root", world / "h")
         for path in (made.home, made.workspace, made.home / ".config", made.home / ".config/ai-session"):
             path.mkdir(mode=0o700)
-        (made.home / ".config/ai-session/config.toml").write_text(CONFIG)
+        (made.home / ".config/ai-session/config.toml").write_text(CONFIG + more)
         for path in (world, made.home, *made.home.rglob("*")):
             if made.root:
                 os.chown(path, 0, 0)
