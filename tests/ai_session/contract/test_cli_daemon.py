@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from typer.testing import CliRunner
 
+from ai_session.cli import app
 from tests.ai_session.contract.command_line import LINE, CommandLine
 
 VERBS = [
@@ -202,8 +204,15 @@ def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
         (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
     ]
     for words in (*single, *((group, verb) for group, verbs in groups.items() for verb in verbs)):
-        assert "--json" in cli.out(*words, "--help"), words
+        told = CliRunner().invoke(app, [*words, "--help"])
+        assert (told.exit_code, "--json" in told.stdout) == (0, True), words
     assert cli.out("--version").strip() == json.loads(cli.out("daemon", "start", "--json"))["version"]
+
+
+def test_a_verb_alone_is_told_of_as_among_all(cli: CommandLine) -> None:
+    """In a process of its own the program is made of that verb only."""
+    for words in (["exec", "--help"], ["audit", "--help"], ["daemon", "stop", "-h"]):
+        assert cli.out(*words).split() == CliRunner().invoke(app, words, prog_name="ai-session").stdout.split()
 
 
 def test_mcp_server_serves_however_it_is_spelled(cli: CommandLine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from dataclasses import replace
@@ -121,15 +120,23 @@ def test_open_questions_are_bounded_for_one_client_and_for_all(tmp_path: Path) -
 
 
 def test_grants_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
+    path = tmp_path / "grants.json"
+    Approvals(tmp_path, Clock()).grant(question(detail="0"), Answer(True, scope="always"))
+    (one,) = json.loads(path.read_text())
+    others = (
+        {"grant_id": f"gr_{n}", "covers": covers(question(detail=str(n)), "always")} for n in range(MAX_GRANTS - 5)
+    )
+    path.write_text(json.dumps([one | other for other in others]))
     store = Approvals(tmp_path, Clock())
-    (tmp_path / "grants.json").write_text("[]")
-    for number in range(MAX_GRANTS + 5):
-        os.truncate(tmp_path / "grants.json", 0)
+    assert len(store.grants()) == MAX_GRANTS - 5
+    assert store.granted(question(detail="0"))
+    for number in range(MAX_GRANTS - 5, MAX_GRANTS + 5):
         store.grant(question(detail=str(number)), Answer(True, scope="always"))
     assert len(store.grants()) == MAX_GRANTS
-    assert store.granted(question(detail="0")) is None
+    assert store.granted(question(detail="4")) is None
+    assert store.granted(question(detail="5"))
     assert store.granted(question(detail=str(MAX_GRANTS + 4)))
-    assert len(json.loads((tmp_path / "grants.json").read_text())) == MAX_GRANTS
+    assert len(json.loads(path.read_text())) == MAX_GRANTS
 
 
 @pytest.mark.parametrize(
