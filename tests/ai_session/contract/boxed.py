@@ -52,4 +52,25 @@ class LandlockManager(BoxedManager):
         return LandlockOnly(runtime_directory=runtime_directory)
 
 
-MANAGERS = {manager.level: manager for manager in (BoxedManager, LandlockManager)}
+class OldProc(Sandbox):
+    """The sandbox of a container that masks /proc."""
+
+    async def probe(self) -> SandboxStatus:
+        status = await super().probe()
+        assert self._bubblewrap is not None
+        self._bubblewrap = replace(self._bubblewrap, fresh_proc=False, disable_userns=False)
+        return replace(status, level=SandboxLevel.BWRAP_NOPROC)
+
+
+class OldProcManager(BoxedManager):
+    """As where no fresh /proc can be mounted."""
+
+    level = SandboxLevel.BWRAP_NOPROC
+
+    def sandbox(self, runtime_directory: Path) -> Sandbox:
+        return OldProc(runtime_directory=runtime_directory)
+
+
+MANAGERS = {manager.level: manager for manager in (BoxedManager, LandlockManager, OldProcManager)}
+RARE = {SandboxLevel.BWRAP_NOPROC}
+"""Differs by one mount from another, and is tried for minutes alone."""

@@ -17,7 +17,7 @@ from ai_session import plugins
 from ai_session.models import SandboxLevel
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
-from tests.ai_session.contract.boxed import MANAGERS
+from tests.ai_session.contract.boxed import MANAGERS, RARE
 from tests.ai_session.contract.session_harness import runtime_directory
 from tests.ai_session.contract.test_session import *  # noqa: F403
 
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.anyio
 
 QUICK = {("pty", SandboxLevel.LANDLOCK), ("tmux", SandboxLevel.BWRAP)}
 PAIRS = [
-    pytest.param(pair, marks=() if (pair in QUICK) == (os.geteuid() == 0) else pytest.mark.torture)
+    pytest.param(
+        pair, marks=() if (pair in QUICK) == (os.geteuid() == 0) and pair[1] not in RARE else pytest.mark.torture
+    )
     for pair in itertools.product(plugins.names("backends"), MANAGERS)
 ]
 
