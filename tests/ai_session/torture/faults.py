@@ -22,6 +22,9 @@ from tests.conftest import UNBOXED_VARIABLES
 ROOT = Path(__file__).parents[3]
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
 BACKENDS = ["pty", "tmux"]
+PTY_FIRST = ["pty", pytest.param("tmux", marks=pytest.mark.torture)]
+TMUX_FIRST = ["tmux", pytest.param("pty", marks=pytest.mark.torture)]
+"""Both, of which every run has the one."""
 Facts = dict[str, Any]
 
 

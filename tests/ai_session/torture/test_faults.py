@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.ai_session.contract.wire import BOUND_SECONDS
-from tests.ai_session.torture.faults import BACKENDS, ROOT, SERVER, Caller, World, mounted, world
+from tests.ai_session.torture.faults import PTY_FIRST, ROOT, SERVER, TMUX_FIRST, Caller, World, mounted, world
 from tests.ai_session.torture.kills import kill, spin
 
 FEW_TERMINALS = (
@@ -56,7 +56,7 @@ def room_for_one_after_a_close(client: Caller, backend: str, count: int) -> None
     unaffected(client, count)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", PTY_FIRST)
 def test_no_terminals_are_left(home: Path, backend: str) -> None:
     with mounted(home, FEW_TERMINALS) as here, here.caller() as client:
         count = create_until_refused(client, backend)
@@ -66,7 +66,7 @@ def test_no_terminals_are_left(home: Path, backend: str) -> None:
         room_for_one_after_a_close(client, backend, count)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TMUX_FIRST)
 def test_no_descriptors_are_left_in_the_daemon(home: Path, backend: str) -> None:
     with world(home) as here, here.caller() as client:
         client.ok("create_session", name="s0", backend=backend)
@@ -120,7 +120,7 @@ def carrying(token: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", PTY_FIRST)
 def test_a_fork_bomb(backend: str) -> None:
     with few_processes() as here, here.caller() as client:
         token = f"bomb-{backend}-{os.getpid()}"
@@ -156,7 +156,7 @@ def test_there_is_no_tmux(home: Path) -> None:
             assert client.run(name, "echo ok") == "ok\n"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TMUX_FIRST)
 def test_the_working_directory_is_removed(home: Path, backend: str) -> None:
     gone = home / "work/deeper"
     gone.mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_the_working_directory_is_removed(home: Path, backend: str) -> None:
         assert client.run("s", "pwd") == facts["working_directory"] + "\n"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", PTY_FIRST)
 def test_files_of_a_session_are_removed(home: Path, backend: str) -> None:
     with world(home) as here, here.caller() as client:
         session_id = client.ok("create_session", name="s", backend=backend)["session_id"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ai_session.torture.faults import BACKENDS, Caller, World, fill, mounted
+from tests.ai_session.torture.faults import BACKENDS, TMUX_FIRST, Caller, World, fill, mounted
 from tests.ai_session.torture.kills import kill
 
 LINES = 500_000
@@ -117,7 +117,7 @@ def test_a_session_can_be_closed_to_free_the_disk(small: World, gate: Path, back
         works(client, backend, "quiet")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TMUX_FIRST)
 def test_a_daemon_killed_while_the_disk_is_full_is_replaced(small: World, gate: Path, backend: str) -> None:
     with small.caller() as client:
         command_id = begin(client, backend, gate)

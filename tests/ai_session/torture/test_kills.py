@@ -16,8 +16,7 @@ from ai_session.control_client import connect
 from tests.ai_session.torture.kills import Round, daemon, keepers, kill, spin
 
 HOLDER = r"ai_session[./]holder"
-FEW, MANY = 2, 50
-ROUNDS = [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.torture)]
+ROUNDS = [pytest.param(1, id="once"), pytest.param(50, id="many", marks=pytest.mark.torture)]
 
 
 def each_round(backend: str, rounds: int, judge: Callable[[Round, list[int]], None], victims: str = "") -> None:
