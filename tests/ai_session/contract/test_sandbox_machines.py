@@ -17,12 +17,14 @@ from tests.ai_session.contract.verb_harness import USERS
 
 ROOT = Path(__file__).parents[3]
 MACHINES = ("masked /proc", "no bash", "old bubblewrap")
-AS_EVER = ("test_sandbox.py", "test_sandbox_refusals.py")
-TOLD_OTHERWISE = {
-    "masked /proc": "not probe and not setting_of_the_kernel",  # that /proc is read-only, and its masks are devices
-    "no bash": "not probe and not inherited",  # dash closes no descriptor above 9
-    "old bubblewrap": "not probe",
-}
+BOXES, VERB = ("test_sandbox.py", "test_sandbox_refusals.py"), ("test_sandbox_verb.py",)
+AS_EVER = [
+    ("masked /proc", BOXES, "not probe and not setting_of_the_kernel"),  # /proc is read-only, its masks are devices
+    ("no bash", BOXES, "not probe and not inherited"),  # dash closes no descriptor above 9
+    ("old bubblewrap", BOXES, "not probe"),
+    ("masked /proc", VERB, ""),
+    ("no bubblewrap", VERB, "not tmux and not days"),  # no terminals of its own, no semaphores
+]
 
 
 @pytest.fixture
@@ -70,19 +72,13 @@ def test_doctor_tells_root_what_root_lacks(directory: Path) -> None:
 
 @pytest.mark.torture
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", MACHINES)
-def test_all_that_boxes_promise(name: str, directory: Path) -> None:
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", TOLD_OTHERWISE[name]]
+@pytest.mark.parametrize(("name", "files", "chosen"), AS_EVER)
+def test_all_that_boxes_promise(name: str, files: tuple[str, ...], chosen: str, directory: Path) -> None:
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen]
     rights = ("--cap-add", "ALL") if os.geteuid() == 0 else ()
+    words = [*OUTER, *machines(directory)[name].words, *rights, "--", *line]
     done = subprocess.run(
-        [
-            *OUTER,
-            *machines(directory)[name].words,
-            *rights,
-            "--",
-            *line,
-            *(f"{Path(__file__).parent}/{n}" for n in AS_EVER),
-        ],
+        [*words, *(f"{Path(__file__).parent}/{file}" for file in files)],
         cwd=ROOT,
         capture_output=True,
         text=True,
