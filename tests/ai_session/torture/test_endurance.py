@@ -35,6 +35,15 @@ WAIT = (
 )
 
 
+@pytest.fixture(autouse=True)
+def no_hurry_is_too_much(home: Path) -> None:
+    """Clients here do in a minute what others do in a day."""
+    del home
+    for kind in ("READ", "EFFECT", "SESSIONS"):
+        os.environ[f"AI_SESSION_RATES_{kind}_PER_MINUTE"] = "1000000"
+    os.environ["AI_SESSION_RATES_OUTPUT_BYTES_PER_MINUTE"] = str(1 << 34)
+
+
 def amounts(few: object, many: object, seconds: int) -> list[object]:
     """A small amount for every run, and a large one that may take ``seconds``."""
     marks = [pytest.mark.torture, pytest.mark.timeout(seconds)]
@@ -97,7 +106,11 @@ def keep_one_each(client: ControlClient) -> None:
 
 
 def check_nothing_is_left(client: ControlClient, before: Footprint, held: int) -> None:
-    spin(lambda: footprint() == before, "more than before")
+    try:
+        spin(lambda: footprint() == before, "more than before")
+    except AssertionError:
+        assert footprint() == before
+        raise
     assert memory() - held < GROWTH_BYTES
     for backend in BACKENDS:
         answer = client.call("execute_command", session_id=f"stays-{backend}", command="echo $stays").structured
