@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.ai_session.contract.wire import stop_daemons
+from tests.clients.node import Person
+from tests.conftest import client_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,3 +19,10 @@ if TYPE_CHECKING:
 def daemons_end(home: Path) -> Iterator[None]:
     yield
     stop_daemons(home)
+
+
+@pytest.fixture(scope="module")
+def sharer(shared_home: Path) -> Iterator[Person]:
+    """Whose daemon goes on from one test of a module to the next."""
+    yield Person(environment=client_environment(shared_home))
+    stop_daemons(shared_home)

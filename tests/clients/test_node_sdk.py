@@ -12,6 +12,8 @@ from tests.clients.node import Sdk, person_without_writable_home
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.clients.node import Person
+
 HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
 VARIANTS = {"v1": HANDSHAKE, "legacy": HANDSHAKE, "auto": MODERN, MODERN: MODERN}
 EACH = ["v1", MODERN, *(pytest.param(name, marks=pytest.mark.clients) for name in ("legacy", "auto"))]
@@ -32,11 +34,17 @@ TOOLS = {
 UNICODE = "žluťoučký – 漢字 🎉 e\u0301 \u2028 end"
 
 
-@pytest.fixture(params=EACH)
-def sdk(request: pytest.FixtureRequest) -> Iterator[Sdk]:
-    with Sdk(request.param) as client:
-        client.facts("create_session", name="sdk")
+@pytest.fixture(scope="module", params=EACH)
+def connected(request: pytest.FixtureRequest, sharer: Person) -> Iterator[Sdk]:
+    with Sdk(request.param, sharer) as client:
         yield client
+
+
+@pytest.fixture
+def sdk(connected: Sdk, home: Path) -> Iterator[Sdk]:
+    connected.facts("create_session", name="sdk", working_directory=str(home))
+    yield connected
+    connected.facts("close_session", session_id="sdk")
 
 
 @pytest.mark.parametrize(("variant", "version"), VARIANTS.items())

@@ -40,7 +40,7 @@ def asking(home: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
         assert not (home / "asking.log").read_text(), (home / "asking.log").read_text()
     finally:
         if process.poll() is None and "--sessions" in flags:
-            person(home, "daemon", "stop", code=None)
+            control(home, "stop", sessions=True)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         process.wait(BOUND_SECONDS)
@@ -82,7 +82,16 @@ def control(home: Path, method: str, **params: Any) -> Message:
         link.sendall(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n")
         answers.readline()
         message: Message = json.loads(answers.readline())
-    return message.get("result") or message["error"]
+    return message["result"] if "result" in message else message["error"]
+
+
+def opened(home: Path, backend: str) -> None:
+    """A session called main, opened by a person; its prompt can be waited for."""
+    for tool, arguments in (
+        ("create_session", {"name": "main", "backend": backend, "working_directory": str(home)}),
+        ("execute_command", {"session_id": "main", "command": "PS1='ready> '"}),
+    ):
+        assert not control(home, "call", name=tool, arguments=arguments)["is_error"]
 
 
 def approvals(home: Path) -> Message:

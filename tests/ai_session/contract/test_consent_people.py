@@ -76,7 +76,7 @@ def test_neither_the_asking_client_nor_a_session_answers(home: Path) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
+@pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.torture), "2026-07-28"])
 async def test_the_official_client_asks_its_person(home: Path, mode: str) -> None:
     seen: list[str] = []
 
@@ -121,8 +121,7 @@ def execute(peer: asking.Client, command: str) -> int:
 @pytest.mark.parametrize("backend", plugins.names("backends"))
 def test_an_attached_terminal_is_asked_and_one_key_answers(home: Path, backend: str) -> None:
     with asking.asking(home, "--sessions"), client(home) as peer:
-        person(home, "new", "main", "--backend", backend)
-        person(home, "exec", "main", "PS1='ready> '")
+        asking.opened(home, backend)
         greet(peer, {})
         window = attached(home)
         execute(peer, "echo done-$((40+2))")
@@ -147,8 +146,7 @@ def test_an_attached_terminal_is_asked_and_one_key_answers(home: Path, backend: 
 
 def test_who_only_watches_is_not_asked(home: Path) -> None:
     with asking.asking(home, "--sessions"), client(home) as peer:
-        person(home, "new", "main", "--backend", "pty")
-        person(home, "exec", "main", "PS1='ready> '")
+        asking.opened(home, "pty")
         greet(peer, {})
         window = attached(home, "--read-only")
         execute(peer, "echo no")
