@@ -114,7 +114,7 @@ class Gate:
         self._audit = audit
         self._call_keys = call_keys
         self._limits = limits
-        self._domains = DomainQuestions(policy, consent)
+        self._domains = DomainQuestions(policy, consent, masking.masked)
         sessions.boxes.ask_domain = self._domains.ask
 
     def list_tools(self, principal: Principal) -> Sequence[Tool]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ai_session.consent import Consent
 from ai_session.errors import Denied
 from ai_session.models import Answer, Effect, Principal, SessionSpec
 from ai_session.policy import Action
 from ai_session.policy_mode import PolicyInForce
-from ai_session.question import ask_about
+from ai_session.question import ask_about, narrowed
 
 MAX_SESSIONS = 1024
 UNKNOWN = Principal("mcp", os.getuid(), client="network")
@@ -19,9 +20,10 @@ UNKNOWN = Principal("mcp", os.getuid(), client="network")
 class DomainQuestions:
     """One per daemon."""
 
-    def __init__(self, policy: PolicyInForce, consent: Consent) -> None:
+    def __init__(self, policy: PolicyInForce, consent: Consent, mask: Callable[[str], str]) -> None:
         self._policy = policy
         self._consent = consent
+        self._mask = mask
         self._clients: dict[str, Principal] = {}
 
     def acted(self, session_id: str, principal: Principal) -> None:
@@ -47,9 +49,11 @@ class DomainQuestions:
             return True
         if decision.verdict == "deny":
             raise Denied(f"denied by {decision.rule}: {decision.reason}")
+        masked = self._mask(domain)
         question = ask_about(
-            principal, "network", {"domain": domain}, session=spec.session_id, name=spec.name, about=domain,
-            where="", detail=domain, rule=decision.rule, reason=decision.reason, policy=self._policy.digest,
+            principal, "network", {"domain": domain}, session=spec.session_id, name=spec.name, about=masked, where="",
+            detail=domain if masked == domain else narrowed(domain, masked),
+            rule=decision.rule, reason=self._mask(decision.reason), policy=self._policy.digest,
         )  # fmt: skip
         try:
             return isinstance(await self._consent.obtain(question, None), Answer)

@@ -30,7 +30,11 @@ class World:
         directory.mkdir(exist_ok=True)
         self.asking = Asking(directory / "consent")
         policy = Policy(UID, mode, [{"id": "packages", "decision": "allow", "domains": ["pypi.org"]}])
-        self.domains = DomainQuestions(PolicyInForce(policy, directory / "mode.json"), self.asking.consent)
+        self.domains = DomainQuestions(
+            PolicyInForce(policy, directory / "mode.json"),
+            self.asking.consent,
+            lambda text: text.replace("hunter2", "***"),
+        )
 
     async def asked(self, domain: str = "evil.org") -> tuple[str, str]:
         """Client and id of the question that a refused name left."""
@@ -67,6 +71,20 @@ async def test_the_client_that_acted_last_asks_and_cannot_answer(it: World) -> N
     assert await it.domains.ask(SPEC, "evil.org")
     it.domains.acted("ses_1", OTHER)
     assert (await it.asked())[0] == "other"
+
+
+async def test_a_secret_in_a_name_is_in_no_question_nor_grant(it: World) -> None:
+    it.domains.acted("ses_1", AGENT)
+    with pytest.raises(ConsentNeeded):
+        await it.domains.ask(SPEC, "hunter2.evil.org")
+    (question,) = it.asking.consent.pending()
+    assert "***.evil.org" in question.message
+    assert "hunter2" not in repr(question)
+    it.answered_by(900, question.question_id, Answer(True, scope="always"))
+    assert "hunter2" not in repr(it.asking.consent.grants())
+    assert await it.domains.ask(SPEC, "hunter2.evil.org")
+    with pytest.raises(ConsentNeeded):
+        await it.domains.ask(SPEC, "***.evil.org")
 
 
 async def test_a_persons_own_command_gives_what_a_client_left_no_leave(it: World) -> None:
