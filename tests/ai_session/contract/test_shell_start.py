@@ -96,8 +96,15 @@ ENVIRONMENTS: tuple[tuple[str, dict[str, str | None]], ...] = (
 )
 
 
-@pytest.mark.parametrize("plugin", SHELLS)
-@pytest.mark.parametrize(("name", "env"), ENVIRONMENTS)
+@pytest.mark.parametrize(
+    ("plugin", "name", "env"),
+    [
+        # Every run has two shells for each environment, and each shell.
+        pytest.param(plugin, *environment, marks=[] if (shell - number) % len(SHELLS) < 2 else [pytest.mark.torture])
+        for number, environment in enumerate(ENVIRONMENTS)
+        for shell, plugin in enumerate(SHELLS)
+    ],
+)
 def test_environment(plugin: str, name: str, env: dict[str, str | None], home: Path) -> None:
     session = start(plugin, home, **env)
     try:
