@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession
 
 BOUND = 20.0
+LOOK_SECONDS = 0.002
+"""Between two looks, so that what is waited for gets the processor."""
 
 
 @dataclass(frozen=True)
@@ -79,4 +82,4 @@ def spin(holds: Callable[[], object]) -> None:
     end = time.monotonic() + BOUND
     while not holds():
         assert time.monotonic() < end
-        os.sched_yield()
+        select.select((), (), (), LOOK_SECONDS)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from tests.ai_session.contract.shell_cases import BASH, FISH, MKSH, POSIX, Case,
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 BOUND = 15.0
+LOOK_SECONDS = 0.002
+"""Between two looks, so that what is waited for gets the processor."""
 SHELLS = {"bash": BASH, "zsh": POSIX, "dash": POSIX, "busybox": POSIX, "mksh": MKSH, "fish": FISH}
 SIGNALS_AS_CODES = {-9: 137}
 """A harness that owns the shell sees a signal number; a session reports what a shell would."""
@@ -116,5 +119,5 @@ def spin(holds: Callable[[], object]) -> bool:
     while not holds():
         if time.monotonic() > end:
             return False
-        os.sched_yield()
+        select.select((), (), (), LOOK_SECONDS)
     return True

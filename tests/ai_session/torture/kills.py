@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from ai_session.control_client import ControlClient, connect
 LINES = 200_000
 EXPECTED = "".join(f"{n}\n" for n in range(1, LINES + 1))
 BOUND = 60.0
+LOOK_SECONDS = 0.002
+"""Between two looks, so that what is waited for gets the processor."""
 
 
 def spin(holds: Callable[[], object], what: str) -> None:
@@ -24,7 +27,7 @@ def spin(holds: Callable[[], object], what: str) -> None:
     end = time.monotonic() + BOUND
     while not holds():
         assert time.monotonic() < end, what
-        os.sched_yield()
+        select.select((), (), (), LOOK_SECONDS)
 
 
 def runtime() -> Path:
