@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from typing import Annotated, Any, NoReturn
@@ -87,14 +88,17 @@ def mcp_server(
     relay.main()
 
 
-def leave_out_others(verb: list[str]) -> None:
-    """Make of the program that verb only, when there is one; what all take to be made is a fifth of a verb's time."""
+def with_only(verb: list[str]) -> typer.Typer:
+    """The program with that verb alone, when there is one; what all take to be made is a fifth of a verb's time."""
     commands = [
         each for each in app.registered_commands if [each.name or getattr(each.callback, "__name__", "")] == verb
     ]
     groups = [each for each in app.registered_groups if [each.name] == verb]
-    if commands or groups:
-        app.registered_commands, app.registered_groups = commands, groups
+    if not commands and not groups:
+        return app
+    program = copy.copy(app)
+    program.registered_commands, program.registered_groups = commands, groups
+    return program
 
 
 def main() -> NoReturn:
@@ -102,9 +106,8 @@ def main() -> NoReturn:
     words = sys.argv[1:]
     as_json = "--json" in words[: words.index("--") if "--" in words else None]
     completion_init()
-    leave_out_others(words[:1])
     try:
-        code = app(prog_name="ai-session", standalone_mode=False) or 0
+        code = with_only(words[:1])(prog_name="ai-session", standalone_mode=False) or 0
     except AiSessionError as error:
         code = report(error, as_json=as_json)
     except ClickException as error:
