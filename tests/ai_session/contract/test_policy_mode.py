@@ -49,7 +49,7 @@ def run(peer: Client, command: str = "true") -> str:
 
 def change(house: Path, mode: str) -> None:
     """Set the mode as a person, without the second that a verb takes."""
-    assert asking.control(house, "policy", mode=mode)["mode"] == mode
+    assert asking.elsewhere(house, "policy", mode=mode)["mode"] == mode
 
 
 def opened(peer: Client) -> None:
