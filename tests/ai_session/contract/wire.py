@@ -32,8 +32,11 @@ class Client:
     """One server process and the pipes to it."""
 
     def __init__(self, command: list[str] = SERVER, **options: Any) -> None:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
-        self.process: subprocess.Popen[bytes] = subprocess.Popen(command, **(pipes | options))  # type: ignore[call-overload]
+        given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+        if not options.get("start_new_session"):
+            # As hosts do: the group of the test's own process would make a client of all that this run starts.
+            given["process_group"] = 0
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(command, **(given | options))  # type: ignore[call-overload]
         self.lines: list[bytes] = []
         self._held = b""
         self._id = 0

@@ -121,7 +121,7 @@ def test_the_relay_is_killed(rounds: int) -> None:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
 
     def judge(one: Round, _pids: list[int]) -> None:
-        relay = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        relay = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         assert relay.stdin
         assert relay.stdout
         wait = {"session_id": one.name, "command_id": one.command_id, "wait_for": "finish"}

@@ -110,7 +110,9 @@ async def test_what_does_not_even_fit_into_memory_is_counted(home: Path, audit: 
     assert (report.problems, report.lost_records) == ([], 20)
 
 
-async def test_the_begin_record_is_safe_when_begin_returns(audit: AuditLog) -> None:
+@pytest.mark.parametrize("quick", [True, False])
+async def test_the_begin_record_is_safe_when_begin_returns(audit: AuditLog, quick: bool) -> None:
+    audit._quick = quick
     audit.event("server.start")
     assert audit._writer.unsynced > 0
     await audit.begin("call_1", ME, "sample", {})
@@ -196,7 +198,9 @@ async def test_a_writer_killed_right_after_it_began_a_segment_is_survived(home: 
     assert judged(home / "audit").open_calls == 0
 
 
-async def test_whoever_waits_while_the_log_is_closed_is_let_go(audit: AuditLog) -> None:
+@pytest.mark.parametrize("quick", [True, False])
+async def test_whoever_waits_while_the_log_is_closed_is_let_go(audit: AuditLog, quick: bool) -> None:
+    audit._quick = quick
     waiting = [asyncio.create_task(audit.begin(f"call_{number}", ME, "sample", {})) for number in range(2)]
     await asyncio.sleep(0)
     waiting.append(asyncio.create_task(audit.begin("call_2", ME, "sample", {})))
