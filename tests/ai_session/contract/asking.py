@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,12 @@ def control(home: Path, method: str, **params: Any) -> Message:
 
 
 def elsewhere(home: Path, method: str, **params: Any) -> Message:
-    """The same by a process that shares no ancestor with this one but init, as other tests' clients do."""
+    """The same by a process that is nobody's client."""
+    return apart(lambda: control(home, method, **params))
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns (JSON) in a process that shares no ancestor with this one but init."""
     reader, writer = os.pipe()
     between = os.fork()
     if between == 0:
@@ -96,7 +101,7 @@ def elsewhere(home: Path, method: str, **params: Any) -> Message:
                 while os.getppid() == parent:
                     os.sched_yield()
                 with open(writer, "w") as answer:
-                    json.dump(control(home, method, **params), answer)
+                    json.dump(work(), answer)
         finally:
             os._exit(0)
     os.close(writer)

@@ -46,12 +46,17 @@ def house(world: Path, home: Path) -> Iterator[Path]:
 def run(house: Path, line: str) -> str:
     """A line in a shell that has the program; what it prints."""
     script = f'ai-session() {{ {sys.executable} -m ai_session "$@"; }}; {line}'
-    done = subprocess.run(
-        ["/bin/bash", "-c", script], cwd=house, env={**living_in(house), "PYTHONPATH": str(asking.ROOT)},
-        capture_output=True, text=True, check=False, timeout=BOUND_SECONDS, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, (line, done.returncode, done.stdout, done.stderr)
-    return done.stdout + done.stderr
+
+    def work() -> tuple[int, str, str]:
+        done = subprocess.run(
+            ["/bin/bash", "-c", script], cwd=house, env={**living_in(house), "PYTHONPATH": str(asking.ROOT)},
+            capture_output=True, text=True, check=False, timeout=BOUND_SECONDS, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = asking.apart(work)
+    assert code == 0, (line, code, out, err)
+    return out + err
 
 
 def test_policy(house: Path) -> None:
