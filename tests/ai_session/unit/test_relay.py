@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,36 +25,57 @@ from tests.ai_session.contract.wire import (
     double,
     living_in,
     runtime,
-    stop_daemons,
 )
 
 AT_ONCE_SECONDS = 0.1
+"""For the quickest of up to three: other processes share the machine."""
+TRIES = 3
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 PONG = b'{"jsonrpc":"2.0","id":1,"result":{}}'
 
 
+@pytest.fixture(scope="module")
+def started(shared_home: Path) -> Iterator[None]:
+    with double(home=shared_home):
+        yield
+
+
+@pytest.fixture
+def lasting(started: None, shared_home: Path) -> None:
+    """The one daemon of the tests that leave it as it was; it lives in the HOME of all of them."""
+    os.environ["HOME"] = str(shared_home)
+
+
+def dismiss() -> None:
+    """End the daemon, which has no sessions, and wait until it is gone."""
+    (pid,) = daemon_pids()
+    gone = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGTERM)
+    assert select.select([gone], [], [], BOUND_SECONDS)[0]
+    os.close(gone)
+
+
+@pytest.mark.usefixtures("lasting")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, "end of input"])
 def test_it_ends_at_once_though_a_call_waits(how: int | str) -> None:
-    """The quickest of three: other processes share the machine."""
-    spans: list[float] = []
-    with double():
-        for _ in range(3):
-            with Client() as client:
-                client.request("tools/call", {"name": "wait"})
-                client.result("ping")
-                status, seconds = client.end() if isinstance(how, str) else client.signalled(how)
-                assert client.line() == b""
-            assert status == 0
-            spans.append(seconds)
-    assert min(spans) < AT_ONCE_SECONDS
+    for _ in range(TRIES):
+        with Client() as client:
+            client.request("tools/call", {"name": "wait"})
+            client.result("ping")
+            status, seconds = client.end() if isinstance(how, str) else client.signalled(how)
+            assert client.line() == b""
+        assert status == 0
+        if seconds < AT_ONCE_SECONDS:
+            return
+    raise AssertionError(f"it never ended within {AT_ONCE_SECONDS} s")
 
 
+@pytest.mark.usefixtures("lasting")
 def test_answers_to_what_was_asked_before_the_end_of_input_arrive() -> None:
-    with double():
-        with Client() as warm:
-            warm.call("echo")
-        asked = PING + b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
-        done = subprocess.run(SERVER, input=asked, capture_output=True, timeout=BOUND_SECONDS, check=True)
+    with Client() as warm:
+        warm.call("echo")
+    asked = PING + b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
+    done = subprocess.run(SERVER, input=asked, capture_output=True, timeout=BOUND_SECONDS, check=True)
     assert [b'"id":1,' in line or b'"id":2,' in line for line in done.stdout.splitlines()] == [True, True]
 
 
@@ -66,8 +89,9 @@ def test_killed_daemon_ends_it_at_once_with_a_word() -> None:
         assert b"the daemon has ended" in client.process.stderr.read()
 
 
+@pytest.mark.usefixtures("lasting")
 def test_client_that_closes_the_output_ends_it() -> None:
-    with double(), Client() as client:
+    with Client() as client:
         client.result("ping")
         assert client.process.stdout
         client.process.stdout.close()
@@ -90,26 +114,28 @@ def test_closed_or_full_standard_error_stops_nothing() -> None:
     os.close(writer)
 
 
+@pytest.mark.usefixtures("lasting")
 def test_standard_input_may_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(PING * 3)
-    with double(), (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
+    with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
         assert subprocess.run(SERVER, stdin=source, stdout=target, timeout=BOUND_SECONDS, check=False).returncode == 0
     assert (tmp_path / "out").read_bytes().splitlines() == [PONG] * 3
 
 
+@pytest.mark.usefixtures("lasting")
 def test_standard_streams_may_be_missing() -> None:
-    with double():
-        shut = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *SERVER], timeout=BOUND_SECONDS, check=False)
+    shut = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *SERVER], timeout=BOUND_SECONDS, check=False)
     assert shut.returncode == 0
 
 
+@pytest.mark.usefixtures("lasting")
 def test_standard_streams_may_be_non_blocking_socketpairs() -> None:
     """What Node gives its children; both directions carry more than any buffer holds."""
     ours_in, theirs_in = socket.socketpair()
     ours_out, theirs_out = socket.socketpair()
     theirs_in.setblocking(False)
     theirs_out.setblocking(False)
-    with double(), ours_in, ours_out:
+    with ours_in, ours_out:
         process = subprocess.Popen(SERVER, stdin=theirs_in, stdout=theirs_out)
         theirs_in.close()
         theirs_out.close()
@@ -123,9 +149,10 @@ def test_standard_streams_may_be_non_blocking_socketpairs() -> None:
         assert process.wait(BOUND_SECONDS) == 0
 
 
-def test_daemon_is_started_in_a_session_of_its_own_with_nothing_inherited() -> None:
+def test_daemon_is_started_in_a_session_of_its_own_with_nothing_inherited_and_no_secrets() -> None:
     reader, writer = os.pipe()
-    with Client(pass_fds=(writer,), start_new_session=True) as client:
+    env = {**os.environ, "ANTHROPIC_API_KEY": "secret", "LC_ALL": "C.UTF-8", "AI_SESSION_ID": "x"}
+    with Client(pass_fds=(writer,), start_new_session=True, env=env) as client:
         client.initialize()
         (pid,) = daemon_pids()
         facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -136,21 +163,14 @@ def test_daemon_is_started_in_a_session_of_its_own_with_nothing_inherited() -> N
         held = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
         assert not {name for name in held if name.startswith("pipe:")}
         assert {"/dev/null", str(runtime() / "daemon.log"), str(runtime() / "lock")} <= held
+        names = {word.partition(b"=")[0] for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
+        assert not names & {b"ANTHROPIC_API_KEY", b"AI_SESSION_ID"}
+        assert {b"HOME", b"PATH", b"LC_ALL"} <= names
         os.killpg(client.process.pid, signal.SIGKILL)
     assert daemon_pids() == [pid]
     os.close(reader)
     os.close(writer)
-    stop_daemons()
-
-
-def test_daemon_takes_no_secrets_from_the_client_that_starts_it() -> None:
-    with Client(env={**os.environ, "ANTHROPIC_API_KEY": "secret", "LC_ALL": "C.UTF-8", "AI_SESSION_ID": "x"}) as client:
-        client.initialize()
-        (pid,) = daemon_pids()
-        names = {word.partition(b"=")[0] for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
-    assert not names & {b"ANTHROPIC_API_KEY", b"AI_SESSION_ID"}
-    assert {b"HOME", b"PATH", b"LC_ALL"} <= names
-    stop_daemons()
+    dismiss()
 
 
 def test_folder_of_the_client_decides_no_import(tmp_path: Path) -> None:
@@ -158,17 +178,19 @@ def test_folder_of_the_client_decides_no_import(tmp_path: Path) -> None:
     script = "import sys; sys.path.pop(0); from ai_session.__main__ import main; main()"
     with Client([sys.executable, "-c", script, "mcp-server", "--stdio"], cwd=tmp_path) as client:
         assert client.initialize()["serverInfo"]["name"] == "ai-session"
-    stop_daemons()
+    dismiss()
 
 
-@pytest.mark.parametrize("round_number", range(10))
+@pytest.mark.parametrize(
+    "round_number", [pytest.param(number, marks=[pytest.mark.torture] if number > 2 else []) for number in range(10)]
+)
 def test_two_starting_at_once_end_with_one_daemon(round_number: int) -> None:
     with Client() as one, Client() as two, Client() as three:
         for client in (one, two, three):
             client.request("ping")
         assert [client.read()["result"] for client in (one, two, three)] == [{}, {}, {}]
         assert len(daemon_pids()) == 1
-    stop_daemons()
+    dismiss()
     assert not (runtime() / "sock").exists()
 
 
@@ -182,7 +204,7 @@ def test_killed_daemon_is_replaced_by_the_next_client() -> None:
     with Client() as client:
         assert client.result("ping") == {}
         assert daemon_pids() != [first]
-    stop_daemons()
+    dismiss()
 
 
 def test_directories_agree_with_the_settings(home: Path) -> None:
@@ -229,14 +251,15 @@ def test_other_version_that_is_idle_is_replaced() -> None:
         assert client.initialize()["serverInfo"]["name"] == "ai-session"
         assert old.wait(BOUND_SECONDS) == 0
         assert len(daemon_pids()) == 1
-    stop_daemons()
+    dismiss()
 
 
 def test_other_version_in_use_stays_and_is_reported() -> None:
     with double("--old") as old:
         user = relay.connect("mcp", start=False)
         with Client() as client:
-            assert client.call("echo", text="x")["structuredContent"] == {"text": "x"}
+            assert client.result("ping") == {}
+            assert daemon_pids() == []
             client.end()
             assert client.process.stderr
             said = client.process.stderr.read()
