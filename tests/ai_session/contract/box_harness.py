@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ctypes
 import os
 import pickle
@@ -11,19 +12,25 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 # Imported before the fork, for the ordinary user may not be able to read where they lie.
-from ai_session import box_entry, cli, cli_sandbox, config, landlock, network_proxy  # noqa: F401
+from ai_session import box_entry, cli, cli_sandbox, config, landlock, network_proxy, sandbox_probe  # noqa: F401
 from ai_session.models import SandboxProfile
-from ai_session.sandbox import Boxed, Sandbox
+from ai_session.sandbox import Boxed, Sandbox, SandboxStatus
+from ai_session.sandbox_bwrap import Bubblewrap
 
 ORDINARY = 12345
-USERS = (0, ORDINARY) if os.geteuid() == 0 else (os.geteuid(),)
+USERS = [pytest.param(0, id="root"), ORDINARY] if os.geteuid() == 0 else [os.geteuid()]
+MOSTLY_ORDINARY = [pytest.param(0, id="root", marks=pytest.mark.torture), USERS[-1]][-len(USERS) :]
+"""For what keeps nothing from root that it does not keep from everybody."""
 SECONDS = 50
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -60,6 +67,28 @@ def become(uid: int) -> None:
         assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0
 
 
+EACH = """
+for script; do
+    /bin/sh -c "$script" >/tmp/out 2>/tmp/err
+    echo "$?|$(base64 -w 0 /tmp/out)|$(base64 -w 0 /tmp/err)"
+done
+"""
+
+
+@cache
+def probed(uid: int) -> tuple[SandboxStatus, Bubblewrap | None]:
+    """What this user finds out about the machine, found out once."""
+    return as_user(uid, sandbox_probe.probe)
+
+
+class Probed(Sandbox):
+    """Has found out what this machine can do."""
+
+    def __init__(self, runtime: Path, status: SandboxStatus, bubblewrap: Bubblewrap | None) -> None:
+        super().__init__(runtime_directory=runtime)
+        self._status, self._bubblewrap = status, bubblewrap
+
+
 @dataclass
 class Place:
     """A user with a home, a workspace and a runtime directory of their own, in ``root``."""
@@ -94,6 +123,16 @@ class Place:
         """``script`` in a box, by ``/bin/sh``."""
         return self.enter(["/bin/sh", "-c", script], **changes)
 
+    def run_each(self, scripts: Sequence[str], **changes: Any) -> dict[str, subprocess.CompletedProcess[str]]:
+        """By script what came of it; they run in one box, one after the other."""
+        done = self.enter(["/bin/sh", "-c", EACH, "sh", *scripts], **changes)
+        rows = [row.split("|") for row in done.stdout.splitlines()]
+        assert (done.returncode, len(rows)) == (0, len(scripts)), done
+        return {
+            script: subprocess.CompletedProcess(script, int(code), *(base64.b64decode(text).decode() for text in texts))
+            for script, (code, *texts) in zip(scripts, rows, strict=True)
+        }
+
     def enter(
         self,
         argv: list[str],
@@ -127,12 +166,12 @@ class Place:
             finally:
                 boxed.release()
 
+        probed(self.uid)  # before the fork, so that it is kept
         return as_user(self.uid, lambda: asyncio.run(work()))
 
     async def prepare(self, box: str = "box", **changes: Any) -> Boxed:
         env = {"PATH": PATH, "HOME": str(self.home), "LANG": "C.UTF-8"}
-        sandbox = Sandbox(runtime_directory=self.runtime)
-        return await sandbox.prepare(
+        return await Probed(self.runtime, *probed(self.uid)).prepare(
             replace(self.profile, **changes), self.runtime / box, env=env, die_with_parent=True
         )
 

@@ -13,12 +13,10 @@ import pytest
 
 from ai_session.models import SandboxLevel
 from ai_session.sandbox import Sandbox
-from tests.ai_session.contract.box_harness import USERS, Place, as_user, place, python_inside
-
-NAMES = {0: "root"}
+from tests.ai_session.contract.box_harness import MOSTLY_ORDINARY, USERS, Place, as_user, place, python_inside
 
 
-@pytest.fixture(params=USERS, ids=lambda uid: NAMES.get(uid, f"uid{uid}"))
+@pytest.fixture(params=MOSTLY_ORDINARY)
 def here(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place(request.param) as made:
         yield made
@@ -26,8 +24,14 @@ def here(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.fixture
 def repository(here: Place) -> Place:
-    here.sh("git init -q . && git config user.name a && git config user.email a@b")
-    here.sh("echo one > one && git add one && git commit -qm one && echo TOKEN=x > .env && echo k > tls.key")
+    return with_repository(here)
+
+
+def with_repository(here: Place) -> Place:
+    here.sh(
+        "git init -q . && printf '[user]\\n\\tname = a\\n\\temail = a@b\\n' >> .git/config;"
+        "echo one > one && git add one && git commit -qm one && echo TOKEN=x > .env && echo k > tls.key"
+    )
     return here
 
 
@@ -37,8 +41,9 @@ def refused(done: subprocess.CompletedProcess[str]) -> bool:
     )
 
 
-def test_the_probe_takes_the_strongest(here: Place) -> None:
-    status = as_user(here.uid, lambda: asyncio.run(Sandbox(runtime_directory=here.runtime).probe()))
+@pytest.mark.parametrize("uid", USERS)
+def test_the_probe_takes_the_strongest(uid: int, home: Path) -> None:
+    status = as_user(uid, lambda: asyncio.run(Sandbox(runtime_directory=home).probe()))
     assert status.level is SandboxLevel.BWRAP
     assert status.bubblewrap
     assert status.reasons == ()
@@ -53,9 +58,9 @@ def test_work_goes_on_inside(repository: Place) -> None:
 
 
 def test_the_exit_code_and_the_directory_are_passed_on(here: Place) -> None:
-    assert here.run("exit 7").returncode == 7
+    done = here.run("pwd; exit 7")
+    assert (done.returncode, done.stdout.strip()) == (7, str(here.workspace))
     assert here.run("kill -9 $$").returncode == 137
-    assert here.run("pwd").stdout.strip() == str(here.workspace)
 
 
 def protected(here: Place) -> dict[str, bytes]:
@@ -78,51 +83,60 @@ def protected(here: Place) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "echo x >> .git/config",
-        "mv .git/config c && cp c .git/config",
-        "rm .git/config",
-        "mv .git g",
-        "echo x > .git/hooks/pre-commit",
-        "mv .git/hooks h",
-        "echo x > .git/info/attributes",
-        "echo /tmp/x > .git/commondir",
-        "rm .git/commondir",
-        "ln -s /tmp .git/modules/x",
-        "echo x > .claude/settings.json",
-        "mkdir .cursor/rules",
-        "mv .vscode v",
-        "rmdir .gemini",
-        "echo x > .mcp.json",
-        "echo x > .envrc",
-        "echo x > deep/er/repo/.git/config",
-        "mv deep d",
-        "mv deep/er e",
-        "mv deep/er/repo/.git g",
-        "echo x > deep/er/repo/.claude/settings.json",
-        "echo x > deep/er/linked/.git",
-        "echo x > bare.git/config",
-        "mv bare.git/hooks h",
-        "echo x > hooks.d/pre-push",
-        "echo x > .gitinclude",
-        "echo x > .git/worktrees/tree/commondir",
-        "echo x > .git/config.worktree",
-        "echo x > .git/worktrees/tree/config.worktree",
-    ],
-)
-def test_protected_paths(repository: Place, attack: str) -> None:
-    repository.sh(
-        "mkdir -p deep/er/repo/.claude deep/er/linked hooks.d .git/modules; touch .mcp.json .envrc .gitinclude;"
-        "git init -q deep/er/repo; echo 'gitdir: x' > deep/er/linked/.git; git init -q --bare bare.git;"
-        "git config core.hooksPath hooks.d; git config include.path ../.gitinclude;"
-        "git worktree add -q ../tree; git config extensions.worktreeConfig true"
-    )
-    before = protected(repository)
-    done = repository.run(attack)
-    assert refused(done), (done.returncode, done.stderr)
-    assert protected(repository) == before
+ATTACKS = [
+    "echo x >> .git/config",
+    "mv .git/config c && cp c .git/config",
+    "rm .git/config",
+    "mv .git g",
+    "echo x > .git/hooks/pre-commit",
+    "mv .git/hooks h",
+    "echo x > .git/info/attributes",
+    "echo /tmp/x > .git/commondir",
+    "rm .git/commondir",
+    "ln -s /tmp .git/modules/x",
+    "echo x > .claude/settings.json",
+    "mkdir .cursor/rules",
+    "mv .vscode v",
+    "rmdir .gemini",
+    "echo x > .mcp.json",
+    "echo x > .envrc",
+    "echo x > deep/er/repo/.git/config",
+    "mv deep d",
+    "mv deep/er e",
+    "mv deep/er/repo/.git g",
+    "echo x > deep/er/repo/.claude/settings.json",
+    "echo x > deep/er/linked/.git",
+    "echo x > bare.git/config",
+    "mv bare.git/hooks h",
+    "echo x > hooks.d/pre-push",
+    "echo x > .gitinclude",
+    "echo x > .git/worktrees/tree/commondir",
+    "echo x > .git/config.worktree",
+    "echo x > .git/worktrees/tree/config.worktree",
+]
+Attacked = tuple[dict[str, subprocess.CompletedProcess[str]], dict[str, bytes], dict[str, bytes]]
+
+
+@pytest.fixture(scope="module", params=USERS)
+def attacked(request: pytest.FixtureRequest) -> Iterator[Attacked]:
+    """What came of the attacks in one box, and what is protected, before them and afterwards."""
+    with place(request.param) as here:
+        with_repository(here).sh(
+            "mkdir -p deep/er/repo/.claude deep/er/linked hooks.d .git/modules; touch .mcp.json .envrc .gitinclude;"
+            "git init -q deep/er/repo; echo 'gitdir: x' > deep/er/linked/.git; git init -q --bare bare.git;"
+            "git config core.hooksPath hooks.d; git config include.path ../.gitinclude;"
+            "git worktree add -q ../tree; git config extensions.worktreeConfig true"
+        )
+        before = protected(here)
+        done = here.run_each(ATTACKS)
+        yield done, before, protected(here)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_protected_paths(attacked: Attacked, attack: str) -> None:
+    done, before, after = attacked
+    assert refused(done[attack]), (done[attack].returncode, done[attack].stderr)
+    assert after == before
 
 
 def test_secrets_of_the_workspace_are_found_empty(repository: Place) -> None:
@@ -191,34 +205,54 @@ def test_only_what_is_named_is_visible(here: Place) -> None:
     assert not (here.home / "scratch").exists()
 
 
-@pytest.mark.parametrize("where", ["/", "/usr", "/etc", "/opt", "/bin", "/var", "/proc/sys/kernel", "/nowhere"])
-def test_nothing_else_can_be_written(here: Place, where: str) -> None:
-    done = here.run(f"mkdir -p {where}/x || echo x > {where}/x")
-    assert done.returncode != 0
+PLACES = ["/", "/usr", "/etc", "/opt", "/bin", "/var", "/proc/sys/kernel", "/nowhere"]
+TRIES = {where: f"mkdir -p {where}/x || echo x > {where}/x" for where in PLACES}
+WRITABLE = (
+    "find /proc -maxdepth 1 -type f -writable; find /proc/sys /proc/fs /proc/irq /proc/bus -type f -writable;"
+    "find /proc/self/oom_score_adj -writable; echo end"
+)
+SHOWN = "find /proc -maxdepth 1 -type f ! -perm -o=r -readable -exec head -c 1 {} +"
+CLOSED = (
+    "find /etc /opt -type f ! -perm -o=r -size +0 -readable; cat /etc/shadow;"
+    "find /etc /opt -mindepth 1 -type d ! -perm -o=rx -readable ! -empty"
+)
+STARTER = "tr '\\0' '\\n' < /proc/1/environ; echo; echo end; env"
+Looked = tuple[Place, dict[str, subprocess.CompletedProcess[str]]]
+
+
+@pytest.fixture(scope="module", params=USERS)
+def looked(request: pytest.FixtureRequest) -> Iterator[Looked]:
+    """What was found in one box; most of it matters to root alone."""
+    with place(request.param) as here:
+        yield here, here.run_each([*TRIES.values(), WRITABLE, SHOWN, CLOSED, "cat /etc/passwd", STARTER])
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_nothing_else_can_be_written(looked: Looked, where: str) -> None:
+    assert looked[1][TRIES[where]].returncode != 0
     assert not Path(where, "x").exists()
 
 
-def test_no_setting_of_the_kernel_can_be_changed(here: Place) -> None:
+def test_no_setting_of_the_kernel_can_be_changed(looked: Looked) -> None:
     """Asked of the kernel, never tried: through a box that leaks, a try would change the machine."""
-    done = here.run(
-        "find /proc -maxdepth 1 -type f -writable; find /proc/sys /proc/fs /proc/irq /proc/bus -type f -writable;"
-        "find /proc/self/oom_score_adj -writable; echo end"
-    )
-    assert done.stdout.split() == ["/proc/self/oom_score_adj", "end"]
+    assert looked[1][WRITABLE].stdout.split() == ["/proc/self/oom_score_adj", "end"]
 
 
-def test_what_the_kernel_shows_to_root_alone_is_empty(here: Place) -> None:
-    done = here.run("find /proc -maxdepth 1 -type f ! -perm -o=r -readable -exec head -c 1 {} +")
-    assert done.stdout == ""
+def test_what_the_kernel_shows_to_root_alone_is_empty(looked: Looked) -> None:
+    assert looked[1][SHOWN].stdout == ""
 
 
-def test_files_closed_to_others_are_found_empty(here: Place) -> None:
-    done = here.run(
-        "find /etc /opt -type f ! -perm -o=r -size +0 -readable; cat /etc/shadow;"
-        "find /etc /opt -mindepth 1 -type d ! -perm -o=rx -readable ! -empty"
-    )
-    assert done.stdout == ""
-    assert here.run("cat /etc/passwd").stdout.startswith("root:")
+def test_files_closed_to_others_are_found_empty(looked: Looked) -> None:
+    assert looked[1][CLOSED].stdout == ""
+    assert looked[1]["cat /etc/passwd"].stdout.startswith("root:")
+
+
+def test_what_starts_the_box_is_not_led_by_the_environment_inside(looked: Looked) -> None:
+    here, done = looked
+    starter, _, inside = done[STARTER].stdout.partition("end")
+    assert str(here.home) not in starter
+    assert f"HOME={here.home}" in inside
+    assert "TMPDIR=/tmp" in inside
 
 
 def test_nothing_inherited_is_open_inside(here: Place) -> None:
@@ -230,14 +264,6 @@ def test_nothing_inherited_is_open_inside(here: Place) -> None:
         os.close(44)
         os.close(descriptor)
     assert done.stdout.split() == ["0", "1", "2", "3"]
-
-
-def test_what_starts_the_box_is_not_led_by_the_environment_inside(here: Place) -> None:
-    done = here.run("tr '\\0' '\\n' < /proc/1/environ; echo; echo end; env")
-    starter, _, inside = done.stdout.partition("end")
-    assert str(here.home) not in starter
-    assert f"HOME={here.home}" in inside
-    assert "TMPDIR=/tmp" in inside
 
 
 def test_no_process_outside_is_seen_or_reached(here: Place) -> None:
@@ -254,45 +280,59 @@ def test_no_process_outside_is_seen_or_reached(here: Place) -> None:
 def test_there_is_no_network_but_its_own(here: Place) -> None:
     python, readable = python_inside()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        done = here.enter(
-            [python, "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"], readable=readable
-        )
+        connect = f"s.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
+        program = f"""
+import socket as s
+a = s.create_server(('127.0.0.1', 0)); s.create_connection(a.getsockname()); print('own', flush=True)
+{connect}
+"""
+        done = here.enter([python, "-I", "-S", "-c", program], readable=readable)
+        assert done.stdout == "own\n"
         assert "refused" in done.stderr
-        done = here.enter(
-            [python, "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('in')"],
-            readable=readable,
-            network="host",
-        )
+        program = f"import socket as s; {connect}; print('in')"
+        done = here.enter([python, "-I", "-S", "-c", program], readable=readable, network="host")
         assert done.stdout == "in\n"
-    own = (
-        "import socket as s; a = s.create_server(('127.0.0.1', 0)); s.create_connection(a.getsockname()); print('own')"
-    )
-    assert here.enter([python, "-c", own], readable=readable).stdout == "own\n"
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("import os; os.unshare(0x10000000)" if hasattr(os, "unshare") else "c.unshare(0x10000000) and fail()", "1"),
-        ("import fcntl, os; m, s = os.openpty(); os.setsid(); fcntl.ioctl(s, 0x5412, b'x')", "1"),
-        ("import socket; socket.socket(40, 1)", "97"),
-        ("import os; os.chmod('f', 0o4755)", "1"),
-        ("import os; os.mknod('dev', 0o020666, 0x103)", "1"),
-        ("c.syscall(425, 8, 0) < 0 and fail()", "38"),
-        ("c.mount(b'none', b'/tmp', b'tmpfs', 0, 0) and fail()", "1"),
-    ],
-)
-def test_the_filter_is_in_force(here: Place, code: str, said: str) -> None:
+FILTERED = {
+    "import os; os.unshare(0x10000000)" if hasattr(os, "unshare") else "c.unshare(0x10000000) and fail()": "1",
+    "import fcntl, os; m, s = os.openpty(); os.setsid(); fcntl.ioctl(s, 0x5412, b'x')": "1",
+    "import socket; socket.socket(40, 1)": "97",
+    "import os; os.chmod('f', 0o4755)": "1",
+    "import os; os.mknod('dev', 0o020666, 0x103)": "1",
+    "c.syscall(425, 8, 0) < 0 and fail()": "38",
+    "c.mount(b'none', b'/tmp', b'tmpfs', 0, 0) and fail()": "1",
+}
+"""What the filter refuses, and with which error."""
+CALLS = f"""
+import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+def fail(): raise OSError(ctypes.get_errno(), 'no')
+open('f', 'w')
+for code in {list(FILTERED)!r}:
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        continue
+    try:
+        exec(code)
+        print('done', flush=True)
+    except OSError as e: print(e.errno, flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module", params=MOSTLY_ORDINARY)
+def called(request: pytest.FixtureRequest) -> Iterator[subprocess.CompletedProcess[str]]:
     python, readable = python_inside()
-    program = (
-        "import ctypes, sys; c = ctypes.CDLL(None, use_errno=True)\n"
-        "def fail(): raise OSError(ctypes.get_errno(), 'no')\n"
-        "open('f', 'w')\n"
-        f"try:\n    {code}\n    print('done')\nexcept OSError as e: print(e.errno)\n"
-    )
-    done = here.enter([python, "-c", program], readable=readable)
-    assert done.stdout.strip() == said, done.stderr
+    with place(request.param) as here:
+        yield here.enter([python, "-c", CALLS], readable=readable)
+
+
+@pytest.mark.parametrize("code", FILTERED)
+def test_the_filter_is_in_force(called: subprocess.CompletedProcess[str], code: str) -> None:
+    answers = called.stdout.split()
+    assert len(answers) == len(FILTERED), called
+    assert dict(zip(FILTERED, answers, strict=True))[code] == FILTERED[code], called.stderr
 
 
 def test_python_works_inside(here: Place) -> None:

@@ -12,12 +12,10 @@ import pytest
 from ai_session.errors import SandboxRefused, SandboxUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile
 from ai_session.sandbox import Sandbox
-from tests.ai_session.contract.box_harness import USERS, Place, as_user, place
-
-NAMES = {0: "root"}
+from tests.ai_session.contract.box_harness import MOSTLY_ORDINARY, Place, as_user, place
 
 
-@pytest.fixture(params=USERS, ids=lambda uid: NAMES.get(uid, f"uid{uid}"))
+@pytest.fixture(params=MOSTLY_ORDINARY)
 def here(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place(request.param) as made:
         yield made
