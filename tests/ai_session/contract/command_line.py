@@ -16,6 +16,7 @@ import pexpect
 
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import DaemonUnavailable
+from tests.ai_session.contract import forked_verbs
 from tests.conftest import environment
 
 ROOT = Path(__file__).parents[3]
@@ -67,14 +68,17 @@ class CommandLine:
 
     def run(self, *words: str, code: int = 0, **options: Any) -> subprocess.CompletedProcess[Any]:
         """One verb on pipes; its exit code must be ``code``."""
-        given: dict[str, Any] = {"cwd": self.home, "env": self.env, "text": True, "timeout": BOUND_SECONDS, **options}
-        if "input" not in given:
-            given.setdefault("stdin", subprocess.DEVNULL)
-        result: subprocess.CompletedProcess[Any] = subprocess.run(
-            [*LINE, *words], capture_output=True, check=False, **given
+        text, given = options.get("text", True), options.get("input")
+        status, out, err = forked_verbs.run(
+            words,
+            cwd=options.get("cwd", self.home),
+            env=self.env,
+            given=given.encode() if isinstance(given, str) else given,
+            seconds=options.get("timeout", BOUND_SECONDS),
         )
-        assert result.returncode == code, (words, result.returncode, result.stdout, result.stderr)
-        return result
+        assert status == code, (words, status, out, err)
+        streams = (out.decode(), err.decode()) if text else (out, err)
+        return subprocess.CompletedProcess(words, status, *streams)
 
     def out(self, *words: str, **options: Any) -> str:
         """Standard output of a verb that succeeds."""

@@ -1,0 +1,156 @@
+"""Verbs as processes of their own, forked from one that has loaded the program: each costs 10 ms, a new one 110.
+
+``python -m tests.ai_session.contract.forked_verbs FD`` is that process. Each message on the socket ``FD`` asks for one
+verb and brings along its three streams and a pipe, on which the verb's pid and wait status are told.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import io
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).parents[3]
+LOADED = ("ai_session.__main__", "ai_session.cli", "ai_session.client_configs", "ai_session.config")
+"""Also what some verbs load late."""
+MESSAGE_BYTES = 1 << 17
+NUMBER = struct.Struct("i")
+
+
+@cache
+def parent() -> socket.socket:
+    """The way to the process that forks. It carries no test's HOME, as it belongs to none, and ends with this one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()], cwd=ROOT, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def run(
+    words: Sequence[str], *, cwd: Path, env: Mapping[str, str], given: bytes | None, seconds: float
+) -> tuple[int, bytes, bytes]:
+    """Exit code, negative for a signal, output and errors. Without ``given`` standard input is /dev/null."""
+    reader, writer = os.pipe()
+    told, tell = os.pipe()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(told, "rb", 0) as answers:
+        if given is None:
+            os.dup2(null := os.open(os.devnull, os.O_RDONLY), reader, inheritable=False)
+            os.close(null)
+        plan = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env)}).encode()
+        socket.send_fds(parent(), [plan], [reader, out.fileno(), err.fileno(), tell])
+        os.close(reader)
+        os.close(tell)
+        feeding = threading.Thread(target=feed, args=(writer, given or b""))
+        feeding.start()
+        (pid,) = NUMBER.unpack(answers.read(NUMBER.size))
+        if not select.select([answers], [], [], seconds)[0]:
+            os.kill(pid, signal.SIGKILL)
+            feeding.join()
+            raise subprocess.TimeoutExpired(list(words), seconds)
+        (status,) = NUMBER.unpack(answers.read(NUMBER.size))
+        feeding.join()
+        return os.waitstatus_to_exitcode(status), contents(out), contents(err)
+
+
+def feed(fd: int, data: bytes) -> None:
+    """All of it, or as much as is wanted."""
+    try:
+        with open(fd, "wb") as stream:
+            stream.write(data)
+    except BrokenPipeError:
+        return
+
+
+def contents(file: io.BufferedIOBase) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def fork_verbs(link: socket.socket) -> None:
+    """Until the other side ends. Who waits for a verb is a process of its own, so that verbs run side by side."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 4)
+        if not message:
+            return
+        if os.fork() == 0:
+            link.close()
+            keep(json.loads(message), fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def keep(plan: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Forks the verb, and tells of its end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        be_verb(plan, fds)
+    for fd in fds[:3]:
+        os.close(fd)
+    os.write(fds[3], NUMBER.pack(pid))
+    os.write(fds[3], NUMBER.pack(os.waitpid(pid, 0)[1]))
+    os._exit(0)
+
+
+def be_verb(plan: dict[str, Any], fds: list[int]) -> NoReturn:
+    """As the interpreter starts one, on these streams."""
+    from ai_session import __main__
+
+    for number, fd in enumerate(fds[:3]):
+        os.dup2(fd, number)
+    for fd in fds:
+        os.close(fd)
+    os.chdir(plan["cwd"])
+    # What a start without a locale puts into the environment.
+    coerced = {} if plan["env"].keys() & {"LC_ALL", "LC_CTYPE", "LANG"} else {"LC_CTYPE": os.environ["LC_CTYPE"]}
+    os.environ.clear()
+    os.environ.update(plan["env"] | coerced)
+    sys.argv = [str(ROOT / "ai_session/__main__.py"), *plan["words"]]
+    sys.stdin = open(0, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", errors=sys.stdout.errors, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, errors=sys.stderr.errors, closefd=False)  # noqa: SIM115
+    code: object = 1
+    try:
+        __main__.main()
+    except SystemExit as end:
+        code = end.code or 0
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
+if __name__ == "__main__":
+    for module in LOADED:
+        import_module(module)
+    gc.freeze()
+    fork_verbs(socket.socket(fileno=int(sys.argv[1])))
