@@ -16,6 +16,7 @@ import pytest
 from ai_session import client_configs
 from ai_session.client_configs import Place, places
 from ai_session.errors import ConfigInvalid
+from tests.ai_session.contract.command_line import CommandLine
 
 COMMAND, ARGS = "/opt/bin/ai-session", ["mcp-server", "--stdio"]
 CLIENTS = ["claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini"]
@@ -26,13 +27,9 @@ def place_of(client: str, scope: str, home: Path) -> Place:
 
 
 def run(*words: str, cwd: Path | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "ai_session", "mcp", *words]
-    root = str(Path(__file__).parents[3])
-    result = subprocess.run(
-        line, cwd=cwd, env={**os.environ, "PYTHONPATH": root}, text=True, capture_output=True, timeout=30, check=False
-    )
-    assert result.returncode == code, result.stderr
-    return result
+    """A verb of ``mcp`` in its own process; its exit code must be ``code``."""
+    home = Path(os.environ["HOME"])
+    return CommandLine(home).run("mcp", *words, cwd=cwd or home, code=code)
 
 
 EXPECTED: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
