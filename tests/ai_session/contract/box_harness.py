@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import concurrent.futures.thread  # noqa: F401  (before the fork, as below)
 import ctypes
 import os
 import pickle
@@ -19,18 +20,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 # Imported before the fork, for the ordinary user may not be able to read where they lie.
-from ai_session import box_entry, cli, cli_sandbox, config, landlock, network_proxy, sandbox_probe  # noqa: F401
+from ai_session import landlock, sandbox_probe  # noqa: F401
 from ai_session.models import SandboxProfile
 from ai_session.sandbox import Boxed, Sandbox, SandboxStatus
 from ai_session.sandbox_bwrap import Bubblewrap
 
 ORDINARY = 12345
-USERS = [pytest.param(0, id="root"), ORDINARY] if os.geteuid() == 0 else [os.geteuid()]
-MOSTLY_ORDINARY = [pytest.param(0, id="root", marks=pytest.mark.torture), USERS[-1]][-len(USERS) :]
-"""For what keeps nothing from root that it does not keep from everybody."""
 SECONDS = 50
 PATH = "/usr/local/bin:/usr/bin:/bin"
 

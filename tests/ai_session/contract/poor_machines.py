@@ -1,6 +1,6 @@
 """Machines that lack something a box is made with, as an outer box of our own makes them.
 
-As a program it makes one box where it is started and tells as JSON what the machine can do and what that box said; or
+As a program it tells as JSON by its arguments: what the machine can do where it is started and what a box said, and
 what doctor finds there.
 """
 
@@ -72,12 +72,12 @@ def machines(directory: Path) -> dict[str, Machine]:
     }
 
 
-def ask(machine: Machine, user: str, what: str) -> Any:
-    """What this program says there about ``box`` or ``doctor``."""
+def ask(machine: Machine, user: str, *about: str) -> dict[str, Any]:
+    """What this program says there about ``box``, ``doctor`` or both."""
     root = user == "root"
     python = sys.executable if root else unprivileged.interpreter()
     done = subprocess.run(
-        [*OUTER, *machine.words, "--", python, "-m", __name__, what],
+        [*OUTER, *machine.words, "--", python, "-m", __name__, *about],
         cwd="/",
         env={"PATH": os.environ["PATH"], "PYTHONPATH": unprivileged.library_path(), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -127,4 +127,4 @@ def doctor() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(report() if sys.argv[1] == "box" else doctor()))
+    print(json.dumps({about: {"box": report, "doctor": doctor}[about]() for about in sys.argv[1:]}))

@@ -12,7 +12,8 @@ import pytest
 from ai_session.errors import SandboxRefused, SandboxUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile
 from ai_session.sandbox import Sandbox
-from tests.ai_session.contract.box_harness import MOSTLY_ORDINARY, Place, as_user, place
+from tests.ai_session.contract.box_harness import Place, as_user, place
+from tests.ai_session.contract.box_users import MOSTLY_ORDINARY
 
 
 @pytest.fixture(params=MOSTLY_ORDINARY)
