@@ -238,6 +238,9 @@ class AuditLog:
 
     async def _safe(self) -> None:
         """Returns when what is written now is on the disk, or could not be brought there; all who wait share a sync."""
+        if self._quick and len(self._begun) == 1 and not self._syncing and not self._closed:
+            self._sync_here()  # nobody else begins who could share it
+            return
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         if not self._syncing and not self._closed:

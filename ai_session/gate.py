@@ -68,11 +68,12 @@ LOST = "lost"
 
 @dataclass(slots=True)
 class Trace:
-    """What the audit record of a call will say of it."""
+    """What the audit record of a call will say of it; its result names the ``box``."""
 
     outcome: str = "crash"
     rule: str = ""
     code: str = ""
+    box: str = ""
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def failed(self, error: BaseException) -> None:
@@ -157,6 +158,8 @@ class Gate:
         finally:
             seq, newest = head or self._end(entry, trace)
         meta = {**result.meta, AUDIT: {"seq": seq, "head": newest}}
+        if trace.box:
+            meta[SANDBOX] = trace.box
         return replace(result, call_id=call.call_id, meta=meta)
 
     def _end(self, entry: Entry, trace: Trace) -> tuple[int, str]:
@@ -196,9 +199,9 @@ class Gate:
             subject = Subject(made, made.spec.profile, made.spec.level)
             trace.facts |= facts_of(subject)
         trace.facts |= {k: result.structured[k] for k in OUTCOME_FACTS if k in result.structured}
-        meta = {SANDBOX: box_of(subject)} if subject.session else {}
-        note = ignored and self._masking.echo(ignored, call.arguments)
-        return replace(with_note(result, note), meta={**result.meta, **meta})
+        if subject.session:
+            trace.box = box_of(subject)
+        return with_note(result, ignored and self._masking.echo(ignored, call.arguments))
 
     def _count(self, principal: Principal, effect: Effect, *, opens: bool = False) -> None:
         key = _key(principal)

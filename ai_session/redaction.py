@@ -28,6 +28,7 @@ MIN_KNOWN_CHARS = 8
 MAX_HELD_BYTES = 1 << 20
 _CONTEXT_BYTES = 64
 _BEGUN_BYTES, _LEAST_BEGUN = 16384, 6
+_REMEMBERED, _REMEMBERED_CHARS = 1024, 128
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|\[[0-?]*[ -/]*[@-~]?|[ -/]*[0-~]?)"
@@ -58,7 +59,7 @@ class Span(NamedTuple):
 
 
 class Redactor:
-    """Finds and masks secrets. Immutable; a new environment makes a new one (about 5 ms).
+    """Finds and masks secrets. What it masks never changes; a new environment makes a new one (about 5 ms).
 
     ``environment`` are names and values to mask wherever they appear, also as JSON, URL or base64 spells them;
     ``patterns`` further RE2 expressions; ``key`` makes the masks of equal secrets equal and says nothing about them.
@@ -72,6 +73,7 @@ class Redactor:
             if len(value) >= MIN_KNOWN_CHARS:
                 kind, tag = _NAME.sub("_", name)[:40], self._tag(value.encode(errors="surrogatepass"))
                 self._known |= dict.fromkeys(_forms(value) - self._known.keys(), (kind, tag))
+        self._clean: set[str] = set()
         self._overlap = max(OVERLAP_BYTES, 2 * max(map(len, self._known), default=0))
         self._heads: dict[bytes, list[bytes]] = {}
         for form in sorted(self._known, key=len, reverse=True):
@@ -88,8 +90,16 @@ class Redactor:
 
     def redact_text(self, text: str) -> tuple[str, int]:
         """``text`` with every secret masked, and how many were."""
+        if text in self._clean:
+            return text, 0  # names, ids and directories, most of what is looked at, come with every call again
         data, count = self.redact_bytes(text.encode(errors="surrogatepass"))
-        return (data.decode(errors="surrogatepass"), count) if count else (text, 0)
+        if count:
+            return data.decode(errors="surrogatepass"), count
+        if len(text) <= _REMEMBERED_CHARS:
+            if len(self._clean) >= _REMEMBERED:
+                self._clean.clear()
+            self._clean.add(text)
+        return text, 0
 
     def redact_bytes(self, data: bytes) -> tuple[bytes, int]:
         """``data`` with every secret masked, and how many were. The length changes."""

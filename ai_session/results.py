@@ -83,6 +83,8 @@ def masked(result: ToolResult, mask: Callable[[str], tuple[str, int]]) -> tuple[
 def _masked(value: Any, mask: Callable[[str], tuple[str, int]]) -> Any:
     if isinstance(value, str):
         return mask(value)[0]
+    if value is None or isinstance(value, int):
+        return value
     if isinstance(value, Mapping):
         return {k: _masked(v, mask) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list | tuple):

@@ -10,10 +10,13 @@ from ai_session import plugins, waiting
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
 from benchmarks.floors import RawReadline
+from benchmarks.gate import MOST_MS
 from benchmarks.report import Report, median_ms
 from benchmarks.wire import Client
 
 ROUNDS, BATCH = 12, 100
+WAY_MS = 1.1
+"""From client to shell and back; what the gate may add for its record on the disk is ``MOST_MS``."""
 
 
 async def run(report: Report, directory: Path) -> None:
@@ -49,7 +52,8 @@ async def run(report: Report, directory: Path) -> None:
     report.row("raw readline, blocking reads (floor)", medians["floor"], "ms")
     report.row("session on pty", medians["pty"], "ms", floor=medians["floor"], most_ratio=3, most=0.6)
     report.row("session on tmux, against pty", medians["tmux"], "ms", floor=medians["pty"], most_ratio=2)
-    report.row("execute_command over relay and MCP (pty)", medians["relay + MCP"], "ms", floor=medians["pty"], most=1.1)
+    whole = "execute_command over relay, MCP and gate (pty)"
+    report.row(whole, medians["relay + MCP"], "ms", floor=medians["pty"], most=WAY_MS + MOST_MS)
     report.row("list_sessions over relay and MCP", medians["no-op over relay + MCP"], "ms")
     floor.close()
     client.stop_daemon()
