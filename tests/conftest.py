@@ -53,6 +53,8 @@ def anyio_backend() -> str:
 def world() -> Iterator[Path]:
     """The folder under which all homes of this run lie; short, because socket paths end at 107 bytes."""
     root = Path(tempfile.mkdtemp(prefix="ais-", dir="/tmp"))
+    gc.collect()
+    gc.freeze()  # what was collected and imported belongs to no test: 150 ms of each look for what one has left
     with environment(client_environment(root)):
         yield root
     left = end_leftovers(root)
