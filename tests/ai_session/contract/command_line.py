@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-import pexpect
-
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import DaemonUnavailable
 from tests.ai_session.contract import forked_verbs
+from tests.ai_session.contract.forked_verbs import Person
 from tests.conftest import environment
 
 ROOT = Path(__file__).parents[3]
@@ -100,10 +99,9 @@ class CommandLine:
             finally:
                 process.kill()
 
-    def spawn(self, *words: str, size: tuple[int, int] = (24, 80)) -> pexpect.spawn[bytes]:
+    def spawn(self, *words: str, size: tuple[int, int] = (24, 80)) -> Person:
         """A verb on a terminal of its own."""
-        line = [*LINE[1:], *words]
-        return pexpect.spawn(LINE[0], line, cwd=str(self.home), env=self.env, dimensions=size, timeout=BOUND_SECONDS)  # pyright: ignore[reportArgumentType]
+        return Person(words, cwd=self.home, env=self.env, size=size, seconds=BOUND_SECONDS)
 
     def daemon_pid(self) -> int:
         """The daemon that runs."""

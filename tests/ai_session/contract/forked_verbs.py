@@ -7,10 +7,12 @@ verb and brings along its three streams and a pipe, on which the verb's pid and 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import io
 import json
 import os
+import pty
 import select
 import signal
 import socket
@@ -18,6 +20,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -25,6 +28,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
+
+from pexpect.fdpexpect import fdspawn
 
 ROOT = Path(__file__).parents[3]
 LOADED = ("ai_session.__main__", "ai_session.cli", "ai_session.client_configs", "ai_session.config")
@@ -51,30 +56,88 @@ def parent() -> socket.socket:
     return ours
 
 
+def ask(words: Sequence[str], cwd: Path, env: Mapping[str, str], streams: Sequence[int], **more: Any) -> Verb:
+    """Have a verb started on the three ``streams``."""
+    told, tell = os.pipe()
+    plan = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env), **more}).encode()
+    socket.send_fds(parent(), [plan], [*streams, tell])
+    os.close(tell)
+    return Verb(told)
+
+
+class Verb:
+    """One that was started. Its end is told on a pipe."""
+
+    def __init__(self, told: int) -> None:
+        self._told = open(told, "rb", 0)  # noqa: SIM115
+        self.pid: int = NUMBER.unpack(self._told.read(NUMBER.size))[0]
+        self._code: int | None = None
+
+    def wait(self, seconds: float) -> int:
+        """Exit code, negative for a signal. A verb that does not end is killed, and TimeoutExpired raised."""
+        if self._code is None:
+            if not select.select([self._told], [], [], seconds)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired("ai-session", seconds)
+            self._code = os.waitstatus_to_exitcode(NUMBER.unpack(self._told.read(NUMBER.size))[0])
+            self._told.close()
+        return self._code
+
+    def drop(self) -> None:
+        self._told.close()
+
+
 def run(
     words: Sequence[str], *, cwd: Path, env: Mapping[str, str], given: bytes | None, seconds: float
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, negative for a signal, output and errors. Without ``given`` standard input is /dev/null."""
-    reader, writer = os.pipe()
-    told, tell = os.pipe()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(told, "rb", 0) as answers:
-        if given is None:
-            os.dup2(null := os.open(os.devnull, os.O_RDONLY), reader, inheritable=False)
-            os.close(null)
-        plan = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env)}).encode()
-        socket.send_fds(parent(), [plan], [reader, out.fileno(), err.fileno(), tell])
+    """Exit code, output and errors. Without ``given`` standard input is /dev/null."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        reader, writer = os.pipe() if given is not None else (os.open(os.devnull, os.O_RDONLY), -1)
+        verb = ask(words, cwd, env, [reader, out.fileno(), err.fileno()])
         os.close(reader)
-        os.close(tell)
-        feeding = threading.Thread(target=feed, args=(writer, given or b""))
+        if given is None:
+            return verb.wait(seconds), contents(out), contents(err)
+        feeding = threading.Thread(target=feed, args=(writer, given))
         feeding.start()
-        (pid,) = NUMBER.unpack(answers.read(NUMBER.size))
-        if not select.select([answers], [], [], seconds)[0]:
-            os.kill(pid, signal.SIGKILL)
+        try:
+            return verb.wait(seconds), contents(out), contents(err)
+        finally:
             feeding.join()
-            raise subprocess.TimeoutExpired(list(words), seconds)
-        (status,) = NUMBER.unpack(answers.read(NUMBER.size))
-        feeding.join()
-        return os.waitstatus_to_exitcode(status), contents(out), contents(err)
+
+
+class Person(fdspawn):
+    """What pexpect.spawn is, for a verb on a terminal of its own."""
+
+    def __init__(
+        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], size: tuple[int, int], seconds: float
+    ) -> None:
+        ours, theirs = pty.openpty()
+        super().__init__(ours, timeout=seconds)
+        self.exitstatus = None
+        self._seconds = seconds
+        self.setwinsize(*size)
+        self._verb = ask(words, cwd, env, [theirs] * 3, terminal=True)
+        self.pid = self._verb.pid
+        os.close(theirs)
+
+    def setwinsize(self, rows: int, cols: int) -> None:
+        """As a terminal's window that changes."""
+        fcntl.ioctl(self.child_fd, termios.TIOCSWINSZ, struct.pack("4H", rows, cols, 0, 0))
+
+    def wait(self) -> int:
+        """The verb's exit code, once it has ended by itself."""
+        code = self._verb.wait(self._seconds)
+        self.exitstatus = code
+        return code
+
+    def close(self) -> None:
+        """Hang up, and wait for the end."""
+        super().close()
+        self.wait()
+
+    def __del__(self) -> None:
+        super().close()
+        self._verb.drop()
 
 
 def feed(fd: int, data: bytes) -> None:
@@ -122,6 +185,9 @@ def be_verb(plan: dict[str, Any], fds: list[int]) -> NoReturn:
     """As the interpreter starts one, on these streams."""
     from ai_session import __main__
 
+    if plan.get("terminal"):
+        os.setsid()
+        fcntl.ioctl(fds[0], termios.TIOCSCTTY, 0)
     for number, fd in enumerate(fds[:3]):
         os.dup2(fd, number)
     for fd in fds:
