@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,45 +24,63 @@ WORDS = ("--profile", "workspace", "--workspace", "w", "--")
 
 
 @pytest.fixture
-def line(home: Path) -> Iterator[CommandLine]:
-    (home / "w").mkdir()
-    with CommandLine(home) as line:
-        line.run("daemon", "start")
+def own(home: Path) -> Iterator[CommandLine]:
+    """With a daemon of the test's own."""
+    with started(home) as line:
         yield line
 
 
-def test_both_records_tell_all_of_it_but_its_secrets(home: Path, line: CommandLine) -> None:
-    audit = Audit(runtime(home))
+@pytest.fixture(scope="module")
+def line(shared_home: Path) -> Iterator[CommandLine]:
+    with started(shared_home) as line:
+        yield line
+
+
+@contextmanager
+def started(home: Path) -> Iterator[CommandLine]:
+    (home / "w").mkdir()
+    with CommandLine(home) as line:
+        with line.client():
+            pass
+        yield line
+
+
+@pytest.fixture
+def audit(line: CommandLine) -> Audit:
+    return Audit(runtime(line.home))
+
+
+def test_both_records_tell_all_of_it_but_its_secrets(line: CommandLine, audit: Audit) -> None:
     script = f": {SECRET}; exit 7"
     assert line.run("sandbox", *WORDS, "sh", "-c", script, code=7).stderr == ""
     ((begin, end),) = audit.calls()
     assert begin["actor"]["kind"] == "person"
     assert begin["args"]["profile"] == "workspace"
-    assert begin["args"]["working_directory"] == str(home / "w")
+    assert begin["args"]["working_directory"] == str(line.home / "w")
     text = begin["args"]["command"]["text"]
     assert text.startswith("sh -c ': ")
     assert SECRET not in text
     assert (end["outcome"], end["exit_code"], end["profile"], end["level"]) == ("ok", 7, "workspace", "bwrap")
-    assert end["cwd"] == str(home / "w")
+    assert end["cwd"] == str(line.home / "w")
     assert end["decision"]["verdict"] == "allow"
     shown = json.loads(line.out("audit", "show", begin["call"], "--json"))
     assert [record["event"] for record in shown] == ["tool.start", "tool.end"]
 
 
-def test_bytes_that_are_no_text_can_be_words_of_it(home: Path, line: CommandLine) -> None:
-    audit = Audit(runtime(home))
-    assert line.run("sandbox", *WORDS, "printf", "%s", b"a\xffb", text=False).stdout == b"a\xffb"
+def test_bytes_that_are_no_text_can_be_words_of_it(line: CommandLine, audit: Audit) -> None:
+    with line.start("sandbox", *WORDS, "printf", "%s", os.fsdecode(b"a\xffb")) as process:
+        assert process.communicate(timeout=BOUND_SECONDS) == (b"a\xffb", b"")
     ((_, end),) = audit.calls()
     assert end["outcome"] == "ok"
 
 
-def test_what_cannot_get_a_box_is_recorded_with_the_reason(home: Path, line: CommandLine) -> None:
-    audit = Audit(runtime(home))
-    failed = line.run("sandbox", "--profile", "workspace", "--workspace", str(home), "--", "touch", "made", code=125)
+def test_what_cannot_get_a_box_is_recorded_with_the_reason(line: CommandLine, audit: Audit) -> None:
+    home = str(line.home)
+    failed = line.run("sandbox", "--profile", "workspace", "--workspace", home, "--", "touch", "made", code=125)
     assert "error: " in failed.stderr
     ((_, end),) = audit.calls()
     assert (end["outcome"], end["code"]) == ("tool_error", "sandbox_refused")
-    assert not (home / "made").exists()
+    assert not (line.home / "made").exists()
 
 
 def test_nothing_runs_where_no_daemon_can_be_had(home: Path) -> None:
@@ -91,44 +110,44 @@ def test_nothing_runs_where_the_daemons_gate_cannot_come_up(home: Path) -> None:
     os.close(held)
 
 
-def test_a_program_outlives_its_daemon_and_its_end_is_lost(home: Path, line: CommandLine) -> None:
-    with line.start("sandbox", *WORDS, "sh", "-c", "echo ready; while [ ! -e go ]; do :; done; exit 5") as process:
+def test_a_program_outlives_its_daemon_and_its_end_is_lost(home: Path, own: CommandLine) -> None:
+    os.mkfifo(home / "w/go")
+    with own.start("sandbox", *WORDS, "sh", "-c", "echo ready; read -r word < go; exit $word") as process:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
         (pid,) = daemon_pids(home)
         os.kill(pid, signal.SIGKILL)
-        (home / "w/go").touch()
+        (home / "w/go").write_text("5\n")
         _, err = finish(process)
         assert (process.returncode, "the audit log does not tell" in err) == (5, True), err
-    line.run("daemon", "start")
-    verified = json.loads(line.out("audit", "verify", "--json"))
+    own.run("daemon", "start")
+    verified = json.loads(own.out("audit", "verify", "--json"))
     assert (verified["sound"], verified["open_calls"]) == (True, 0)
-    ended = [json.loads(row) for row in line.out("audit", "export").splitlines()]
+    ended = [json.loads(row) for row in own.out("audit", "export").splitlines()]
     (lost,) = (record for record in ended if record["event"] == "tool.end" and record["tool"] == "sandbox")
     assert lost["outcome"] == "lost"
 
 
-def test_of_a_verb_that_is_killed_the_end_is_lost_and_its_program_gone(home: Path, line: CommandLine) -> None:
-    audit = Audit(runtime(home))
+def test_of_a_verb_that_is_killed_the_end_is_lost_and_its_program_gone(line: CommandLine, audit: Audit) -> None:
     with line.start("sandbox", *WORDS, "sh", "-c", "echo ready; exec tail -f /dev/null") as process:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
         process.kill()
         assert process.stdout.read() == b"", "its output is closed when the last of it has gone"
         process.wait(BOUND_SECONDS)
-    with connect() as client:
+    with line.client() as client:
         while client.request("status")["connections"] > 1:
             os.sched_yield()
     ((_, end),) = audit.calls()
     assert (end["outcome"], end["level"], end.get("exit_code")) == ("lost", "bwrap", None)
 
 
-def test_a_daemon_that_is_stopped_ends_the_record_not_the_program(home: Path, line: CommandLine) -> None:
+def test_a_daemon_that_is_stopped_ends_the_record_not_the_program(home: Path, own: CommandLine) -> None:
     audit = Audit(runtime(home))
-    with line.start("sandbox", *WORDS, "sh", "-c", "echo ready; exec tail -f /dev/null") as process:
+    with own.start("sandbox", *WORDS, "sh", "-c", "echo ready; exec tail -f /dev/null") as process:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
-        line.run("daemon", "stop")
+        own.run("daemon", "stop")
         assert [(begin["tool"], end["outcome"]) for begin, end in audit.calls()] == [
             ("sandbox", "lost"), ("list_sessions", "ok"), ("stop", "ok"),
         ]  # fmt: skip
@@ -142,12 +161,11 @@ ASKED: dict[str, Any] = {"argv": ["true"], "profile": "workspace", "workspace": 
 
 @pytest.fixture
 def client(line: CommandLine) -> Iterator[ControlClient]:
-    with connect() as client:
+    with line.client() as client:
         yield client
 
 
-def test_what_is_no_program_is_refused(home: Path, client: ControlClient) -> None:
-    audit = Audit(runtime(home))
+def test_what_is_no_program_is_refused(audit: Audit, client: ControlClient) -> None:
     for wrong in (
         {"argv": []}, {"argv": "true"}, {"argv": [1]},
         {"profile": "none"}, {"workspace": None}, {"domains": "pypi.org"},
@@ -158,8 +176,7 @@ def test_what_is_no_program_is_refused(home: Path, client: ControlClient) -> Non
     assert audit.calls() == []
 
 
-def test_who_tells_what_is_no_end_is_refused_and_recorded_so(home: Path, client: ControlClient) -> None:
-    audit = Audit(runtime(home))
+def test_who_tells_what_is_no_end_is_refused_and_recorded_so(audit: Audit, client: ControlClient) -> None:
     for word, told in (
         ("started", {"level": "steel"}), ("started", {}), ("call", {"name": "list_sessions"}),
         ("ended", {}), ("ended", {"exit_code": 256}), ("ended", {"exit_code": "0"}),
@@ -171,8 +188,7 @@ def test_who_tells_what_is_no_end_is_refused_and_recorded_so(home: Path, client:
         assert [end["outcome"] for _, end in audit.calls()] == ["invalid"]
 
 
-def test_the_end_is_recorded_when_it_is_answered(home: Path, client: ControlClient) -> None:
-    audit = Audit(runtime(home))
+def test_the_end_is_recorded_when_it_is_answered(audit: Audit, client: ControlClient) -> None:
     client.request("sandbox", **ASKED)
     client.request("started", level="landlock")
     client.request("ended", exit_code=0)
