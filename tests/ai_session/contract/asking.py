@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from tests.ai_session.contract import forked_verbs
 from tests.ai_session.contract.command_line import ROOT
 from tests.ai_session.contract.wire import BOUND_SECONDS, DATA, ENVELOPE, SERVER, Client, Message, living_in, runtime
 
@@ -62,14 +64,38 @@ def killed_by_id(pid: int) -> None:
     os.close(gone)
 
 
-def person(home: Path, *words: str, code: int | None = 0, env: dict[str, str] | None = None) -> str:
-    """One verb, standard output; its exit code must be ``code``. Its parent is the test."""
+def anew(home: Path, ask_seconds: float = 20.0) -> None:
+    """Such a daemon forgets what was asked, answered and told so far."""
+    for file in ("clock", "events"):
+        (home / file).unlink(missing_ok=True)
+    assert control(home, "rename", session=str(ask_seconds), name=uuid4().hex) == {}
+
+
+def as_before(home: Path) -> None:
+    """A daemon with a gate of its own has no questions, grants and sessions any more."""
+    left = approvals(home)
+    for row in (*left["questions"], *left["grants"]):
+        assert "code" not in control(home, "reject", question_id=row.get("question_id") or row["grant_id"])
+    for row in control(home, "call", name="list_sessions", arguments={})["structured"]["sessions"]:
+        assert not control(home, "call", name="close_session", arguments={"session_id": row["session_id"]})["is_error"]
+
+
+def person(home: Path, *words: str, code: int | None = 0) -> str:
+    """One verb, all it prints; its exit code must be ``code``. The test is among its ancestors."""
+    env = {**living_in(home), "PYTHONPATH": str(ROOT)}
+    found, out, err = forked_verbs.run(words, cwd=home, env=env, given=None, seconds=BOUND_SECONDS)
+    assert code is None or found == code, (words, found, out, err)
+    return (out + err).decode()
+
+
+def insider(home: Path, *words: str, code: int) -> str:
+    """The same by a process that was started with the mark of a session."""
     result = subprocess.run(
         [sys.executable, "-m", "ai_session", *words], cwd=home, capture_output=True, text=True, check=False,
-        env={**living_in(home), "PYTHONPATH": str(ROOT), **(env or {})}, timeout=BOUND_SECONDS,
+        env={**living_in(home), "PYTHONPATH": str(ROOT), "AI_SESSION_ID": "x"}, timeout=BOUND_SECONDS,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert code is None or result.returncode == code, (words, result.returncode, result.stdout, result.stderr)
+    assert result.returncode == code, (words, result.returncode, result.stdout, result.stderr)
     return result.stdout + result.stderr
 
 

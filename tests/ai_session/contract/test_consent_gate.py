@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from mcp import Client as SdkClient
 from mcp import StdioServerParameters
 from mcp.client import ClientRequestContext
-from mcp_types import ElicitRequestParams, ElicitResult
+from mcp_types import ElicitRequestParams, ElicitResult, Implementation
 
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import FORMS, client, decide, error_of, fill, form, greet, modern, person
@@ -29,20 +30,20 @@ profile = "trusted"
 id = "openings"
 decision = "allow"
 tools = ["create_session"]
-"""
-"""Without a box every command is asked about."""
+clients = ["wire-*"]
 
-ASKED_BY_RULE = """
 [[policy.rules]]
 id = "looks"
 decision = "ask"
 commands = ["git log"]
 """
+"""Without a box every command is asked about."""
+
+NUMBERS = itertools.count(1)
 
 
-@pytest.fixture
-def house(world: Path, home: Path) -> Iterator[Path]:
-    """A home whose gate asks; its daemon is ended with its sessions."""
+@pytest.fixture(scope="module")
+def place(world: Path) -> Iterator[Path]:
     made = new_home(world, CONFIG)
     yield made
     if not daemon_pids(made):
@@ -50,9 +51,24 @@ def house(world: Path, home: Path) -> Iterator[Path]:
     stop_daemons(made)
 
 
-def opened(peer: Client, capabilities: Message, name: str = "wire") -> None:
+@pytest.fixture
+def house(place: Path) -> Iterator[Path]:
+    """A home whose gate asks, without sessions and questions."""
+    yield place
+    asking.as_before(place)
+
+
+def named() -> str:
+    """A client of whom nobody has heard."""
+    return f"wire-{next(NUMBERS)}"
+
+
+def opened(peer: Client, capabilities: Message) -> str:
+    """With a session called main; the client's name."""
+    name = named()
     greet(peer, capabilities, name=name)
     assert not peer.call("create_session", name="main", backend="pty")["isError"]
+    return name
 
 
 def execute(peer: Client, command: str, **arguments: Any) -> int:
@@ -93,7 +109,8 @@ async def test_the_official_client_shows_the_command_and_one_answer_covers_what_
 
     env = {"HOME": str(house), "PATH": os.environ["PATH"], "PYTHONPATH": str(asking.ROOT)}
     server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=env, cwd=house)
-    async with SdkClient(server, mode=mode, elicitation_callback=answer) as sdk:
+    info = Implementation(name=named(), version="1")
+    async with SdkClient(server, mode=mode, client_info=info, elicitation_callback=answer) as sdk:
         await sdk.call_tool("create_session", {"name": "main", "backend": "pty"})
         assert await run(sdk, "echo one") == "one"
         assert await run(sdk, "echo 'two words' -n") == "two words -n"
@@ -104,9 +121,7 @@ async def test_the_official_client_shows_the_command_and_one_answer_covers_what_
         *[["once", "session", "always", "deny"]] * 2,
     ]
     lines = seen[0][0].split("\n")
-    assert (
-        lines[0] == f"{lines[0].partition(' wants ')[0]} wants execute_command in session main ({house}, sandbox none):"
-    )
+    assert lines[0] == f"{info.name} wants execute_command in session main ({house}, sandbox none):"
     assert lines[1] == "    echo one"
     assert "exactly this, to the letter. What begins like it is echo …" in lines[-1]
     (grant,) = asking.approvals(house)["grants"]
@@ -151,9 +166,8 @@ def test_what_goes_to_standard_input_is_shown_and_bound(house: Path) -> None:
 
 
 def test_the_environment_of_a_new_session_is_shown_and_bound(house: Path) -> None:
-    (house / ".config/ai-session/config.toml").write_text('[sandbox]\nprofile = "trusted"\n')
     with client(house) as peer:
-        greet(peer, {})
+        greet(peer, {}, name="stranger")
         given = {"name": "main", "backend": "pty", "env": {"BASH_ENV": "/tmp/x", "API_TOKEN": "hunter2hunter2"}}
         assert error_of(peer.call("create_session", **given))["code"] == "consent_needed"
         (question,) = waiting(house)
@@ -166,7 +180,6 @@ def test_the_environment_of_a_new_session_is_shown_and_bound(house: Path) -> Non
 
 
 def test_what_somebody_wrote_a_rule_about_is_asked_word_for_word(house: Path) -> None:
-    (house / ".config/ai-session/config.toml").write_text(CONFIG + ASKED_BY_RULE)
     with client(house) as peer:
         opened(peer, {})
         assert ran(peer, "git log -1") == "consent_needed"
@@ -201,8 +214,9 @@ def test_one_key_at_an_attached_terminal_covers_what_begins_like_it(house: Path)
 def test_several_wait_at_once_and_each_gets_its_own_answer(house: Path) -> None:
     with ExitStack() as stack:
         peers = [stack.enter_context(client(house)) for _ in range(3)]
-        for number, peer in enumerate(peers):
-            greet(peer, FORMS, name=f"client-{number}")
+        names = [named() for _ in peers]
+        for number, (peer, name) in enumerate(zip(peers, names, strict=True)):
+            greet(peer, FORMS, name=name)
             assert not peer.call("create_session", name=f"s{number}", backend="pty")["isError"]
         forms: list[Message] = []
         for number, peer in enumerate(peers):
@@ -210,10 +224,10 @@ def test_several_wait_at_once_and_each_gets_its_own_answer(house: Path) -> None:
             peer.request("tools/call", {"name": "execute_command", "arguments": given})
             forms.append(form(peer))
         questions = {question["client"]: question for question in waiting(house)}
-        assert sorted(questions) == ["client-0", "client-1", "client-2"]
-        assert "echo 1 $X" in questions["client-1"]["message"]
-        asking.control(house, "reject", question_id=questions["client-2"]["question_id"])
-        asking.approve(house, questions["client-1"])
+        assert questions.keys() == {*names}
+        assert "echo 1 $X" in questions[names[1]]["message"]
+        asking.control(house, "reject", question_id=questions[names[2]]["question_id"])
+        asking.approve(house, questions[names[1]])
         fill(peers[0], forms[0], decide("once"))
         assert outcome(peers[0].read()["result"]) == "0"
         for peer, wanted in ((peers[1], "1"), (peers[2], "denied")):
@@ -228,10 +242,10 @@ def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(
             asking.killed_by_id(pid)
 
     with client(house) as peer:
-        opened(peer, FORMS)
+        name = opened(peer, FORMS)
         execute(peer, "echo form $X")
         form(peer)
-        call = {**modern({"session_id": "main", "command": "echo state $X"}), "name": "execute_command"}
+        call = {**modern({"session_id": "main", "command": "echo state $X"}, name=name), "name": "execute_command"}
         peer.request("tools/call", call)
         state = peer.read()["result"]["requestState"]
         kill()
@@ -240,7 +254,7 @@ def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(
     asking.approve(house, waiting(house)[0])
     kill()
     with client(house) as peer:
-        greet(peer, {})
+        greet(peer, {}, name=name)
         assert ran(peer, "echo form $X") == "form"
         assert ran(peer, "echo form $X") == "consent_needed"
         answered = {**call, "requestState": state, "inputResponses": {"decision": decide("once")}}
@@ -279,52 +293,67 @@ except OSError as error:
 """
 
 
-def test_from_a_box_nobody_even_finds_whom_to_answer(world: Path, home: Path) -> None:
-    boxed = new_home(world, '[policy]\nmode = "workspace"\n\n[[policy.rules]]\ndecision = "ask"\ncommands = ["date"]\n')
+BOXED = """
+[network]
+ask = true
+
+[[policy.rules]]
+decision = "ask"
+commands = ["date"]
+"""
+
+
+@pytest.fixture(scope="module")
+def boxed_place(world: Path) -> Iterator[Path]:
+    made = new_home(world, BOXED)
+    (made / "ws").mkdir()
+    yield made
+    stop_daemons(made)
+
+
+@pytest.fixture
+def boxed(boxed_place: Path) -> Iterator[Path]:
+    """A home with a workspace, where sessions have boxes."""
+    yield boxed_place
+    asking.as_before(boxed_place)
+
+
+def test_from_a_box_nobody_even_finds_whom_to_answer(boxed: Path) -> None:
     workspace = boxed / "ws"
-    workspace.mkdir()
-    try:
-        with Client(asking.FAR, env={**living_in(boxed), "PYTHONPATH": str(asking.ROOT)}, cwd=workspace) as peer:
-            opened(peer, {})
-            assert ran(peer, "date") == "consent_needed"
-            (question,) = waiting(boxed)
-            sock = boxed / ".local/state/ai-session/sock"
-            assert sock.exists()
-            answer = {"id": 1, "method": "approve", "params": {"question_id": question["question_id"]}}
-            (workspace / "answer").write_text(
-                CONNECT.format(path=repr(str(sock)), lines=f"{HELLO}\n{json.dumps(answer)}\n")
-            )
-            assert ran(peer, f"{SYSTEM_PYTHON} answer 2>&1").endswith("No such file or directory")
-            assert ran(peer, f"ls {sock} {sock.parent}/approvals 2>/dev/null; echo end") == "end"
-            assert [q["question_id"] for q in waiting(boxed)] == [question["question_id"]]
-            assert asking.approvals(boxed)["grants"] == []
-    finally:
-        stop_daemons(boxed)
+    with Client(asking.FAR, env={**living_in(boxed), "PYTHONPATH": str(asking.ROOT)}, cwd=workspace) as peer:
+        opened(peer, {})
+        assert ran(peer, "date") == "consent_needed"
+        (question,) = waiting(boxed)
+        sock = boxed / ".local/state/ai-session/sock"
+        assert sock.exists()
+        answer = {"id": 1, "method": "approve", "params": {"question_id": question["question_id"]}}
+        (workspace / "answer").write_text(
+            CONNECT.format(path=repr(str(sock)), lines=f"{HELLO}\n{json.dumps(answer)}\n")
+        )
+        assert ran(peer, f"{SYSTEM_PYTHON} answer 2>&1").endswith("No such file or directory")
+        assert ran(peer, f"ls {sock} {sock.parent}/approvals 2>/dev/null; echo end") == "end"
+        assert [q["question_id"] for q in waiting(boxed)] == [question["question_id"]]
+        assert asking.approvals(boxed)["grants"] == []
 
 
-def test_a_name_that_a_box_wants_is_asked_for_until_somebody_says(world: Path, home: Path) -> None:
+def test_a_name_that_a_box_wants_is_asked_for_until_somebody_says(boxed: Path) -> None:
     """No name here resolves, so what is allowed fails otherwise than what is not."""
-    boxed = new_home(world, "[network]\nask = true\n")
-    (boxed / "ws").mkdir()
     fetch = f"{SYSTEM_PYTHON} -c 'import urllib.request as u; u.urlopen(\"http://example.invalid\")' 2>&1 | tail -1"
     env = {**living_in(boxed), "PYTHONPATH": str(asking.ROOT)}
-    try:
-        with Client(asking.FAR, env=env, cwd=boxed / "ws") as peer:
-            opened(peer, {})
-            assert "403: example.invalid: network needs a person's consent" in ran(peer, fetch)
-            (question,) = waiting(boxed)
-            assert (question["client"], question["tool"]) == ("wire", "network")
-            assert question["message"].startswith("wire wants network in session main:\n    example.invalid\n")
-            person(boxed, "reject", question["question_id"])
-            assert "a person refused example.invalid" in ran(peer, fetch)
-            for mode in ("ask-all", "workspace"):
-                assert asking.elsewhere(boxed, "policy", mode=mode)["mode"] == mode
-            assert "needs a person's consent" in ran(peer, fetch)
-            (question,) = waiting(boxed)
-            asking.approve(boxed, question, scope="always")
-            assert "403" not in ran(peer, fetch)
-            (grant,) = asking.approvals(boxed)["grants"]
-            asking.control(boxed, "reject", question_id=grant["grant_id"])
-            assert "needs a person's consent" in ran(peer, fetch)
-    finally:
-        stop_daemons(boxed)
+    with Client(asking.FAR, env=env, cwd=boxed / "ws") as peer:
+        name = opened(peer, {})
+        assert "403: example.invalid: network needs a person's consent" in ran(peer, fetch)
+        (question,) = waiting(boxed)
+        assert (question["client"], question["tool"]) == (name, "network")
+        assert question["message"].startswith(f"{name} wants network in session main:\n    example.invalid\n")
+        person(boxed, "reject", question["question_id"])
+        assert "a person refused example.invalid" in ran(peer, fetch)
+        for mode in ("ask-all", "workspace"):
+            assert asking.elsewhere(boxed, "policy", mode=mode)["mode"] == mode
+        assert "needs a person's consent" in ran(peer, fetch)
+        (question,) = waiting(boxed)
+        asking.approve(boxed, question, scope="always")
+        assert "403" not in ran(peer, fetch)
+        (grant,) = asking.approvals(boxed)["grants"]
+        asking.control(boxed, "reject", question_id=grant["grant_id"])
+        assert "needs a person's consent" in ran(peer, fetch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,20 @@ from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import FORMS, client, error_of, form, greet, person
 from tests.ai_session.contract.command_line import LINE
 from tests.ai_session.contract.wire import BOUND_SECONDS, SERVER, living_in, stop_daemons
+from tests.conftest import new_home
+
+
+@pytest.fixture(scope="module")
+def asking_home(shared_home: Path) -> Iterator[Path]:
+    with asking.asking(shared_home):
+        yield shared_home
+
+
+@pytest.fixture
+def house(asking_home: Path) -> Path:
+    """The home of a daemon that asks and knows of nothing yet."""
+    asking.anew(asking_home)
+    return asking_home
 
 
 def call(peer: asking.Client, text: str) -> int:
@@ -50,47 +64,45 @@ def test_verbs_show_allow_and_deny_also_after_a_restart(home: Path) -> None:
         assert "no question" in person(home, "approve", "ap_none", code=2)
 
 
-def test_an_answer_from_another_window_overtakes_the_form(home: Path) -> None:
-    with asking.asking(home), client(home) as peer:
+def test_an_answer_from_another_window_overtakes_the_form(house: Path) -> None:
+    with client(house) as peer:
         greet(peer, FORMS)
         wanted = call(peer, "hello")
         asked = form(peer)
-        (question,) = asking.approvals(home)["questions"]
-        asking.approve(home, question)
+        (question,) = asking.approvals(house)["questions"]
+        asking.approve(house, question)
         assert peer.read()["params"]["requestId"] == asked["id"]
         answer = peer.read()
         assert (answer["id"], answer["result"]["structuredContent"]["text"]) == (wanted, "hello")
 
 
-def test_neither_the_asking_client_nor_a_session_answers(home: Path) -> None:
-    with asking.asking(home), client(home, far=False) as near, client(home) as far:
+def test_neither_the_asking_client_nor_a_session_answers(house: Path) -> None:
+    with client(house, far=False) as near, client(house) as far:
         for peer in (near, far):
             greet(peer, {}, name="near" if peer is near else "far")
             assert error_of(peer.call("echo", text="hello"))["code"] == "consent_needed"
-        near_id, far_id = (q["question_id"] for q in asking.approvals(home)["questions"])
-        assert "cannot answer itself" in person(home, "approve", near_id, "--always", code=1)
-        inside = {"AI_SESSION_ID": "x"}
-        assert "inside a session" in person(home, "approve", far_id, code=1, env=inside)
-        assert len(asking.approvals(home)["questions"]) == 2
-        assert asking.control(home, "reject", question_id=near_id)["code"] == "denied"
+        near_id, far_id = (q["question_id"] for q in asking.approvals(house)["questions"])
+        assert "cannot answer itself" in person(house, "approve", near_id, "--always", code=1)
+        assert "inside a session" in asking.insider(house, "approve", far_id, code=1)
+        assert len(asking.approvals(house)["questions"]) == 2
+        assert asking.control(house, "reject", question_id=near_id)["code"] == "denied"
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.torture), "2026-07-28"])
-async def test_the_official_client_asks_its_person(home: Path, mode: str) -> None:
+async def test_the_official_client_asks_its_person(house: Path, mode: str) -> None:
     seen: list[str] = []
 
     async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         seen.append(params.message)
         return ElicitResult(action="accept", content={"decision": "once"}) if "yes" in params.message else DECLINED
 
-    with asking.asking(home):
-        server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env={"HOME": os.environ["HOME"]})
-        async with SdkClient(server, mode=mode, elicitation_callback=answer) as sdk:
-            allowed = await sdk.call_tool("echo", {"text": "yes"})
-            denied = await sdk.call_tool("echo", {"text": "no"})
-        async with SdkClient(server, mode=mode) as sdk:
-            unasked = await sdk.call_tool("echo", {"text": "yes"})
+    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env={"HOME": str(house)})
+    async with SdkClient(server, mode=mode, elicitation_callback=answer) as sdk:
+        allowed = await sdk.call_tool("echo", {"text": "yes"})
+        denied = await sdk.call_tool("echo", {"text": "no"})
+    async with SdkClient(server, mode=mode) as sdk:
+        unasked = await sdk.call_tool("echo", {"text": "yes"})
     assert (allowed.structured_content or {})["text"] == "yes"
     assert [(result.meta or {})["ai-session/error"]["code"] for result in (denied, unasked)] == [
         "denied",
@@ -118,12 +130,27 @@ def execute(peer: asking.Client, command: str) -> int:
     )
 
 
+@pytest.fixture(scope="module")
+def terminals_home(world: Path) -> Iterator[Path]:
+    home = new_home(world)
+    with asking.asking(home, "--sessions"):
+        yield home
+
+
+@pytest.fixture
+def terminals(terminals_home: Path) -> Iterator[Path]:
+    """The home of a daemon that asks and has sessions."""
+    asking.anew(terminals_home)
+    yield terminals_home
+    asking.as_before(terminals_home)
+
+
 @pytest.mark.parametrize("backend", plugins.names("backends"))
-def test_an_attached_terminal_is_asked_and_one_key_answers(home: Path, backend: str) -> None:
-    with asking.asking(home, "--sessions"), client(home) as peer:
-        asking.opened(home, backend)
+def test_an_attached_terminal_is_asked_and_one_key_answers(terminals: Path, backend: str) -> None:
+    with client(terminals) as peer:
+        asking.opened(terminals, backend)
         greet(peer, {})
-        window = attached(home)
+        window = attached(terminals)
         execute(peer, "echo done-$((40+2))")
         window.expect_exact("ai-session asks")
         window.expect_exact("echo done-$((40+2))")
@@ -141,14 +168,14 @@ def test_an_attached_terminal_is_asked_and_one_key_answers(home: Path, backend: 
         window.send(b"\x1d")
         window.expect(pexpect.EOF)
         window.close()
-        assert not (home / "forbidden").exists()
+        assert not (terminals / "forbidden").exists()
 
 
-def test_who_only_watches_is_not_asked(home: Path) -> None:
-    with asking.asking(home, "--sessions"), client(home) as peer:
-        asking.opened(home, "pty")
+def test_who_only_watches_is_not_asked(terminals: Path) -> None:
+    with client(terminals) as peer:
+        asking.opened(terminals, "pty")
         greet(peer, {})
-        window = attached(home, "--read-only")
+        window = attached(terminals, "--read-only")
         execute(peer, "echo no")
         assert error_of(peer.read()["result"])["code"] == "consent_needed"
         window.send(b"\x1d")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,8 @@ import pytest
 
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import client, error_of, greet
-from tests.ai_session.contract.wire import BOUND_SECONDS, Client, living_in, stop_daemons
+from tests.ai_session.contract.ways import verb
+from tests.ai_session.contract.wire import Client, stop_daemons
 from tests.conftest import new_home
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -44,19 +44,13 @@ def house(world: Path, home: Path) -> Iterator[Path]:
 
 
 def run(house: Path, line: str) -> str:
-    """A line in a shell that has the program; what it prints."""
-    script = f'ai-session() {{ {sys.executable} -m ai_session "$@"; }}; {line}'
-
-    def work() -> tuple[int, str, str]:
-        done = subprocess.run(
-            ["/bin/bash", "-c", script], cwd=house, env={**living_in(house), "PYTHONPATH": str(asking.ROOT)},
-            capture_output=True, text=True, check=False, timeout=BOUND_SECONDS, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        return done.returncode, done.stdout, done.stderr
-
-    code, out, err = asking.apart(work)
-    assert code == 0, (line, code, out, err)
-    return out + err
+    """A line as a shell reads it; what the program prints that it names."""
+    script = f"ai-session() {{ printf '%s\\0' \"$@\"; }}; {line}"
+    read = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=True, cwd=house)
+    words = read.stdout.split("\0")[:-1]
+    code, said = asking.apart(lambda: verb(house, *words))
+    assert code == 0, (line, said)
+    return said
 
 
 def test_policy(house: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from mcp import Client, StdioServerParameters
@@ -14,21 +15,27 @@ from tests.ai_session.contract.wire import SERVER, stop_daemons
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(scope="module")
+def place(shared_home: Path) -> Iterator[Path]:
+    yield shared_home
+    stop_daemons(shared_home)
+
+
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])
-async def test_sdk_client_runs_commands(mode: str) -> None:
+async def test_sdk_client_runs_commands(place: Path, mode: str) -> None:
     beats: list[float] = []
 
     async def progress(value: float, total: float | None, message: str | None) -> None:
         beats.append(value)
 
-    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env={"HOME": os.environ["HOME"]})
+    server = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env={"HOME": str(place)})
     async with Client(server, mode=mode) as client:
         tools = await client.list_tools()
         assert len(tools.tools) == 10
         assert client.instructions or mode == "2026-07-28"  # a pinned client never asks for them
-        await client.call_tool("create_session", {"name": "sdk", "backend": "pty"})
+        await client.call_tool("create_session", {"name": mode, "backend": "pty"})
         result = await client.call_tool(
-            "execute_command", {"session_id": "sdk", "command": "echo $((6*7)); (exit 5)"}, progress_callback=progress
+            "execute_command", {"session_id": mode, "command": "echo $((6*7)); (exit 5)"}, progress_callback=progress
         )
         assert result.structured_content["exit_code"] == 5
         assert result.structured_content["output"].strip() == "42"
@@ -40,4 +47,3 @@ async def test_sdk_client_runs_commands(mode: str) -> None:
         with pytest.raises(MCPError, match="unknown tool"):
             await client.call_tool("execute_comand", {})
     assert beats == []
-    stop_daemons()

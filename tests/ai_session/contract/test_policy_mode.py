@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,13 +29,34 @@ commands = ["true", "echo *"]
 id = "openings"
 decision = "allow"
 tools = ["create_session"]
+
+[[policy.rules]]
+id = "looks"
+decision = "ask"
+tools = ["list_sessions"]
+clients = ["looker"]
 """
 """Sessions without a box, for these tests need none; what runs in them is allowed by rule."""
 
 
+@pytest.fixture(scope="module")
+def place(world: Path) -> Iterator[Path]:
+    made = new_home(world, CONFIG)
+    yield made
+    stop_daemons(made)
+
+
 @pytest.fixture
-def house(world: Path, home: Path) -> Any:
-    """A home whose policy asks; its daemon is ended with its sessions."""
+def house(place: Path) -> Iterator[Path]:
+    """A home whose policy asks, with a daemon that has the configured mode, no sessions and no questions."""
+    yield place
+    change(place, "workspace")
+    asking.as_before(place)
+
+
+@pytest.fixture
+def own(world: Path) -> Iterator[Path]:
+    """The same with a daemon for one test."""
     made = new_home(world, CONFIG)
     yield made
     stop_daemons(made)
@@ -76,6 +97,7 @@ def test_a_mode_holds_at_once_for_a_client_that_is_connected(house: Path) -> Non
 def test_what_is_shown_and_recorded(house: Path) -> None:
     with client(house) as peer:
         opened(peer)
+        (newest,) = json.loads(person(house, "audit", "tail", "-n", "1", "--json"))
         before = asking.control(house, "policy")
         assert "runs\tallow\tcommands true, echo *" in person(house, "policy", "show")
         change(house, "ask-all")
@@ -83,9 +105,10 @@ def test_what_is_shown_and_recorded(house: Path) -> None:
         assert (after["mode"], after["configured_mode"]) == ("ask-all", "workspace")
         assert (after["daemon"], after["file_differs"]) == (True, False)
         assert after["configured_sha256"] == before["policy_sha256"] != after["policy_sha256"]
-        assert "warn\tpolicy\tmode ask-all, 2 rules; configured is workspace" in person(house, "doctor", code=None)
+        assert "warn\tpolicy\tmode ask-all, 3 rules; configured is workspace" in person(house, "doctor", code=None)
         assert '"default:ask-all"' in person(house, "policy", "explain", "--json", "--", "make")
         records = json.loads(person(house, "audit", "tail", "-n", "1000", "--json"))
+        records = [r for r in records if r["seq"] > newest["seq"]]
         (begun,) = [r for r in records if r["event"] == "tool.start" and r["tool"] == "policy" and r["args"]]
         (ended,) = [r for r in records if r["event"] == "tool.end" and r["start"] == begun["seq"]]
         assert (begun["args"], begun["actor"]["kind"]) == ({"name": "ask-all"}, "person")
@@ -93,39 +116,39 @@ def test_what_is_shown_and_recorded(house: Path) -> None:
         file = house / ".config/ai-session/config.toml"
         file.write_text(CONFIG.replace('"echo *"', '"echo"'))
         assert "ai-session daemon restart" in person(house, "policy", "show")
+        file.write_text(CONFIG)
 
 
-def test_what_was_tightened_stays_so_when_the_daemon_is_killed_and_what_was_loosened_does_not(house: Path) -> None:
+def test_what_was_tightened_stays_so_when_the_daemon_is_killed_and_what_was_loosened_does_not(own: Path) -> None:
     def kill() -> None:
-        for pid in daemon_pids(house):
+        for pid in daemon_pids(own):
             asking.killed_by_id(pid)
 
-    person(house, "policy", "mode", "read-only")
+    person(own, "policy", "mode", "read-only")
     kill()
-    assert json.loads(person(house, "policy", "mode", "--json"))["mode"] == "read-only"
-    assert not daemon_pids(house)
-    with client(house) as peer:
+    assert json.loads(person(own, "policy", "mode", "--json"))["mode"] == "read-only"
+    assert not daemon_pids(own)
+    with client(own) as peer:
         greet(peer, {})
         assert error_of(peer.call("create_session", name="main"))["code"] == "denied"
-        person(house, "policy", "mode", "trusted")
+        person(own, "policy", "mode", "trusted")
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
         kill()
-    assert person(house, "policy", "mode") == "workspace\n"
-    assert "main" in person(house, "ls")
+    assert person(own, "policy", "mode") == "workspace\n"
+    assert "main" in person(own, "ls")
 
 
 def test_clients_and_sessions_tighten_but_never_loosen(house: Path) -> None:
-    inside = {"AI_SESSION_ID": "x"}
     with client(house, far=False) as near:  # so the test itself, and the verbs it starts, are a client
         opened(near)
         change(house, "ask-all")
-        assert person(house, "policy", "mode", "read-only", env=inside).startswith("read-only")
+        assert asking.insider(house, "policy", "mode", "read-only", code=0).startswith("read-only")
         for mode in ("ask-all", "workspace", "trusted"):
             assert "only a person may loosen" in asking.control(house, "policy", mode=mode)["message"]
         refused = person(house, "policy", "mode", "trusted", code=1)
         assert "in a terminal that no client and no session started" in refused
         assert run(near) == "denied"
-    assert "only a person may loosen" in person(house, "policy", "mode", "workspace", code=1, env=inside)
+    assert "only a person may loosen" in asking.insider(house, "policy", "mode", "workspace", code=1)
     change(house, "workspace")
 
 
@@ -154,10 +177,8 @@ def test_a_command_of_a_session_tightens_but_does_not_loosen(house: Path) -> Non
 
 def test_questions_are_answered_in_every_mode(house: Path) -> None:
     """Read-only lets looking be, and a rule may ask even about that."""
-    file = house / ".config/ai-session/config.toml"
-    file.write_text(CONFIG + '\n[[policy.rules]]\nid = "looks"\ndecision = "ask"\ntools = ["list_sessions"]\n')
     with client(house) as peer:
-        greet(peer, {})
+        greet(peer, {}, name="looker")
         change(house, "read-only")
         for verb, code in (("approve", ""), ("reject", "denied")):
             assert error_of(peer.call("list_sessions"))["code"] == "consent_needed"

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import FORMS, client, error_of, greet, modern, person
 from tests.ai_session.contract.wire import Client, Message, stop_daemons
 from tests.conftest import UNBOXED, new_home
 
+CONFIG = (
+    UNBOXED
+    + """
+[rates]
+read_per_minute = 60
+effect_per_minute = 6
+sessions_per_minute = 1
+output_bytes_per_minute = 65536
+questions_per_minute = 1
 
-@contextmanager
-def limited(world: Path, rates: str, config: str = UNBOXED) -> Iterator[tuple[Path, Client, Client]]:
-    """A home with these limits and two clients in it."""
-    home = new_home(world, f"{config}\n[rates]\n{rates}\n")
-    try:
-        with client(home) as one, client(home) as other:
-            greet(one, {}, name="one")
-            greet(other, {}, name="other")
-            yield home, one, other
-    finally:
-        stop_daemons(home)
+[[policy.rules]]
+id = "asks"
+decision = "ask"
+commands = ["deploy"]
+"""
+)
+
+
+NUMBERS = itertools.count(1)
+Two = tuple[Client, Client, str]
+
+
+@pytest.fixture(scope="module")
+def place(world: Path) -> Iterator[Path]:
+    made = new_home(world, CONFIG)
+    yield made
+    stop_daemons(made)
+
+
+@pytest.fixture
+def two(place: Path) -> Iterator[Two]:
+    """Clients of whom nobody has heard, one and other, in a home with these limits; a name for a session."""
+    number = next(NUMBERS)
+    with client(place) as one, client(place) as other:
+        greet(one, {}, name=f"one-{number}")
+        greet(other, {}, name=f"other-{number}")
+        yield one, other, f"s-{number}"
 
 
 def refused(result: Message, kind: str) -> float:
@@ -42,85 +69,83 @@ def allowed(result: Message) -> Message:
     return result
 
 
-def test_looking(world: Path, home: Path) -> None:
-    with limited(world, "read_per_minute = 2") as (_, one, other):
+def looked_too_often(one: Client) -> float:
+    """What it is told at last."""
+    looks = 0
+    while not (result := one.call("list_sessions"))["isError"]:
+        looks += 1
+    assert 60 <= looks < 600
+    return refused(result, "read")
+
+
+def test_looking_and_who_comes_back_when_told_to(two: Two) -> None:
+    one, other, session = two
+    seconds = looked_too_often(one)
+    assert 0 < seconds <= 1
+    assert one.result("ping") == {}
+    assert one.result("tools/list")["tools"]
+    allowed(one.call("create_session", name=session, backend="pty"))
+    allowed(other.call("list_sessions"))
+    with pytest.raises(TimeoutError):
+        one.line(seconds)
+    allowed(one.call("list_sessions"))
+
+
+def test_doing(two: Two, place: Path) -> None:
+    one, other, session = two
+    allowed(one.call("create_session", name=session, backend="pty", working_directory=str(place)))
+    for _ in range(5):
+        allowed(one.call("execute_command", session_id=session, command="true"))
+    for tool, arguments in (("execute_command", {"command": "touch made"}), ("send_input", {"text": "x"})):
         for _ in range(2):
-            allowed(one.call("list_sessions"))
-        for _ in range(3):
-            assert 0 < refused(one.call("list_sessions"), "read") <= 30
-            assert one.result("ping") == {}
-        assert one.result("tools/list")["tools"]
-        allowed(one.call("create_session", name="main", backend="pty"))
-        allowed(other.call("list_sessions"))
+            assert 0 < refused(one.call(tool, session_id=session, **arguments), "effect") <= 10
+    refused(one.call("close_session", session_id=session), "effect")
+    allowed(one.call("get_session_info", session_id=session))
+    looked = allowed(other.call("execute_command", session_id=session, command="test -e made"))
+    assert looked["structuredContent"]["exit_code"] == 1
 
 
-def test_doing(world: Path, home: Path) -> None:
-    with limited(world, "effect_per_minute = 3") as (_, one, other):
-        allowed(one.call("create_session", name="main", backend="pty"))
-        for _ in range(2):
-            allowed(one.call("execute_command", session_id="main", command="true"))
-        for tool, arguments in (("execute_command", {"command": "touch made"}), ("send_input", {"text": "x"})):
-            assert 0 < refused(one.call(tool, session_id="main", **arguments), "effect") <= 20
-        refused(one.call("close_session", session_id="main"), "effect")
-        allowed(one.call("get_session_info", session_id="main"))
-        allowed(other.call("execute_command", session_id="main", command="test ! -e made"))
+def test_opening_sessions(two: Two) -> None:
+    one, other, session = two
+    allowed(one.call("create_session", name=session, backend="pty"))
+    assert 0 < refused(one.call("create_session", name="more", backend="pty"), "sessions") <= 60
+    allowed(one.call("execute_command", session_id=session, command="true"))
+    allowed(other.call("create_session", name="more", backend="pty"))
 
 
-def test_opening_sessions(world: Path, home: Path) -> None:
-    with limited(world, "sessions_per_minute = 1") as (_, one, other):
-        allowed(one.call("create_session", name="main", backend="pty"))
-        assert 0 < refused(one.call("create_session", name="more", backend="pty"), "sessions") <= 60
-        allowed(one.call("execute_command", session_id="main", command="true"))
-        allowed(other.call("create_session", name="more", backend="pty"))
-
-
-def test_output(world: Path, home: Path) -> None:
+def test_output(two: Two) -> None:
     """What was returned is paid for by the calls after it."""
-    with limited(world, "output_bytes_per_minute = 65536") as (_, one, other):
-        allowed(one.call("create_session", name="main", backend="pty"))
-        big = {"session_id": "main", "command": "head -c 150000 /dev/zero | tr '\\0' x", "max_output_chars": 200_000}
-        assert len(allowed(one.call("execute_command", **big))["structuredContent"]["output"]) == 150_000
-        assert 0 < refused(one.call("execute_command", **big), "output_bytes") <= 150_000 / 65536 * 60
-        refused(one.call("list_sessions"), "output_bytes")
-        assert one.result("ping") == {}
-        allowed(other.call("list_sessions"))
+    one, other, session = two
+    allowed(one.call("create_session", name=session, backend="pty"))
+    big = {"session_id": session, "command": "head -c 150000 /dev/zero | tr '\\0' x", "max_output_chars": 200_000}
+    assert len(allowed(one.call("execute_command", **big))["structuredContent"]["output"]) == 150_000
+    assert 0 < refused(one.call("execute_command", **big), "output_bytes") <= 150_000 / 65536 * 60
+    refused(one.call("list_sessions"), "output_bytes")
+    assert one.result("ping") == {}
+    allowed(other.call("list_sessions"))
 
 
-ASKS = '[sandbox]\nprofile = "trusted"\n'
+def test_questions_count_by_name_and_by_connection(two: Two, place: Path) -> None:
+    one, other, session = two
+    allowed(one.call("create_session", name=session, backend="pty"))
+    deploy: dict[str, Any] = {"session_id": session, "command": "deploy"}
+    assert error_of(one.call("execute_command", **deploy))["code"] == "consent_needed"
+    assert 0 < refused(one.call("execute_command", **deploy), "questions") <= 60
+    call = {**modern(deploy, name="somebody-else"), "name": "execute_command"}
+    refused(one.result("tools/call", call), "questions")
+    (first,) = asking.approvals(place)["questions"]
+    with client(place) as again:
+        greet(again, FORMS, name=first["client"])
+        refused(again.call("execute_command", **deploy), "questions")
+    assert error_of(other.call("execute_command", **deploy))["code"] == "consent_needed"
+    person(place, "approve", first["question_id"])
+    allowed(one.call("execute_command", **deploy))
+    (second,) = asking.approvals(place)["questions"]
+    assert first["client"].replace("one", "other") == second["client"]
 
 
-def test_questions_count_by_name_and_by_connection(world: Path, home: Path) -> None:
-    with limited(world, "questions_per_minute = 1", ASKS) as (house, one, other):
-        created: dict[str, Any] = {"name": "main", "backend": "pty"}
-        assert error_of(one.call("create_session", **created))["code"] == "consent_needed"
-        assert 0 < refused(one.call("create_session", **created), "questions") <= 60
-        call = {**modern(created, name="somebody-else"), "name": "create_session"}
-        refused(one.result("tools/call", call), "questions")
-        with client(house) as again:
-            greet(again, FORMS, name="one")
-            refused(again.call("create_session", **created), "questions")
-        assert error_of(other.call("create_session", **created))["code"] == "consent_needed"
-        first, second = asking.approvals(house)["questions"]
-        person(house, "approve", first["question_id"])
-        allowed(one.call("create_session", **created))
-        assert (first["client"], second["client"]) == ("one", "other")
-
-
-def test_who_comes_back_when_told_to_is_served(world: Path, home: Path) -> None:
-    with limited(world, "read_per_minute = 60") as (_, one, _):
-        for _ in range(60):
-            allowed(one.call("list_sessions"))
-        waits: list[float] = []
-        while (result := one.call("list_sessions"))["isError"]:
-            waits.append(refused(result, "read"))
-            assert len(waits) < 10_000
-        assert waits == sorted(waits, reverse=True)
-        assert waits[0] <= 1
-
-
-def test_a_person_at_the_command_line_is_not_held_up_by_clients(world: Path, home: Path) -> None:
-    with limited(world, "read_per_minute = 1") as (house, one, _):
-        allowed(one.call("list_sessions"))
-        refused(one.call("list_sessions"), "read")
-        person(house, "ls")
-        person(house, "approvals")
+def test_a_person_at_the_command_line_is_not_held_up_by_clients(two: Two, place: Path) -> None:
+    one, _, _ = two
+    looked_too_often(one)
+    person(place, "ls")
+    person(place, "approvals")

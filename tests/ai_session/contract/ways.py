@@ -14,13 +14,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import ai_session.config  # noqa: F401 - what verbs load late is there when they are forked
 from ai_session import cli
 from ai_session.audit_files import lines, records
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
 from tests.ai_session.contract.command_line import CommandLine
-from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, runtime
-from tests.conftest import UNBOXED
+from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, living_in, runtime
+from tests.conftest import UNBOXED, environment
 
 SHUT = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["*"]\n'
 OWN = {"audit", "daemon.log", "lock", "sock"}
@@ -61,6 +62,27 @@ class Audit:
         return [begin["tool"] for begin, _ in pairs]
 
 
+def verb(home: Path, *words: str) -> tuple[int, str]:
+    """A verb of who lives there, in this process: exit code, and all it printed."""
+    printed = io.TextIOWrapper(io.BytesIO(), write_through=True)
+    before = sys.argv
+    sys.argv = ["ai-session", *words]
+    try:
+        with (
+            environment(living_in(home)),
+            contextlib.chdir(home),
+            redirect_stdout(printed),
+            redirect_stderr(printed),
+        ):
+            cli.main()
+    except SystemExit as left:
+        printed.seek(0)
+        return int(left.code or 0), printed.read()
+    finally:
+        sys.argv = before
+    raise AssertionError
+
+
 class House:
     """A HOME with a daemon, two sessions ``s`` and ``t``, a workspace ``w``, and a config file that can be changed."""
 
@@ -75,18 +97,7 @@ class House:
 
     def verb(self, *words: str) -> tuple[int, str]:
         """A verb in this process: exit code, and all it printed."""
-        printed = io.TextIOWrapper(io.BytesIO(), write_through=True)
-        before = sys.argv
-        sys.argv = ["ai-session", *words]
-        try:
-            with contextlib.chdir(self.home), redirect_stdout(printed), redirect_stderr(printed):
-                cli.main()
-        except SystemExit as left:
-            printed.seek(0)
-            return int(left.code or 0), printed.read()
-        finally:
-            sys.argv = before
-        raise AssertionError
+        return verb(self.home, *words)
 
     def open(self) -> None:
         """Everything is allowed, from the next daemon on."""

@@ -1,6 +1,7 @@
 """A daemon that asks a person about each call: real socket, servers and consent around a gate made for tests.
 
 Its clock is the machine's plus the seconds in the file ``clock``; what consent tells the audit goes to ``events``.
+Renaming a session makes it forget all questions and answers.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def note(name: str, **facts: Any) -> None:
 class AskingGate:
     """``inner`` behind a question about every call of a client that does something."""
 
-    def __init__(self, inner: Any, consent: Consent) -> None:
+    def __init__(self, inner: Any, directory: Path) -> None:
         self._inner = inner
-        self._consent = consent
+        self._directory = directory
+        self._consent = consent(directory, 20.0)
         self._asked = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -85,6 +87,14 @@ class AskingGate:
     async def watch(self, principal: Principal) -> Any:
         return self._consent.watch(principal)
 
+    async def rename(self, principal: Principal, reference: str, name: str) -> None:
+        """Begins anew in the folder ``name``; an answer is waited for as many seconds as ``reference`` says."""
+        self._consent = consent(self._directory / name, float(reference))
+
+
+def consent(directory: Path, seconds: float) -> Consent:
+    return Consent(directory, event=note, clock=clock, ask_seconds=seconds)
+
 
 def make(directory: Path) -> tuple[Any, float]:
     app: Any = double_daemon.App()
@@ -93,9 +103,7 @@ def make(directory: Path) -> tuple[Any, float]:
         from ai_session.app import App
 
         app = App(config.load(), directory)
-    seconds = [float(word.partition("=")[2]) for word in sys.argv if word.startswith("--ask=")]
-    consent = Consent(directory / "consent", event=note, clock=clock, ask_seconds=seconds[0] if seconds else 20.0)
-    app.gate = AskingGate(app.gate, consent)
+    app.gate = AskingGate(app.gate, directory / "consent")
     return app, 0.0
 
 
