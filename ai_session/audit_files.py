@@ -228,8 +228,10 @@ class Writer:
 
     def sync(self) -> str:
         """Make what was written so far safe; the reason where that fails. May take long: meant for a thread."""
+        if (fd := self.fd) < 0:
+            return "closed"
         try:
-            _sync(self.fd)
+            _sync(fd)
         except OSError as error:
             return error.strerror or str(error)
         return ""

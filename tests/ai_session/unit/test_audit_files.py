@@ -52,6 +52,12 @@ asyncio.run(main())
 """
 
 
+def test_a_sync_that_comes_after_the_end_says_so(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "audit")
+    writer.close()
+    assert writer.sync() == "closed"
+
+
 def judged(directory: Path, *anchors: tuple[int, str]) -> Report:
     key = public_key(directory.parent / "audit.key")
     return verify(directory, check, key=key, anchors=[Anchor(*anchor) for anchor in anchors])
