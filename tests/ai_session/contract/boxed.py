@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from ai_session.boxes import Boxes, BoxSettings
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.sandbox import Sandbox, SandboxStatus
+from ai_session.sandbox_bwrap import Bubblewrap
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
+
+
+class Known(Sandbox):
+    """Finds out what the machine can do once for all of this process."""
+
+    found: ClassVar[list[tuple[SandboxStatus, Bubblewrap | None]]] = []
+
+    async def probe(self) -> SandboxStatus:
+        if not self.found:
+            self.found.append((await super().probe(), self._bubblewrap))
+        self._status, self._bubblewrap = self.found[0]
+        return self._status
 
 
 class BoxedManager(SessionManager):
@@ -24,7 +38,7 @@ class BoxedManager(SessionManager):
 
     def sandbox(self, runtime_directory: Path) -> Sandbox:
         """What makes the boxes."""
-        return Sandbox(runtime_directory=runtime_directory)
+        return Known(runtime_directory=runtime_directory)
 
     async def create(self, request: NewSession) -> Session:
         home = self.runtime_directory.parent
@@ -52,7 +66,7 @@ class LandlockManager(BoxedManager):
         return LandlockOnly(runtime_directory=runtime_directory)
 
 
-class OldProc(Sandbox):
+class OldProc(Known):
     """The sandbox of a container that masks /proc."""
 
     async def probe(self) -> SandboxStatus:
@@ -72,5 +86,3 @@ class OldProcManager(BoxedManager):
 
 
 MANAGERS = {manager.level: manager for manager in (BoxedManager, LandlockManager, OldProcManager)}
-RARE = {SandboxLevel.BWRAP_NOPROC}
-"""Differs by one mount from another, and is tried for minutes alone."""

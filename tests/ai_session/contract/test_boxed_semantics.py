@@ -12,7 +12,7 @@ import pytest
 from ai_session import plugins
 from ai_session.models import SandboxLevel
 from ai_session.session_spec import SessionDefaults
-from tests.ai_session.contract.boxed import MANAGERS, RARE
+from tests.ai_session.contract.boxed import MANAGERS
 from tests.ai_session.contract.session_harness import runtime_directory, workspace
 from tests.ai_session.contract.shell_cases import Case, prepare
 from tests.ai_session.contract.test_semantics import SHELLS, play_all
@@ -36,12 +36,14 @@ def cases(shell: str, level: SandboxLevel) -> list[Case]:
     ]
 
 
-PAIRS = [("pty", SandboxLevel.BWRAP), ("tmux", SandboxLevel.LANDLOCK)]
-"""On the other two bash is tried, and for minutes every shell."""
+DAILY = {
+    ("pty", SandboxLevel.BWRAP): ("bash", "dash", "busybox", "mksh"),
+    ("tmux", SandboxLevel.LANDLOCK): ("bash", "zsh", "fish"),
+}
+"""Those of whom this kind of box asks something special; every shell in every kind is minutes, and torture."""
 BOXES = [
     pytest.param(
-        *(backend, level, shell),
-        marks=() if (shell == "bash" and level not in RARE) or (backend, level) in PAIRS else pytest.mark.torture,
+        *(backend, level, shell), marks=() if shell in DAILY.get((backend, level), ()) else pytest.mark.torture
     )
     for backend, level, shell in itertools.product(plugins.names("backends"), MANAGERS, SHELLS)
 ]
