@@ -143,8 +143,9 @@ async def test_exit_status(here: World, script: str, status: ExitStatus) -> None
     assert owned.exits == [status]
 
 
-async def test_exit_comes_once_and_after_the_last_byte(here: World) -> None:
-    for number in range(30):
+@pytest.mark.parametrize("times", [8, pytest.param(30, marks=pytest.mark.torture)])
+async def test_exit_comes_once_and_after_the_last_byte(here: World, times: int) -> None:
+    for number in range(times):
         size = random.Random(number).randrange(1, 40000)
         owned = await here.sh(f"stty -opost; head -c {size} /dev/zero | tr '\\0' y; printf end; exit {number}")
         assert await owned.ended() == ExitStatus(code=number)

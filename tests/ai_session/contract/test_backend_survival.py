@@ -23,6 +23,8 @@ pytestmark = pytest.mark.anyio
 LINES = 6000
 COUNT = f'stty -opost -echo; i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo "line $i of some length"; done'
 COUNTED = b"".join(b"line %d of some length\n" % number for number in range(1, LINES + 1))
+ATTEMPTS = [2, pytest.param(6, marks=pytest.mark.torture)]
+"""Every other child waits for its next owner; each owner is killed somewhere else."""
 KEEPS_GOING_WITHOUT_ITS_KEEPER = {"pty"}
 
 
@@ -108,9 +110,10 @@ async def test_what_happened_without_an_owner_is_told(here: World) -> None:
         assert len(again.exits) == 1
 
 
+@pytest.mark.parametrize("attempts", ATTEMPTS)
 @pytest.mark.parametrize("phase", ["before", "read", "stored"])
-async def test_a_killed_owner_loses_nothing(here: World, phase: str) -> None:
-    for attempt in range(6):
+async def test_a_killed_owner_loses_nothing(here: World, phase: str, attempts: int) -> None:
+    for attempt in range(attempts):
         await here.backend.aclose()
         waits = attempt % 2 == 0
         kill_at = random.randrange(len(COUNTED))
@@ -129,8 +132,9 @@ async def test_a_killed_owner_loses_nothing(here: World, phase: str) -> None:
         await again.close()
 
 
-async def test_an_owner_killed_at_any_moment_loses_nothing(here: World) -> None:
-    for attempt in range(6):
+@pytest.mark.parametrize("attempts", ATTEMPTS)
+async def test_an_owner_killed_at_any_moment_loses_nothing(here: World, attempts: int) -> None:
+    for attempt in range(attempts):
         await here.backend.aclose()
         spec = here.spec(["/bin/sh", "-c", f"{COUNT}; exit 8"])
         owner, _ = await start_owner(here, spec, 1 << 40, "before")
@@ -152,8 +156,9 @@ async def kill_keepers(here: World) -> None:
             await gone(pid)
 
 
-async def test_a_killed_keeper(here: World) -> None:
-    for _ in range(4):
+@pytest.mark.parametrize("attempts", ATTEMPTS)
+async def test_a_killed_keeper(here: World, attempts: int) -> None:
+    for _ in range(attempts):
         owned = await here.sh(f"{COUNT}; echo done; read x; echo $x; exit 3")
         waiting = await here.sh("stty -echo; echo ready; read x; echo got $x; exit 4")
         await waiting.shows(b"ready")
