@@ -97,8 +97,7 @@ SETTINGS = (
     Setting("landlock tmux", "landlock, network off", "tmux", wrapper=NO_NAMESPACES),
 )
 REFUSED = (
-    Setting("nothing pty", "none at all", "pty", wrapper=NEITHER),
-    Setting("nothing tmux", "none at all", "tmux", wrapper=NEITHER),
+    Setting("nothing", "none at all", "pty", wrapper=NEITHER),
     Setting("too weak", "none at all", "pty", f'{BOXED}minimum_level = "bwrap"\n', NO_NAMESPACES),
 )
 
