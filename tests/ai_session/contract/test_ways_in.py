@@ -10,8 +10,6 @@ import contextlib
 import os
 import resource
 import select
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +23,11 @@ from ai_session import cli, daemon, plugins
 from ai_session.control_client import connect
 from ai_session.servers import control
 from ai_session.tools.base import Tool
+from tests.ai_session.contract import forked_verbs
 from tests.ai_session.contract.command_line import finish
 from tests.ai_session.contract.ways import SHUT, Audit, House, denial, house
-from tests.ai_session.contract.wire import BOUND_SECONDS, SERVER, Client, daemon_pids, runtime, stop_daemons
+from tests.ai_session.contract.wire import BOUND_SECONDS, SERVER, Client, daemon_pids, living_in, runtime, stop_daemons
+from tests.conftest import new_home
 
 NOBODY = "ap_nobody"
 
@@ -35,6 +35,24 @@ NOBODY = "ap_nobody"
 @pytest.fixture
 def here(home: Path) -> Iterator[House]:
     with house(home) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def quiet_house(world: Path) -> Iterator[House]:
+    """For what changes nothing in it; its terminals may be watched, but nobody types."""
+    rules = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["attach", "watch"]\neffects = ["execute"]\n'
+    with house(new_home(world), rules) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shut_house(world: Path) -> Iterator[House]:
+    """With a third session ``u``; nothing can be changed any more."""
+    with house(new_home(world)) as made:
+        with made.line.client() as client:
+            client.call("create_session", name="u", backend="pty", working_directory=str(made.home))
+        made.shut()
         yield made
 
 
@@ -142,9 +160,8 @@ def test_every_verb_passes_the_gate_once(here: House) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_every_verb_does_nothing_where_all_is_denied(here: House) -> None:
-    here.verb("rename", "t", "u")
-    here.shut()
+def test_every_verb_does_nothing_where_all_is_denied(shut_house: House) -> None:
+    here = shut_house
     audit, before = Audit(here.runtime), here.state()
     for verb, way in VERBS.items():
         if isinstance(way, Way):
@@ -154,7 +171,8 @@ def test_every_verb_does_nothing_where_all_is_denied(here: House) -> None:
             assert here.state() == before, verb
 
 
-def test_verbs_that_touch_no_session_ask_for_nothing(here: House) -> None:
+def test_verbs_that_touch_no_session_ask_for_nothing(quiet_house: House) -> None:
+    here = quiet_house
     audit, before = Audit(here.runtime), here.state()
     for words in QUIET:
         code, printed = here.verb(*words.split())
@@ -168,21 +186,20 @@ def test_verbs_that_touch_no_session_ask_for_nothing(here: House) -> None:
 @pytest.mark.parametrize(
     ("words", "asks"), [("ai-session info ", "list_sessions"), ("ai-session approve ", "approvals")]
 )
-def test_the_shells_completion_passes_the_gate(here: House, words: str, asks: str) -> None:
-    def complete() -> str:
+def test_the_shells_completion_passes_the_gate(quiet_house: House, shut_house: House, words: str, asks: str) -> None:
+    def complete(here: House) -> str:
         variables = {"_AI_SESSION_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
-        line = [sys.executable, "-m", "ai_session"]
-        found = subprocess.run(
-            line, env=here.line.env | variables, capture_output=True, check=True, timeout=BOUND_SECONDS
+        code, found, errors = forked_verbs.run(
+            [], cwd=here.home, env=here.line.env | variables, given=None, seconds=BOUND_SECONDS
         )
-        return found.stdout.decode()
+        assert code == 0, errors
+        return found.decode()
 
-    audit = Audit(here.runtime)
-    assert ("s\nt" in complete()) == (asks == "list_sessions")
+    audit = Audit(quiet_house.runtime)
+    assert ("s\nt" in complete(quiet_house)) == (asks == "list_sessions")
     assert audit.tools() == [asks]
-    here.shut()
-    audit = Audit(here.runtime)
-    assert complete().strip() == ""
+    audit = Audit(shut_house.runtime)
+    assert complete(shut_house).strip() == ""
     assert audit.denied() == [asks]
 
 
@@ -220,33 +237,32 @@ def test_every_method_of_the_control_protocol_passes_the_gate_once(here: House) 
         assert audit.tools() == asks, method
 
 
-def test_every_method_of_the_control_protocol_does_nothing_where_all_is_denied(here: House) -> None:
-    here.shut()
+def test_every_method_of_the_control_protocol_does_nothing_where_all_is_denied(shut_house: House) -> None:
+    here = shut_house
     audit, before = Audit(here.runtime), here.state()
     for method, (params, asks) in METHODS.items():
-        with connect() as client:
+        with here.line.client() as client:
             said = denial(client, method, **params)
             assert ("shut" in said) == bool(asks), said
             assert audit.denied() == asks, method
             if method in ("attach", "sandbox"):  # what was not let in does not hold the connection
                 assert "pid" in client.request("status")
-    with connect() as client:
+    with here.line.client() as client:
         denial(client, "attach", session="s", rows=0, cols=0, read_only=True)
         denial(client, "approvals", wait=True)
     assert audit.denied() == ["attach", "watch"]
     assert here.state() == before
 
 
-def test_watching_and_typing_are_different_things_to_the_policy(home: Path) -> None:
-    with house(home) as here:
-        here.shut('[[policy.rules]]\nid = "shut"\ndecision = "deny"\neffects = ["execute"]\n')
-        audit = Audit(here.runtime)
-        with connect() as client:
-            assert "denied by shut" in denial(client, "attach", session="s")
-        with connect() as client:
-            client.attach("s", rows=0, cols=0, read_only=True)
-        (refused, _), (watched, end) = audit.calls()
-        assert (refused["args"]["read_only"], watched["args"]["read_only"], end["outcome"]) == (False, True, "ok")
+def test_watching_and_typing_are_different_things_to_the_policy(quiet_house: House) -> None:
+    audit = Audit(quiet_house.runtime)
+    with quiet_house.line.client() as client:
+        assert "denied by shut" in denial(client, "attach", session="s")
+    with quiet_house.line.client() as client:
+        client.attach("s", rows=0, cols=0, read_only=True)
+    quiet_house.settle()
+    (refused, _), (watched, end) = audit.calls()
+    assert (refused["args"]["read_only"], watched["args"]["read_only"], end["outcome"]) == (False, True, "ok")
 
 
 def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(here: House) -> None:
@@ -312,37 +328,43 @@ def served(home: Path) -> Iterator[Path]:
     stop_daemons(home)
 
 
-@pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
 @pytest.mark.parametrize("flags", [(), ("--no-daemon",)], ids=["daemon", "no-daemon"])
-def test_every_tool_over_mcp_passes_the_gate_once(served: Path, flags: tuple[str, ...], modern: bool) -> None:
+def test_every_tool_over_mcp_passes_the_gate_once(served: Path, flags: tuple[str, ...]) -> None:
     with Client([*SERVER, *flags], cwd=served) as client:
-        if not modern:
-            client.initialize()
-        client.call("create_session", modern=modern, name="s", backend="pty", working_directory=str(served))
-        audit = Audit(own_runtime(client) if flags else runtime(served))
-        for tool, arguments in TOOLS.items():
-            result = client.call(tool, modern=modern, **arguments)
-            ((begin, end),) = audit.calls()
-            meta = result["_meta"]
-            assert (begin["tool"], begin["call"]) == (tool, meta["ai-session/call_id"])
-            assert {"seq": end["seq"], "head": end["hash"]} == meta["ai-session/audit"]
-            assert end["outcome"] == ("tool_error" if result.get("isError") else "ok")
-        assert (served / "executed").exists()
-        unknown = client.ask("tools/call", {"name": "no_tool", "arguments": {}}, modern=modern)
-        assert unknown["error"]["code"] == -32602
-        ((_, end),) = audit.calls()
-        assert (end["tool"], end["outcome"]) == ("no_tool", "invalid")
-        for method in OTHER_METHODS:
-            assert "error" in client.ask(method, {}, modern=modern), method
-        assert client.result("tools/list", modern=modern)["tools"]
-        assert audit.calls() == []
+        for modern in (True, False):
+            if not modern:
+                client.initialize()
+            client.call("create_session", modern=modern, name="s", backend="pty", working_directory=str(served))
+            audit = Audit(own_runtime(client) if flags else runtime(served))
+            pass_once(client, audit, modern=modern)
+            assert (served / "executed").exists()
+            (served / "executed").unlink()
+            client.call("close_session", session_id="new")
         client.end()
 
 
-def test_every_tool_over_mcp_does_nothing_where_all_is_denied(here: House) -> None:
-    here.shut()
+def pass_once(client: Client, audit: Audit, *, modern: bool) -> None:
+    for tool, arguments in TOOLS.items():
+        result = client.call(tool, modern=modern, **arguments)
+        ((begin, end),) = audit.calls()
+        meta = result["_meta"]
+        assert (begin["tool"], begin["call"]) == (tool, meta["ai-session/call_id"])
+        assert {"seq": end["seq"], "head": end["hash"]} == meta["ai-session/audit"]
+        assert end["outcome"] == ("tool_error" if result.get("isError") else "ok")
+    unknown = client.ask("tools/call", {"name": "no_tool", "arguments": {}}, modern=modern)
+    assert unknown["error"]["code"] == -32602
+    ((_, end),) = audit.calls()
+    assert (end["tool"], end["outcome"]) == ("no_tool", "invalid")
+    for method in OTHER_METHODS:
+        assert "error" in client.ask(method, {}, modern=modern), method
+    assert client.result("tools/list", modern=modern)["tools"]
+    assert audit.calls() == []
+
+
+def test_every_tool_over_mcp_does_nothing_where_all_is_denied(shut_house: House) -> None:
+    here = shut_house
     before = here.state()
-    with Client(cwd=here.home) as client:
+    with Client(cwd=here.home, env=living_in(here.home)) as client:
         client.initialize()
         audit = Audit(here.runtime)
         for tool, arguments in TOOLS.items():

@@ -17,10 +17,10 @@ from typing import Any
 import ai_session.config  # noqa: F401 - what verbs load late is there when they are forked
 from ai_session import cli
 from ai_session.audit_files import lines, records
-from ai_session.control_client import ControlClient, connect
+from ai_session.control_client import ControlClient
 from ai_session.errors import AiSessionError, DaemonUnavailable
 from tests.ai_session.contract.command_line import CommandLine
-from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, living_in, runtime
+from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
 from tests.conftest import UNBOXED, environment
 
 SHUT = '[[policy.rules]]\nid = "shut"\ndecision = "deny"\ntools = ["*"]\n'
@@ -89,6 +89,7 @@ class House:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.line = CommandLine(home)
+        self.is_shut = False
         self._config = home / ".config/ai-session/config.toml"
 
     @property
@@ -99,20 +100,21 @@ class House:
         """A verb in this process: exit code, and all it printed."""
         return verb(self.home, *words)
 
-    def open(self) -> None:
-        """Everything is allowed, from the next daemon on."""
-        self._config.write_text(UNBOXED)
+    def open(self, rules: str = "") -> None:
+        """Everything is allowed, from the next daemon on, but what ``rules`` say."""
+        self._config.write_text(UNBOXED + rules)
 
     def shut(self, rules: str = SHUT) -> None:
         """Everything is denied, from now on, or what ``rules`` say."""
-        self._config.write_text(UNBOXED + rules)
+        self.open(rules)
         self.end_daemon()
-        with connect() as client:
+        self.is_shut = True
+        with self.line.client() as client:
             denial(client, "rename", session="nowhere", name="x")
 
     def settle(self) -> None:
         """Returns when no connection but this one is served, so that what they asked for has its end record."""
-        with contextlib.suppress(DaemonUnavailable), connect(start=False) as client:
+        with contextlib.suppress(DaemonUnavailable), self.line.client(start=False) as client:
             while client.request("status")["connections"] > 1:
                 os.sched_yield()
 
@@ -144,18 +146,20 @@ def denial(client: ControlClient, method: str, **params: Any) -> str:
 
 
 @contextmanager
-def house(home: Path) -> Iterator[House]:
+def house(home: Path, rules: str = "") -> Iterator[House]:
     """With a daemon and its sessions; all of it has gone afterwards."""
     made = House(home)
-    made.open()
+    made.open(rules)
     (home / "w").mkdir()
-    with connect() as client:
+    with made.line.client() as client:
         for name in ("s", "t"):
             client.call("create_session", name=name, backend="pty", working_directory=str(home))
     try:
         yield made
     finally:
         made.open()
-        if daemon_pids(home):
+        if made.is_shut:
             made.end_daemon()
-        made.line.run("daemon", "stop")
+        if not daemon_pids(home):
+            made.line.run("daemon", "stop")  # sessions may be left
+        stop_daemons(home)
