@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from ai_session.resource_watch import ResourceWatch
 pytestmark = pytest.mark.anyio
 BOUND_SECONDS = 20.0
 MEGABYTE = 1 << 20
+PYTHON = f"{sys.executable} -I -S"
 HOLD = "import sys, signal; held = bytearray(int(sys.argv[1]) << 20); print('held', flush=True); signal.pause()"
 SHARE = (
     "import sys, os, signal; held = bytearray(int(sys.argv[1]) << 20)\n"
@@ -37,20 +38,30 @@ FILES = (
 
 @dataclass
 class Limits:
-    memory_bytes: int = 200 * MEGABYTE
+    memory_bytes: int = 100 * MEGABYTE
     processes: int = 40
 
 
+@pytest.fixture(params=["bwrap", pytest.param("landlock", marks=pytest.mark.torture)])
+def prefix(request: pytest.FixtureRequest, home: Path) -> tuple[str, ...]:
+    """The words of a box; for what is the same in both real kinds."""
+    return words(request.param, home)
+
+
 @pytest.fixture(params=["bwrap", "landlock"])
-def prefix(request: pytest.FixtureRequest, home: Path) -> Iterator[tuple[str, ...]]:
-    """Two real kinds of boxes, without limits of their own that could get there first."""
-    if request.param == "bwrap":
-        yield ("bwrap", "--unshare-user", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc", "--")
-    else:
-        (home / "box").mkdir()
-        profile = SandboxProfile("workspace", str(home), readable=(sys.prefix, sys.base_prefix), processes=1 << 14)
-        filters = seccomp.build(network=False, unix_sockets=False, no_namespaces=True)
-        yield landlock.prefix(profile, home / "box", (), (), filters)
+def either(request: pytest.FixtureRequest, home: Path) -> tuple[str, ...]:
+    """For what is to be had of both, as their processes hang together in other ways."""
+    return words(request.param, home)
+
+
+def words(kind: str, home: Path) -> tuple[str, ...]:
+    """Without limits of their own that could get there first."""
+    if kind == "bwrap":
+        return ("bwrap", "--unshare-user", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc", "--")
+    (home / "box").mkdir()
+    profile = SandboxProfile("workspace", str(home), readable=(sys.prefix, sys.base_prefix), processes=1 << 14)
+    filters = seccomp.build(network=False, unix_sockets=False, no_namespaces=True)
+    return landlock.prefix(profile, home / "box", (), (), filters)
 
 
 class Shell:
@@ -120,14 +131,14 @@ async def watching(root: int, limits: Limits, cgroups: Path | None = None) -> As
 
 
 def hold(megabytes: int, script: str = "hold.py") -> str:
-    return f"{sys.executable} {script} {megabytes} &"
+    return f"{PYTHON} {script} {megabytes} &"
 
 
-async def test_the_biggest_goes_and_the_rest_stays(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
-        box.type(hold(60))
+async def test_the_biggest_goes_and_the_rest_stays(either: tuple[str, ...], home: Path) -> None:
+    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, told):
+        box.type(hold(30))
         assert await box.line() == "held"
-        box.type(f"{hold(180)} wait %2; echo ended $?")
+        box.type(f"{hold(90)} wait %2; echo ended $?")
         assert (await told.next()).startswith("memory: ")
         while (line := await box.line()) == "held":
             pass
@@ -139,30 +150,30 @@ async def test_the_biggest_goes_and_the_rest_stays(prefix: tuple[str, ...], home
 
 async def test_what_is_shared_counts_once(prefix: tuple[str, ...], home: Path) -> None:
     async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, told):
-        box.type(hold(100, "share.py"))
+        box.type(hold(50, "share.py"))
         assert [await box.line() for _ in range(8)] == ["held"] * 8
         inside = box_processes.descendants(box.pid)
-        assert sum(map(box_processes.resident_bytes, inside)) > 600 * MEGABYTE
+        assert sum(map(box_processes.resident_bytes, inside)) > 300 * MEGABYTE
         await looked(watch)
         assert told.said == []
 
 
 async def test_memory_in_files_that_are_not_mapped_counts(prefix: tuple[str, ...], home: Path) -> None:
     async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
-        box.type(f"{sys.executable} files.py 300 >/dev/null; echo ended $?")
+        box.type(f"{PYTHON} files.py 150 >/dev/null; echo ended $?")
         assert (await told.next()).startswith("memory: ")
         assert await box.line() == "ended 137"
 
 
 async def test_a_file_that_is_mapped_counts_once(prefix: tuple[str, ...], home: Path) -> None:
     async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, told):
-        box.type(f"{sys.executable} files.py 150 map &")
+        box.type(f"{PYTHON} files.py 75 map &")
         assert await box.line() == "held"
         await looked(watch)
         assert told.said == []
         inside = box_processes.descendants(box.pid)
         files = await asyncio.to_thread(box_processes.nameless_bytes, inside)
-        assert sum(files.values()) == 150 * MEGABYTE
+        assert sum(files.values()) == 75 * MEGABYTE
 
 
 async def looked(watch: ResourceWatch) -> None:
@@ -173,8 +184,8 @@ async def looked(watch: ResourceWatch) -> None:
     watch.remove("witness")
 
 
-async def test_more_processes_than_allowed(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
+async def test_more_processes_than_allowed(either: tuple[str, ...], home: Path) -> None:
+    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, told):
         box.type("for i in {1..60}; do sleep 1000 & done; echo started")
         assert await box.line() == "started"
         assert "all but the shell" in await told.next()
@@ -186,9 +197,9 @@ BOMB = 'b() { [ "$1" -gt 0 ] || exec sleep 1000; b $(($1 - 1)) & b $(($1 - 1)) &
 """A thousand processes at most, should nothing bound it."""
 
 
-async def test_a_fork_bomb(prefix: tuple[str, ...], home: Path) -> None:
+async def test_a_fork_bomb(either: tuple[str, ...], home: Path) -> None:
     """Of root as well, whom no limit of the kernel's binds but the numbers of a namespace."""
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (watch, told):
+    async with shell(either, home) as box, watching(box.pid, Limits()) as (watch, told):
         await looked(watch)
         box.type("read -r most < /proc/sys/kernel/pid_max; echo $most")
         most = int(await box.line())
@@ -203,9 +214,9 @@ async def test_a_fork_bomb(prefix: tuple[str, ...], home: Path) -> None:
         assert (most == 40 + 301) == (namespace and os.geteuid() == 0 and kernel >= [6, 14])
 
 
-async def test_a_shell_that_is_itself_too_big_goes(prefix: tuple[str, ...], home: Path) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
-        box.type(f"exec {sys.executable} hold.py 300")
+async def test_a_shell_that_is_itself_too_big_goes(either: tuple[str, ...], home: Path) -> None:
+    async with shell(either, home) as box, watching(box.pid, Limits()) as (_, told):
+        box.type(f"exec {PYTHON} hold.py 150")
         assert await box.line() == "held"
         assert "memory" in await told.next()
         async with asyncio.timeout(BOUND_SECONDS):
@@ -214,7 +225,7 @@ async def test_a_shell_that_is_itself_too_big_goes(prefix: tuple[str, ...], home
 
 async def test_a_box_that_keeps_growing_keeps_only_its_shell(prefix: tuple[str, ...], home: Path) -> None:
     async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
-        again = f"while :; do {sys.executable} hold.py 150; done >/dev/null & " * 4
+        again = f"while :; do {PYTHON} hold.py 75; done >/dev/null & " * 4
         box.type(f"{again} wait; echo all gone")
         assert await box.line() == "all gone"
         while "all but the shell" not in await told.next():
@@ -250,14 +261,14 @@ async def test_which_cgroup_is_delegated(delegated: Path, membership: str, contr
     assert got == (None if found is None else delegated / found)
 
 
-async def test_a_box_in_a_cgroup(prefix: tuple[str, ...], home: Path, delegated: Path) -> None:
+async def test_a_box_in_a_cgroup(either: tuple[str, ...], home: Path, delegated: Path) -> None:
     folder = delegated / "ours/ai-session-box"
-    async with shell(prefix, home) as box, watching(box.pid, Limits(), delegated / "ours") as (watch, told):
-        assert (folder / "memory.max").read_text() == str(200 * MEGABYTE)
+    async with shell(either, home) as box, watching(box.pid, Limits(), delegated / "ours") as (watch, told):
+        assert (folder / "memory.max").read_text() == str(100 * MEGABYTE)
         assert (folder / "pids.max").read_text() == "40"
         assert int((folder / "cgroup.procs").read_text()) in box_processes.descendants(box.pid)
         (folder / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
-        assert await told.next() == f"memory: all of {200 * MEGABYTE} in use; the kernel ended its biggest process"
+        assert await told.next() == f"memory: all of {100 * MEGABYTE} in use; the kernel ended its biggest process"
         (folder / "pids.events").write_text("max 3\n")
         assert await told.next() == "processes: all of 40 in use; no more were started"
         watch.remove("box")
@@ -270,7 +281,7 @@ async def test_a_box_in_a_cgroup(prefix: tuple[str, ...], home: Path, delegated:
 
 async def test_a_cgroup_that_cannot_be_had_leaves_a_box_watched(prefix: tuple[str, ...], home: Path) -> None:
     async with shell(prefix, home) as box, watching(box.pid, Limits(), home / "absent") as (_, told):
-        box.type(hold(300))
+        box.type(hold(150))
         assert "ended the 1 biggest" in await told.next()
 
 
@@ -278,5 +289,5 @@ async def test_the_cgroups_of_this_machine(prefix: tuple[str, ...], home: Path) 
     """Where a part is delegated, the kernel bounds the box; elsewhere the watch does."""
     here = cgroup.delegated()
     async with shell(prefix, home) as box, watching(box.pid, Limits(), here) as (_, told):
-        box.type(hold(300))
+        box.type(hold(150))
         assert ("the kernel" if here else "ended the 1 biggest") in await told.next()
