@@ -86,7 +86,7 @@ def test_package_stands_with_the_other_deleted(package: str, tmp_path: Path) -> 
     """All its modules import, its tests are found and the architecture holds, in a tree without the other package."""
     others = set(PACKAGES) - {package}
     tree = tmp_path / "tree"
-    skip = shutil.ignore_patterns("__pycache__", ".*", *others)
+    skip = shutil.ignore_patterns(".*", *others)
     for name in (package, "tests", "config"):
         shutil.copytree(ROOT / name, tree / name, ignore=skip)
     for name in ("pyproject.toml", "ARCHITECTURE.md"):
@@ -97,10 +97,12 @@ def test_package_stands_with_the_other_deleted(package: str, tmp_path: Path) -> 
         "-c", f"{hidden}\nfrom importlib import import_module\nfor m in {modules!r}: import_module(m)", cwd=tree
     )
     assert imported.returncode == 0, imported.stderr
-    for arguments in (["tests/test_architecture.py"], ["--collect-only", f"tests/{package}"]):
-        main = f"{hidden}\nimport pytest\nsys.exit(pytest.main({['-q', '-p', 'no:cacheprovider', *arguments]!r}))"
-        ran = python("-c", main, cwd=tree)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+    # Asserts that are not rewritten are collected in half the time.
+    runs = (["tests/test_architecture.py"], ["--collect-only", "--assert=plain", f"tests/{package}"])
+    each = f"for words in {runs!r}:\n  if status := pytest.main(['-q', '-p', 'no:cacheprovider', *words]): break"
+    ran = python("-c", f"{hidden}\nimport pytest\n{each}\nsys.exit(status)", cwd=tree)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r" passed .* collected", ran.stdout, re.DOTALL), ran.stdout
 
 
 def test_bootstrap_names_what_is_missing_and_stops(tmp_path: Path) -> None:
