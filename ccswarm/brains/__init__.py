@@ -1,0 +1,1 @@
+"""Who decides the next step of an agent: one file each."""

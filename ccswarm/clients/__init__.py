@@ -1,0 +1,1 @@
+"""Ways out to a tool server: one file each."""

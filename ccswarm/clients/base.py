@@ -1,0 +1,48 @@
+"""What every way out to a tool server offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ccswarm.models import ServerAnswer, ToolInfo
+
+OnProgress = Callable[[float, float | None, str], None]
+"""Progress, total, message, as the server reports them."""
+
+
+class ToolClient(Protocol):
+    """One configured server. Starts when first needed; after the server ended, the next use starts it anew."""
+
+    @property
+    def name(self) -> str:
+        """The server's name in the configuration."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why the server could not be used the last time, with its last words; ``""`` when it could."""
+        ...
+
+    async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
+        """All its tools, every page, in the server's order; kept until the server says that they changed, was started
+        anew, or ``fresh``. Raises ServerUnavailable."""
+        ...
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        meta: Mapping[str, Any],
+        timeout_seconds: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ServerAnswer:
+        """One ``tools/call``; progress restarts nothing: the time-out is for the whole call. Cancelling the wait tells
+        the server. Raises ServerUnavailable (nothing was sent), ServerLost, CallTimedOut, InvalidArguments and
+        UnknownTool where the server refuses the request itself."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection, and the server with every process of its group where it was started here."""
+        ...

@@ -1,0 +1,1 @@
+"""Where runs are kept and executed: one file each."""

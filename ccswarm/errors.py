@@ -1,0 +1,173 @@
+"""Every error ccswarm raises on purpose.
+
+    SwarmError
+    ├── CallerError              the caller can mend it: the message says what, `suggestion` says how
+    │   ├── UsageInvalid         usage_invalid
+    │   ├── PlanInvalid          plan_invalid
+    │   ├── InvalidArguments     invalid_arguments
+    │   ├── UnknownTool          unknown_tool
+    │   ├── NotGranted           not_granted
+    │   ├── ApprovalNeeded       approval_needed
+    │   ├── Rejected             rejected
+    │   ├── BudgetExhausted      budget_exhausted
+    │   ├── MessageForbidden     message_forbidden
+    │   ├── RunNotFound          run_not_found
+    │   └── Conflict             conflict
+    └── OperatorError            the machine, a server or the configuration must change
+        ├── ConfigInvalid        config_invalid
+        ├── ServerUnavailable    server_unavailable
+        ├── ServerLost           server_lost
+        ├── CallTimedOut         call_timed_out
+        ├── EngineUnavailable    engine_unavailable
+        ├── StorageFull          storage_full
+        ├── WorkspaceUnusable    workspace_unusable
+        └── JournalBroken        journal_broken
+
+A tool that answers with an error, and an exit code other than 0, are results, never exceptions.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Fault = Literal["caller", "operator", "internal"]
+
+
+class SwarmError(Exception):
+    """Base of the tree. ``code`` is stable; ``suggestion`` names the next step."""
+
+    code: ClassVar[str] = "internal_error"
+    fault: ClassVar[Fault] = "internal"
+
+    def __init__(self, message: str, *, suggestion: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.suggestion = suggestion
+
+
+class CallerError(SwarmError):
+    """The caller can mend it."""
+
+    code = "caller_error"
+    fault = "caller"
+
+
+class UsageInvalid(CallerError, ValueError):
+    """A command line or a request makes no sense as it is."""
+
+    code = "usage_invalid"
+
+
+class PlanInvalid(CallerError, ValueError):
+    """A plan cannot be carried out as it is written; the message names every problem."""
+
+    code = "plan_invalid"
+
+
+class InvalidArguments(CallerError, ValueError):
+    """Arguments do not fit the tool's schema."""
+
+    code = "invalid_arguments"
+
+
+class UnknownTool(CallerError, LookupError):
+    """No server has a tool of that name."""
+
+    code = "unknown_tool"
+
+
+class NotGranted(CallerError, PermissionError):
+    """The agent may not use the tool."""
+
+    code = "not_granted"
+
+
+class ApprovalNeeded(CallerError, PermissionError):
+    """A person has to agree first."""
+
+    code = "approval_needed"
+
+
+class Rejected(CallerError, PermissionError):
+    """A person said no."""
+
+    code = "rejected"
+
+
+class BudgetExhausted(CallerError):
+    """A budget of the agent, the task or the run is used up."""
+
+    code = "budget_exhausted"
+
+
+class MessageForbidden(CallerError, PermissionError):
+    """The topology does not let this agent write to that one."""
+
+    code = "message_forbidden"
+
+
+class RunNotFound(CallerError, LookupError):
+    """No run has that id."""
+
+    code = "run_not_found"
+
+
+class Conflict(CallerError):
+    """Results cannot be brought together without a person."""
+
+    code = "conflict"
+
+
+class OperatorError(SwarmError):
+    """The machine, a server or the configuration must change."""
+
+    code = "operator_error"
+    fault = "operator"
+
+
+class ConfigInvalid(OperatorError, ValueError):
+    """A configuration file is wrong; the message names every problem and its place."""
+
+    code = "config_invalid"
+
+
+class ServerUnavailable(OperatorError, ConnectionError):
+    """An MCP server could not be started or does not speak the protocol; the message has its last words."""
+
+    code = "server_unavailable"
+
+
+class ServerLost(OperatorError, ConnectionError):
+    """An MCP server ended while a call was under way: whether it had an effect is not known."""
+
+    code = "server_lost"
+
+
+class CallTimedOut(OperatorError, TimeoutError):
+    """A server did not answer a call in time: whether it had an effect is not known."""
+
+    code = "call_timed_out"
+
+
+class EngineUnavailable(OperatorError):
+    """The store of the runs cannot be reached or used."""
+
+    code = "engine_unavailable"
+
+
+class StorageFull(OperatorError, OSError):
+    """The disk is full."""
+
+    code = "storage_full"
+
+
+class WorkspaceUnusable(OperatorError):
+    """An agent's directory cannot be made or used."""
+
+    code = "workspace_unusable"
+
+
+class JournalBroken(OperatorError):
+    """The journal cannot be written, or is not what was written."""
+
+    code = "journal_broken"

@@ -1,0 +1,181 @@
+"""What can be configured and planned: sections, fields, defaults, what each means. Every plan is one of these too."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from ccswarm.models import Priority
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+Approval = Literal["auto", "destructive", "all"]
+Topology = Literal["hierarchical", "mesh", "ring", "star"]
+Strategy = Literal["parallel", "sequential", "adaptive"]
+
+
+class Section(BaseModel):
+    """Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ToolFilter(Section):
+    """Which tools of a server exist for this swarm."""
+
+    allow: tuple[str, ...] = Field(default=("*",), description="Patterns of tool names; only these are seen.")
+    deny: tuple[str, ...] = Field(
+        default=(), description="Patterns of tool names that are not seen, whatever is allowed."
+    )
+
+
+class ServerSettings(Section):
+    """An MCP server: started by ``command``, or reached at ``url``."""
+
+    name: Name = Field(description="What its tools are called by: NAME.tool.")
+    command: str = Field(default="", description="Program and arguments, split as a shell splits them.")
+    args: tuple[str, ...] = Field(default=(), description="More arguments, taken as they are.")
+    env: dict[str, str] = Field(default={}, description="Variables for the server, beside HOME, PATH and the locale.")
+    cwd: str = Field(default="", description="Directory it is started in; empty: where ccswarm was started.")
+    url: str = Field(default="", description="Address of a server that runs already (Streamable HTTP).")
+    headers: dict[str, str] = Field(default={}, description="HTTP headers; $NAME stands for a variable.")
+    tools: ToolFilter = Field(default=ToolFilter(), description="Which of its tools are used.")
+    trusted: bool = Field(default=False, description="Whether what it says of its tools (read-only…) is believed.")
+    timeout_seconds: float = Field(default=60, gt=0, description="Longest wait for one call.")
+    connect_seconds: float = Field(default=20, gt=0, description="Longest wait until it is started and answers.")
+    at_once: int = Field(default=16, ge=1, description="Calls under way at the same time.")
+
+
+class McpSettings(Section):
+    """Where tools come from."""
+
+    servers: tuple[ServerSettings, ...] = Field(default=(), description="The servers, each with a name of its own.")
+
+
+class Budget(Section):
+    """What may be used up; 0: no limit. Reaching one ends what it is for, and keeps what was done."""
+
+    seconds: float = Field(default=0, ge=0, description="Time from start to end.")
+    calls: int = Field(default=0, ge=0, description="Calls of tools.")
+    tokens: int = Field(default=0, ge=0, description="Tokens of models, in and out.")
+    dollars: float = Field(default=0, ge=0, description="Money; refused for a model whose price is not known.")
+
+
+class SwarmSettings(Section):
+    """How the agents work together."""
+
+    name: Name = Field(default="swarm", description="What runs and sessions are named after.")
+    topology: Topology = Field(default="hierarchical", description="Who may write to whom, and how work flows.")
+    strategy: Strategy = Field(default="adaptive", description="How many tasks go on at once.")
+    max_agents: int = Field(default=8, ge=1, le=1000, description="Agents that may exist, and work, at the same time.")
+    spawn_depth: int = Field(default=2, ge=0, description="How deep an agent's helpers may have helpers.")
+    budget: Budget = Field(default=Budget(), description="Of a whole run.")
+    workspace: str = Field(default="", description="Directory of the work; empty: where ccswarm was started.")
+    shell: str = Field(default="ai-session", description="The server that runs the commands of gates.")
+
+
+class AgentSettings(Section):
+    """One agent."""
+
+    name: Name = Field(description="Unique in the swarm.")
+    type: Name = Field(default="coder", description="researcher, coder, analyst, optimizer, coordinator, or your own.")
+    capabilities: tuple[str, ...] = Field(default=(), description="What tasks may ask for.")
+    brain: Name = Field(default="playbook", description="Who decides for it: playbook, llm, cli, or a plug-in.")
+    grants: tuple[str, ...] = Field(default=(), description="Patterns of the tools it may use: SERVER.TOOL.")
+    approval: Approval = Field(default="auto", description="Which calls a person has to agree to first.")
+    workspace: Literal["clone", "shared"] = Field(
+        default="shared", description="clone: a git clone of its own, merged afterwards; shared: the swarm's directory."
+    )
+    prompt: str = Field(default="", description="What a thinking brain is told of its role.")
+    budget: Budget = Field(default=Budget(), description="Of this agent in one run.")
+    settings: dict[str, Any] = Field(default={}, description="For its brain.")
+
+
+class Retry(Section):
+    """How often and when something that failed is tried again."""
+
+    times: int = Field(default=0, ge=0, le=100, description="Tries after the first.")
+    seconds: float = Field(default=1, ge=0, description="Pause before the second try.")
+    factor: float = Field(default=2, ge=1, description="By which each further pause is longer.")
+
+
+class Expect(Section):
+    """What a call must have answered; all that is given must hold."""
+
+    exit_code: int | None = Field(default=None, description="The result's exit_code.")
+    status: str | None = Field(default=None, description="The result's status.")
+    contains: str | None = Field(default=None, description="Part of the text.")
+    matches: str | None = Field(default=None, description="Regular expression found in the text.")
+    equals: dict[str, Any] = Field(default={}, description="Fields of the structured result, by path: value.")
+
+
+class PlanStep(Section):
+    """One step of a playbook: a call of a tool. ``${steps.ID.FIELD}``, ``${needs.TASK.FIELD}``, ``${item}`` and
+    ``${run.id}`` in its arguments stand for values known then."""
+
+    id: Name = Field(description="Unique in the task.")
+    agent: Name | None = Field(default=None, description="Who calls; empty: the task's agent.")
+    tool: str = Field(description="SERVER.TOOL")
+    args: dict[str, Any] = Field(default={}, description="The tool's arguments.")
+    needs: tuple[Name, ...] | None = Field(default=None, description="Steps before it; not given: the one before.")
+    when: str = Field(default="", description="Runs only if this is so: ${…} == value, != value, or ${…} alone.")
+    for_each: str | tuple[Any, ...] | None = Field(default=None, description="Once for each of these, as ${item}.")
+    parallel: int = Field(default=1, ge=1, le=64, description="How many of for_each go on at once.")
+    retry: Retry = Field(default=Retry(), description="When it failed.")
+    timeout_seconds: float | None = Field(default=None, gt=0, description="Longest wait for its answer.")
+    save_as: Name | None = Field(default=None, description="A second name for its result.")
+    expect: Expect = Field(default=Expect(), description="What its answer must be.")
+    gate: bool = Field(default=False, description="Its failure fails the task at once; else what needs it is skipped.")
+
+
+class Gate(Section):
+    """A check by the orchestrator after a task's work: a command, or any tool."""
+
+    command: str = Field(default="", description="Run in the swarm's shell server; exit code 0 passes.")
+    tool: str = Field(default="", description="SERVER.TOOL, instead of a command.")
+    args: dict[str, Any] = Field(default={}, description="The tool's arguments.")
+    expect: Expect = Field(default=Expect(), description="What the tool must answer.")
+    timeout_seconds: float = Field(default=600, gt=0, description="Longest time it may take.")
+
+
+class TaskSettings(Section):
+    """One piece of work."""
+
+    id: Name = Field(description="Unique in the plan.")
+    text: str = Field(default="", description="What is to be done, for people and thinking brains.")
+    agent: Name | None = Field(default=None, description="Who does it; empty: the first that is free and able.")
+    type: Name | None = Field(default=None, description="Only agents of this type.")
+    capabilities: tuple[str, ...] = Field(default=(), description="Only agents that have all of these.")
+    priority: Priority = Field(default="medium", description="low, medium, high or critical.")
+    needs: tuple[Name, ...] = Field(default=(), description="Tasks that must have succeeded before.")
+    steps: tuple[PlanStep, ...] = Field(default=(), description="The playbook.")
+    gates: tuple[Gate, ...] = Field(default=(), description="What must hold afterwards.")
+    visits: int = Field(default=1, ge=1, le=20, description="How often a failed gate may give the work back.")
+    retry: Retry = Field(default=Retry(), description="When it failed.")
+    timeout_seconds: float = Field(default=3600, gt=0, description="Longest time from its start, pauses included.")
+    budget: Budget = Field(default=Budget(), description="Of this task.")
+
+
+class EngineSettings(Section):
+    """Where runs are kept and executed."""
+
+    name: Name = Field(default="dbos", description="The engine.")
+    database_url: str = Field(default="", description="postgresql://…; empty: a SQLite file in the state directory.")
+    worker_id: str = Field(default="", description="Stable name of this worker; empty: made from host and process.")
+    pool_size: int = Field(default=6, ge=2, description="Connections of one worker.")
+    poll_seconds: float = Field(default=0.2, gt=0, description="Between two looks for queued work.")
+    heartbeat_seconds: float = Field(default=5, gt=0, description="Between two signs of life of a worker.")
+    lost_after_seconds: float = Field(default=30, gt=0, description="Without one it counts as lost.")
+    threads: int = Field(default=16, ge=4, description="Threads of one worker.")
+    retention_days: float = Field(default=7, gt=0, description="How long runs that are over are kept.")
+
+
+class Settings(Section):
+    """Everything. A plan file has the same shape, and may leave out what the configuration says already."""
+
+    mcp: McpSettings = McpSettings()
+    swarm: SwarmSettings = SwarmSettings()
+    engine: EngineSettings = EngineSettings()
+    agents: tuple[AgentSettings, ...] = ()
+    tasks: tuple[TaskSettings, ...] = ()
+    steps: tuple[PlanStep, ...] = Field(default=(), description="A plan of one task: its steps.")
