@@ -30,7 +30,8 @@ class Flow(Protocol):
     ) -> Json:
         """Run ``function`` and record its result, or return the recorded one. It is given a key that stays the same
         when the step is run again because nobody knows whether it ended. Steps may run side by side: start them as
-        tasks in an order that is always the same. TimeoutError after ``timeout_seconds``; cancelled when the execution is."""
+        tasks in an order that is always the same. TimeoutError after ``timeout_seconds``; cancelled with the
+        execution."""
         ...
 
     async def first(self, tasks: Collection[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
