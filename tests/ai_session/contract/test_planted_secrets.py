@@ -82,49 +82,100 @@ class World:
         yield from (path for path in runtime(self.home).rglob("*") if path.is_file())
 
 
-@pytest.fixture(
-    params=[
-        ("boxed", "pty"),
-        ("unboxed", "tmux"),
-        pytest.param(("boxed", "tmux"), marks=pytest.mark.torture),
-        pytest.param(("unboxed", "pty"), marks=pytest.mark.torture),
-    ],
-    ids="-".join,
-)
+@pytest.fixture(scope="module")
 def how(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Box, and backend."""
     return request.param
 
 
-@pytest.fixture
-def backend(how: tuple[str, str]) -> str:
-    return how[1]
-
-
-@pytest.fixture
-def planted(world: Path, how: tuple[str, str], backend: str) -> Iterator[World]:
-    home = new_home(world, ("" if how[0] == "boxed" else UNBOXED) + RULES)
-    place = World(home)
+@pytest.fixture(scope="module")
+def planted(world: Path, how: tuple[str, str]) -> Iterator[World]:
+    box, backend = how
+    place = World(new_home(world, ("" if box == "boxed" else UNBOXED) + RULES))
     try:
         place.call("create_session", name="s", backend=backend)
         place.call("create_session", name="given", env=GIVEN, backend=backend)
         yield place
     finally:
         with suppress(TimeoutError):
-            stop_daemons(home)
+            stop_daemons(place.home)
         place.client.__exit__()
 
 
-def test_no_place_tells_a_secret(planted: World, backend: str) -> None:
+def like(box: str, backend: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("how", [(box, backend)], ids=[f"{box}-{backend}"], indirect=True)
+
+
+torture = pytest.mark.torture
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("boxed", "pty"),
+        *[pytest.param(how, marks=torture) for how in (("unboxed", "tmux"), ("boxed", "tmux"), ("unboxed", "pty"))],
+    ],
+    ids="-".join,
+    indirect=True,
+)
+def test_no_place_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
     print_them(planted)
     read_them_in_pieces(planted)
     type_them(planted)
-    name_things_after_them(planted, backend)
+    name_things_after_them(planted, how[1])
     err_with_them(planted)
     ask_about_them(planted)
-    assert planted.run("true")["exit_code"] == 0
-    for words in (("logs", "s"), ("screen", "s"), ("ls",), ("info", "s"), ("record", "export", "s"), ("replay", "s"),
-                  ("approvals",), ("audit", "show", "40"), ("audit", "tail", "-n", "500"), ("audit", "export"),
+    for words in (("approvals",), ("audit", "show", "40"), ("audit", "tail", "-n", "500"), ("audit", "export"),
                   ("audit", "export", "--format", "ocsf"), ("audit", "export", "--format", "otel")):  # fmt: skip
+        planted.verb(*words)
+    look_everywhere(planted, how[1])
+
+
+@like("unboxed", "tmux")
+def test_no_place_of_another_terminal_tells_a_secret(planted: World, how: tuple[str, str]) -> None:
+    print_them(planted)
+    type_them(planted)
+    name_things_after_them(planted, how[1])
+    look_everywhere(planted, how[1])
+
+
+@like("unboxed", "tmux")
+def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other_is_disturbed(planted: World) -> None:
+    many = {f"N{number}_TOKEN": f"-value-{number}-" * 3 for number in range(600)}
+    secret = many["N7_TOKEN"]
+    with Client(env={**planted.env, **many}, cwd=planted.work) as absurd:
+        absurd.initialize()
+        refused = absurd.call("execute_command", session_id="s", command=f"echo {secret}")
+        assert refused["isError"], refused
+        assert "limit_reached" in json.dumps(refused)
+        assert "redaction.environment" in json.dumps(refused)
+        assert absurd.call("list_sessions")["isError"]
+        assert planted.run("echo still here")["output"] == "still here\n"
+    assert "more than can be masked" in (runtime(planted.home) / "daemon.log").read_text()
+    planted.verb("audit", "export")
+    kept = planted.places.seen["audit export"]
+    assert b'"limit_reached"' in kept
+    assert secret.encode() not in kept
+
+
+@like("unboxed", "tmux")
+def test_what_a_session_was_given_is_known_to_the_next_daemon(planted: World) -> None:
+    """Also before anybody calls for that session."""
+    planted.call("create_session", name="kept", env=GIVEN, backend="pty")
+    planted.run("echo $SESSION_PASSWORD", session="kept")
+    planted.client.__exit__()
+    person = CommandLine(planted.home)
+    person.run("daemon", "stop", "--keep-sessions")
+    cast = person.out("record", "export", "kept")
+    assert GIVEN["SESSION_PASSWORD"] not in cast
+    assert "[REDACTED:SESSION_PASSWORD:" in cast
+    planted.client = planted.connect()
+
+
+def look_everywhere(planted: World, backend: str) -> None:
+    """At what a session shows to people, at processes, results and files."""
+    assert planted.run("true")["exit_code"] == 0
+    for words in (("logs", "s"), ("screen", "s"), ("ls",), ("info", "s"), ("record", "export", "s"), ("replay", "s")):
         planted.verb(*words)
     look_at_processes(planted, backend)
     for line in planted.client.lines:
@@ -133,48 +184,6 @@ def test_no_place_tells_a_secret(planted: World, backend: str) -> None:
     told = planted.places.told()
     assert not told, "\n".join(told)
     assert planted.places.seen["results"].count(b"[REDACTED:") > 3 * len(lines())
-
-
-def test_a_client_with_more_secrets_than_can_be_masked_runs_nothing_and_no_other_is_disturbed(world: Path) -> None:
-    home = new_home(world, UNBOXED)
-    place = World(home)
-    many = {f"N{number}_TOKEN": f"-value-{number}-" * 3 for number in range(600)}
-    secret = many["N7_TOKEN"]
-    try:
-        place.call("create_session", name="s", backend="pty")
-        with Client(env={**place.env, **many}, cwd=place.work) as absurd:
-            absurd.initialize()
-            refused = absurd.call("execute_command", session_id="s", command=f"echo {secret}")
-            assert refused["isError"], refused
-            assert "limit_reached" in json.dumps(refused)
-            assert "redaction.environment" in json.dumps(refused)
-            assert absurd.call("list_sessions")["isError"]
-            assert place.run("echo still here")["output"] == "still here\n"
-        assert "more than can be masked" in (runtime(home) / "daemon.log").read_text()
-        place.verb("audit", "export")
-        kept = place.places.seen["audit export"]
-        assert b'"limit_reached"' in kept
-        assert secret.encode() not in kept
-    finally:
-        place.client.__exit__()
-        stop_daemons(home)
-
-
-def test_what_a_session_was_given_is_known_to_the_next_daemon(world: Path) -> None:
-    """Also before anybody calls for that session."""
-    home = new_home(world, UNBOXED)
-    place = World(home)
-    try:
-        place.call("create_session", name="given", env=GIVEN, backend="pty")
-        place.run("echo $SESSION_PASSWORD", session="given")
-        place.client.__exit__()
-        with CommandLine(home, HOME=str(home)) as person:
-            person.run("daemon", "stop", "--keep-sessions")
-            cast = person.out("record", "export", "given")
-            assert GIVEN["SESSION_PASSWORD"] not in cast
-            assert "[REDACTED:SESSION_PASSWORD:" in cast
-    finally:
-        stop_daemons(home)
 
 
 def print_them(planted: World) -> None:
@@ -242,7 +251,7 @@ def type_them(planted: World) -> None:
 def name_things_after_them(planted: World, backend: str) -> None:
     """Sessions, directories, variables, titles."""
     secret = SHAPED["github"]
-    (planted.work / secret).mkdir()
+    (planted.work / secret).mkdir(exist_ok=True)
     name = SHAPED["huggingface"] if "huggingface" in SHAPED else SHAPED["hugging-face"]
     planted.call("create_session", name=name, working_directory=str(planted.work / secret), backend=backend)
     planted.run("pwd; cd .", session=name)
