@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,7 +45,10 @@ class CommandLine:
         try:
             with self.client(start=False) as client:
                 gone = os.pidfd_open(client.hello["pid"])
-                client.request("stop", sessions=True)
+                if (Path(client.request("status")["directory"]) / "sessions").exists():
+                    client.request("stop", sessions=True)
+                else:  # it would load all that ends sessions and puts it on record
+                    os.kill(client.hello["pid"], signal.SIGTERM)
         except DaemonUnavailable:
             self.run("daemon", "stop")  # sessions may be left
             return

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -241,8 +240,7 @@ ANSWERS_SH = (
     ("f() { echo F; }; f", b"F\n", 0),
     ("stty raw; stty sane", b"", 0),
 )
-STRESS_SECONDS = [pytest.param(0.7, id="briefly"), pytest.param(5.0, id="long", marks=pytest.mark.torture)]
-"""On a busy machine fewer commands must do."""
+COMMANDS = [60, pytest.param(1000, marks=pytest.mark.torture)]
 STRESSED = [
     (name, executable)
     for name in SHELLS
@@ -251,9 +249,9 @@ STRESSED = [
 ]
 
 
-@pytest.mark.parametrize("seconds", STRESS_SECONDS)
+@pytest.mark.parametrize("count", COMMANDS)
 @pytest.mark.parametrize(("plugin", "executable"), STRESSED)
-def test_up_to_a_thousand_commands_none_wrong(plugin: str, executable: str, seconds: float, home: Path) -> None:
+def test_many_commands_none_wrong(plugin: str, executable: str, count: int, home: Path) -> None:
     seed = random.randrange(10**6)
     chance = random.Random(seed)
     answers = ANSWERS if plugin == "fish" else ANSWERS_SH
@@ -265,11 +263,7 @@ def test_up_to_a_thousand_commands_none_wrong(plugin: str, executable: str, seco
     (home / ".local/share/fish/generated_completions").mkdir(parents=True)
     session = RawSession(plugins.load("shells", plugin), folder, os.environ, wanted=executable)
     try:
-        enough = time.monotonic() + seconds
-        for number in range(1000):
-            if time.monotonic() > enough:
-                assert number > 20
-                break
+        for number in range(count):
             text, output, code = chance.choice(answers)
             outcome = session.run(text)
             assert (outcome.output, outcome.exit_code) == (output, code), f"seed {seed}, command {number}: {text}"
