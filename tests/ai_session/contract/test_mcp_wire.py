@@ -30,6 +30,20 @@ def warm(world: Path) -> Iterator[dict[str, str]]:
         yield living_in(home)
 
 
+@pytest.fixture(scope="module")
+def pipe(warm: dict[str, str]) -> Iterator[Client]:
+    """One connection for all that needs no new one; nobody greets on it."""
+    with Client(env=warm) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def greeted(warm: dict[str, str]) -> Iterator[Client]:
+    """One connection for all greetings."""
+    with Client(env=warm) as client:
+        yield client
+
+
 @pytest.fixture
 def client(warm: dict[str, str]) -> Iterator[Client]:
     with Client(env=warm) as client:
@@ -47,13 +61,13 @@ def error_of(answer: Message) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
-def test_every_handshake_version_is_echoed(client: Client, version: str) -> None:
-    assert client.initialize(version)["protocolVersion"] == version
+def test_every_handshake_version_is_echoed(greeted: Client, version: str) -> None:
+    assert greeted.initialize(version)["protocolVersion"] == version
 
 
 @pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", "2099-01-01", ""])
-def test_unknown_version_gets_the_newest_handshake(client: Client, version: str) -> None:
-    assert client.initialize(version)["protocolVersion"] == "2025-11-25"
+def test_unknown_version_gets_the_newest_handshake(greeted: Client, version: str) -> None:
+    assert greeted.initialize(version)["protocolVersion"] == "2025-11-25"
 
 
 def test_both_eras_say_who_we_are_and_how_to_use_us(client: Client) -> None:
@@ -70,8 +84,8 @@ def test_both_eras_say_who_we_are_and_how_to_use_us(client: Client) -> None:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-def test_tools_carry_titles_annotations_and_schemas(client: Client, modern: bool) -> None:
-    listed = client.result("tools/list", modern=modern)
+def test_tools_carry_titles_annotations_and_schemas(pipe: Client, modern: bool) -> None:
+    listed = pipe.result("tools/list", modern=modern)
     assert "nextCursor" not in listed
     by_name = {tool["name"]: tool for tool in listed["tools"]}
     assert list(by_name) == sorted(by_name)
@@ -85,8 +99,8 @@ def test_tools_carry_titles_annotations_and_schemas(client: Client, modern: bool
 
 
 @pytest.mark.parametrize("modern", [False, True])
-def test_call_returns_text_structure_and_call_id(client: Client, modern: bool) -> None:
-    result = client.call("echo", text="hé\U0001f600", modern=modern)
+def test_call_returns_text_structure_and_call_id(pipe: Client, modern: bool) -> None:
+    result = pipe.call("echo", text="hé\U0001f600", modern=modern)
     assert result["content"] == [{"type": "text", "text": "hé\U0001f600"}]
     assert result["structuredContent"] == {"text": "hé\U0001f600"}
     assert result["isError"] is False
@@ -94,8 +108,8 @@ def test_call_returns_text_structure_and_call_id(client: Client, modern: bool) -
     assert result.get("resultType") == ("complete" if modern else None)
 
 
-def test_failed_call_names_its_error_and_breaks_no_schema(client: Client) -> None:
-    result = client.call("fail")
+def test_failed_call_names_its_error_and_breaks_no_schema(pipe: Client) -> None:
+    result = pipe.call("fail")
     assert result["isError"] is True
     assert "structuredContent" not in result
     assert result["content"][0]["text"].startswith("error session_not_found")
@@ -103,16 +117,16 @@ def test_failed_call_names_its_error_and_breaks_no_schema(client: Client) -> Non
 
 
 @pytest.mark.parametrize("modern", [False, True])
-def test_protocol_errors(client: Client, modern: bool) -> None:
-    assert error_of(client.ask("tools/call", {"name": "nonesuch"}, modern=modern)) == (
+def test_protocol_errors(pipe: Client, modern: bool) -> None:
+    assert error_of(pipe.ask("tools/call", {"name": "nonesuch"}, modern=modern)) == (
         -32602,
         "unknown tool 'nonesuch'; tools: echo, wait",
     )
-    assert error_of(client.ask("foo/bar", {}, modern=modern))[0] == -32601
-    assert error_of(client.ask("resources/list", {}, modern=modern))[0] == -32601
-    assert error_of(client.ask("tools/call", {"name": 5}, modern=modern))[0] == -32602
-    assert error_of(client.ask("tools/call", {"name": "echo", "arguments": [1]}, modern=modern))[0] == -32602
-    assert client.call("echo", text="still here", modern=modern)["structuredContent"] == {"text": "still here"}
+    assert error_of(pipe.ask("foo/bar", {}, modern=modern))[0] == -32601
+    assert error_of(pipe.ask("resources/list", {}, modern=modern))[0] == -32601
+    assert error_of(pipe.ask("tools/call", {"name": 5}, modern=modern))[0] == -32602
+    assert error_of(pipe.ask("tools/call", {"name": "echo", "arguments": [1]}, modern=modern))[0] == -32602
+    assert pipe.call("echo", text="still here", modern=modern)["structuredContent"] == {"text": "still here"}
 
 
 def test_inside_of_a_crash_stays_inside() -> None:
@@ -121,36 +135,36 @@ def test_inside_of_a_crash_stays_inside() -> None:
         assert client.result("ping") == {}
 
 
-def test_modern_envelope_is_checked(client: Client) -> None:
-    unsupported = client.ask("tools/list", modern_meta(version="2099-01-01"))
+def test_modern_envelope_is_checked(pipe: Client) -> None:
+    unsupported = pipe.ask("tools/list", modern_meta(version="2099-01-01"))
     assert unsupported["error"]["code"] == -32022
     assert unsupported["error"]["data"]["supported"] == ["2026-07-28"]
-    assert error_of(client.ask("tools/list", modern_meta(capabilities=None)))[0] == -32602
-    assert error_of(client.ask("server/discover", {}))[0] == -32602
-    assert error_of(client.ask("ping", modern=True))[0] == -32601
+    assert error_of(pipe.ask("tools/list", modern_meta(capabilities=None)))[0] == -32602
+    assert error_of(pipe.ask("server/discover", {}))[0] == -32602
+    assert error_of(pipe.ask("ping", modern=True))[0] == -32601
 
 
 @pytest.mark.parametrize("case", BAD_LINES, ids=lambda case: case["name"])
-def test_bad_line_is_answered_and_the_connection_lives(client: Client, case: dict[str, Any]) -> None:
-    client.write(bytes(case["line"], "latin-1").replace(b"@DEEP@", b"[" * 5000 + b"]" * 5000) + b"\n")
+def test_bad_line_is_answered_and_the_connection_lives(pipe: Client, case: dict[str, Any]) -> None:
+    pipe.write(bytes(case["line"], "latin-1").replace(b"@DEEP@", b"[" * 5000 + b"]" * 5000) + b"\n")
     for request_id in case.get("ids", []):
-        answer = client.read()
+        answer = pipe.read()
         assert (answer["id"], answer["error"]["code"]) == (request_id, case["code"])
-    assert client.result("ping") == {}
+    assert pipe.result("ping") == {}
 
 
-def test_line_of_64_mib_is_answered_and_the_connection_lives(client: Client) -> None:
-    client.write(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"echo","arguments":{"text":"')
+def test_line_of_64_mib_is_answered_and_the_connection_lives(pipe: Client) -> None:
+    pipe.write(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"echo","arguments":{"text":"')
     for _ in range(65):
-        client.write(b"a" * (1 << 20))
-    client.write(b'"}}}\n')
-    answer = client.read()
+        pipe.write(b"a" * (1 << 20))
+    pipe.write(b'"}}}\n')
+    answer = pipe.read()
     assert (answer["id"], answer["error"]["code"]) == (77, -32600)
-    assert client.result("ping") == {}
+    assert pipe.result("ping") == {}
 
 
-def test_line_of_8_mib_passes(client: Client) -> None:
-    assert len(client.call("echo", text="a" * (8 << 20))["content"][0]["text"]) == 8 << 20
+def test_line_of_8_mib_passes(pipe: Client) -> None:
+    assert len(pipe.call("echo", text="a" * (8 << 20))["content"][0]["text"]) == 8 << 20
 
 
 def test_eras_mix_on_one_pipe(client: Client) -> None:
@@ -193,9 +207,9 @@ def test_opening_of_a_real_client_is_served(client: Client, name: str) -> None:
     assert client.call("echo", text="x")["structuredContent"] == {"text": "x"}
 
 
-def test_answers_never_carry_a_lone_surrogate(client: Client) -> None:
-    result = client.call("surrogate")
-    raw = client.lines[-1]
+def test_answers_never_carry_a_lone_surrogate(pipe: Client) -> None:
+    result = pipe.call("surrogate")
+    raw = pipe.lines[-1]
     assert raw.decode() == raw.decode().encode().decode()
     assert b"\\ud" not in raw
     text = "a\ufffdb\ufffd \U0001f600 é\u2028\x00"
@@ -203,10 +217,10 @@ def test_answers_never_carry_a_lone_surrogate(client: Client) -> None:
     assert result["structuredContent"] == {"text": text, "\ufffd": [text]}
 
 
-def test_principal_is_the_process_at_the_other_end() -> None:
-    home = os.environ["HOME"]
+def test_principal_is_the_process_at_the_other_end(warm: dict[str, str]) -> None:
+    home = warm["HOME"]
     environment = {"HOME": home, "PATH": os.environ["PATH"], "ODD": 'a"b\\c\n\té', "BYTES": "\udcff\udc80"}
-    with double(), Client(env=environment, cwd=home) as client:
+    with Client(env=environment, cwd=home) as client:
         client.initialize(name="who")
         client.call("echo")
         seen = client.call("seen")["structuredContent"]

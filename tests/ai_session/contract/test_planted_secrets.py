@@ -246,6 +246,7 @@ def type_them(planted: World) -> None:
         planted.call("read_screen", session_id="s")
         planted.call("send_input", session_id="s", keys=["Enter"])
     planted.call("read_output", session_id="s", command_id="all", tail_lines=100, max_output_chars=200_000)
+    planted.call("resize_session", session_id="s", rows=50, cols=200)
 
 
 def name_things_after_them(planted: World, backend: str) -> None:

@@ -38,7 +38,7 @@ class Client:
             given["process_group"] = 0
         self.process: subprocess.Popen[bytes] = subprocess.Popen(command, **(given | options))  # type: ignore[call-overload]
         self.lines: list[bytes] = []
-        self._held = b""
+        self._held = bytearray()
         self._id = 0
 
     def __enter__(self) -> Self:
@@ -66,15 +66,18 @@ class Client:
         """The next line; b"" at the end of the stream. Raises TimeoutError."""
         assert self.process.stdout
         deadline = time.monotonic() + seconds
-        while b"\n" not in self._held:
+        searched = 0
+        while (end := self._held.find(b"\n", searched)) < 0:
+            searched = len(self._held)
             if not select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"no line within {seconds:g} s; so far {self._held[:200]!r}")
+                raise TimeoutError(f"no line within {seconds:g} s; so far {bytes(self._held[:200])!r}")
             chunk = os.read(self.process.stdout.fileno(), 1 << 16)
             if not chunk:
                 assert not self._held, self._held
                 return b""
             self._held += chunk
-        line, _, self._held = self._held.partition(b"\n")
+        line = bytes(self._held[:end])
+        del self._held[: end + 1]
         self.lines.append(line)
         return line
 
