@@ -90,7 +90,7 @@ def _tell(client: ControlClient, **how: Any) -> None:
 
 
 async def _run(client: ControlClient, settings: Settings, chosen: SandboxProfile, command: Sequence[str]) -> int:
-    from ai_session import config, network_proxy
+    from ai_session import config
     from ai_session.sandbox import Sandbox
 
     environ = config.environment()
@@ -100,7 +100,7 @@ async def _run(client: ControlClient, settings: Settings, chosen: SandboxProfile
     box = Sandbox(
         runtime_directory=runtime,
         minimum_level=SandboxLevel(settings.sandbox.minimum_level),
-        proxy_env=network_proxy.environment(),
+        proxy_env=_proxy_environment() if chosen.network == "proxy" else {},
     )
     with _directory(runtime / "boxes") as directory:
         boxed = await box.prepare(chosen, directory, env=env, die_with_parent=True)
@@ -111,6 +111,12 @@ async def _run(client: ControlClient, settings: Settings, chosen: SandboxProfile
             return await _start(boxed, command, chosen, environ.get("TERM", "dumb"))
         finally:
             boxed.release()
+
+
+def _proxy_environment() -> dict[str, str]:
+    from ai_session import network_proxy  # takes 15 ms, which every box would pay
+
+    return network_proxy.environment()
 
 
 def make_profile(

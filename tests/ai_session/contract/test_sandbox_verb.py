@@ -95,6 +95,15 @@ def test_what_the_caller_ignores_is_ignored_inside(anybody: Caller) -> None:
     assert int(plain.split()[1], 16) & bits == 0
 
 
+def test_it_reaches_what_is_allowed_and_nothing_else(anybody: Caller) -> None:
+    script = r"""
+        exec 3<>/dev/tcp/127.0.0.1/${https_proxy##*:} && printf 'CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n' >&3
+        read -r line <&3; echo "${line%$'\r'}"
+    """
+    code, out, err = anybody.run("sandbox", "--allow-domain", "allowed.example", "--", "bash", "-c", script)
+    assert (code, out) == (0, b"HTTP/1.1 403 evil.org is not on this session's list of allowed domains\n"), err
+
+
 HOLD = "python3 -c 'held = bytearray(150 << 20); input()' <&3"
 
 
@@ -105,8 +114,9 @@ def test_what_its_processes_hold_together_is_bounded(here: Caller) -> None:
     assert (out, b"memory: " in err) == (b"137\n", True), err
 
 
+@pytest.mark.torture
 def test_a_bomb_of_roots_goes_out(request: pytest.FixtureRequest) -> None:
-    """For others the kernel counts; for root what it bounds by, and the look."""
+    """For others the kernel counts; for root what it bounds by, and the look: see test_resource_watch.py."""
     if "root" not in USERS:
         return  # nobody here is root
     bomb = 'b() { [ "$1" -gt 0 ] || exec sleep 1000; b $(($1 - 1)) & b $(($1 - 1)) & wait; }; b 9 2>/dev/null'
