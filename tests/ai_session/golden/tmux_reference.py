@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -38,13 +39,30 @@ class TmuxReference:
         self._socket = directory / "t"
         configuration = directory / "tmux.conf"
         configuration.write_text("set -g status off\nset -g default-command 'exec cat'\nset -g exit-empty off\n")
-        self._start = ["tmux", "-u", "-S", str(self._socket), "-f", str(configuration)]
-        self.ask("start-server")
+        self._client = subprocess.Popen(
+            ["tmux", "-u", "-S", str(self._socket), "-f", str(configuration), "-C", "new-session"],
+            env={**os.environ, "LC_ALL": "C.UTF-8"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        self._answer()
 
     def ask(self, *words: str) -> str:
-        env = {**os.environ, "LC_ALL": "C.UTF-8"}
-        done = subprocess.run([*self._start, *words], env=env, capture_output=True, check=True, timeout=SECONDS)
-        return done.stdout.decode()
+        """What a command prints. One client asks all of them, so that none needs a process."""
+        assert self._client.stdin
+        self._client.stdin.write(shlex.join(words).encode() + b"\n")
+        self._client.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._client.stdout
+        lines = iter(self._client.stdout.readline, b"")
+        assert any(line.startswith(b"%begin ") for line in lines), "tmux has ended"
+        said: list[bytes] = []
+        for line in lines:
+            if line.startswith((b"%end ", b"%error ")):
+                assert line.startswith(b"%end "), said
+                break
+            said.append(line)
+        return b"".join(said).decode()
 
     def draw(self, data: bytes, rows: int, cols: int) -> Drawn:
         self._streams += 1
@@ -56,6 +74,7 @@ class TmuxReference:
         deadline = time.monotonic() + SECONDS
         while not (facts := self.ask("display-message", "-p", "-t", name, FACTS).strip()).startswith(DRAWN):
             assert time.monotonic() < deadline, facts
+            os.sched_yield()
         lines = as_shown(self.ask("capture-pane", "-pe", "-t", name))[:rows]
         self.ask("kill-session", "-t", name)
         row, col, alternate, shown = (int(fact) for fact in facts.split("|")[1:])
@@ -64,6 +83,7 @@ class TmuxReference:
 
     def close(self) -> None:
         self.ask("kill-server")
+        self._client.communicate(timeout=SECONDS)
 
 
 def as_shown(captured: str) -> list[str]:
