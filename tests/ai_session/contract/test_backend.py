@@ -292,10 +292,11 @@ async def works(here: World) -> None:
     await owned.close()
 
 
-async def test_fifty_at_once(here: World) -> None:
+@pytest.mark.parametrize("many", [20, pytest.param(50, marks=pytest.mark.torture)])
+async def test_many_at_once(here: World, many: int) -> None:
     async with asyncio.timeout(BOUND_SECONDS):
-        everyone = await asyncio.gather(*(here.sh(f"read x; echo {number} $x") for number in range(50)))
-    assert len({owned.terminal.tty for owned in everyone}) == 50
+        everyone = await asyncio.gather(*(here.sh(f"read x; echo {number} $x") for number in range(many)))
+    assert len({owned.terminal.tty for owned in everyone}) == many
     for owned in everyone:
         owned.terminal.write(b"word\n")
     for number, owned in enumerate(everyone):

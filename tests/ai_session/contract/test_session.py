@@ -47,7 +47,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def manager(backend: str, home: Path) -> AsyncIterator[SessionManager]:
-    manager = SessionManager(runtime_directory(home), SessionDefaults(backend=backend, max_sessions=8))
+    manager = SessionManager(runtime_directory(home), SessionDefaults(backend=backend, max_sessions=4))
     yield manager
     await manager.stop()
 
@@ -77,23 +77,20 @@ async def test_one_command_at_a_time_and_it_says_so(session: Session) -> None:
     assert text_of(session, running.record) == "hello\ngot:hello\n"
 
 
-@pytest.mark.parametrize(
-    ("command", "mode", "answer"),
-    [
+async def test_wanting_input_is_seen_from_the_kernel(session: Session) -> None:
+    for command, mode, answer in (
         ("read -r x", "line", b"x\n"),
         ("python3 -c 'input()'", "line", b"x\n"),
         ("python3 -c 'import getpass; getpass.getpass()'", "password", b"x\n"),
         ("less /etc/passwd", "raw", b"q"),
         ("cat", "line", b"\x04"),
-    ],
-)
-async def test_wanting_input_is_seen_from_the_kernel(session: Session, command: str, mode: str, answer: bytes) -> None:
-    running = await session.begin(command, command_id="cmd")
-    assert await waiting.for_command(session, running, BOUND, until_input=True) == "input"
-    assert session.input_wanted() == mode
-    assert session.state() is SessionState.WAITING_INPUT
-    session.send(answer)
-    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
+    ):
+        running = await session.begin(command, command_id="cmd")
+        assert await waiting.for_command(session, running, BOUND, until_input=True) == "input", command
+        assert session.input_wanted() == mode, command
+        assert session.state() is SessionState.WAITING_INPUT, command
+        session.send(answer)
+        assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished", command
 
 
 async def test_a_sleeping_command_is_running_and_not_waiting(session: Session) -> None:
@@ -315,7 +312,7 @@ async def test_bad_requests_name_the_problem_and_cost_nothing(
         await manager.create(request("other", shell="tcsh"))
     with pytest.raises(DirectoryUnusable):
         await manager.create(request("other", working_directory=str(home / "missing")))
-    for number in range(7):
+    for number in range(3):
         await manager.create(request(f"s{number}"))
     with pytest.raises(LimitReached):
         await manager.create(request("other"))
@@ -334,9 +331,9 @@ async def test_names_are_unique_and_can_change(manager: SessionManager, session:
 
 
 async def test_sessions_are_independent(manager: SessionManager) -> None:
-    sessions = await asyncio.gather(*(manager.create(request(f"s{n}")) for n in range(8)))
+    sessions = await asyncio.gather(*(manager.create(request(f"s{n}")) for n in range(4)))
     results = await asyncio.gather(*(run(s, f"for i in 1 2 3; do echo {n}-$i; done") for n, s in enumerate(sessions)))
-    assert results == [Result(f"{n}-1\n{n}-2\n{n}-3\n", 0, "finished") for n in range(8)]
+    assert results == [Result(f"{n}-1\n{n}-2\n{n}-3\n", 0, "finished") for n in range(4)]
     os.kill(sessions[0].terminal.pid, signal.SIGKILL)  # pyright: ignore[reportOptionalMemberAccess]
     await until(sessions[0], lambda: sessions[0].exit)
     assert await run(sessions[1], "echo ok") == Result("ok\n", 0, "finished")

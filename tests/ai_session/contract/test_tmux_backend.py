@@ -89,8 +89,9 @@ async def test_a_terminal_of_a_dead_server_does_not_reach_into_its_successor(eit
     await new.close()
 
 
-async def test_a_new_daemon_replaces_a_server_that_is_just_ending(here: World) -> None:
-    for _ in range(5):
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.torture)])
+async def test_a_new_daemon_replaces_a_server_that_is_just_ending(here: World, times: int) -> None:
+    for _ in range(times):
         await (await here.sh(CAT)).shows(b"ready")
         await backend(here).aclose()
         await tmux(here, "kill-server")
@@ -237,10 +238,11 @@ async def test_a_terminal_whose_directory_has_gone_is_ended(here: World) -> None
     assert f"@ais-exit-{dead.terminal.session_id}" not in await tmux(here, "show-options", "-g")
 
 
-async def test_attaching_while_terminals_end_leaves_the_server_alive(here: World) -> None:
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.torture)])
+async def test_attaching_while_terminals_end_leaves_the_server_alive(here: World, times: int) -> None:
     await (await here.sh("true")).close()
     server = backend(here).server.pid
-    for _ in range(5):
+    for _ in range(times):
         everyone = await asyncio.gather(*(here.sh("read x") for _ in range(12)))
         await backend(here).aclose()
         here.backend = here.new_backend()
@@ -261,9 +263,10 @@ async def test_adopting_starts_no_server(here: World) -> None:
     assert not os.path.exists(backend(here).server.socket)
 
 
-async def test_fifty_that_end_at_once_are_all_told(here: World) -> None:
+@pytest.mark.parametrize("many", [20, pytest.param(50, marks=pytest.mark.torture)])
+async def test_many_that_end_at_once_are_all_told(here: World, many: int) -> None:
     script = "stty -echo -opost; read x; seq 3000; exit "
-    everyone = await asyncio.gather(*(here.sh(f"{script}{number}") for number in range(50)))
+    everyone = await asyncio.gather(*(here.sh(f"{script}{number}") for number in range(many)))
     for owned in everyone:
         owned.terminal.write(b"\n")
     wanted = b"".join(b"%d\n" % number for number in range(1, 3001))
@@ -273,9 +276,10 @@ async def test_fifty_that_end_at_once_are_all_told(here: World) -> None:
         await owned.close()
 
 
-async def test_input_for_a_child_that_just_ends_leaves_the_server_alive(either: World) -> None:
+@pytest.mark.parametrize("times", [6, pytest.param(20, marks=pytest.mark.torture)])
+async def test_input_for_a_child_that_just_ends_leaves_the_server_alive(either: World, times: int) -> None:
     server = 0
-    for _ in range(20):
+    for _ in range(times):
         owned = await either.sh(CAT)
         await owned.shows(b"ready")
         server = server or backend(either).server.pid
