@@ -45,12 +45,33 @@ def place(world: Path) -> Iterator[Path]:
 def client(place: Path) -> Iterator[Client]:
     with Client(env=living_in(place), cwd=place) as client:
         yield client
-        for line in client.lines:
-            message = json.loads(line)
-            assert "method" not in message or message["method"] == "notifications/progress", (
-                "15: the server asks nothing"
-            )
-            assert not re.search(rb"\\u[dD][89a-fA-F]", line), "8: no escaped surrogate"
+        check(client)
+
+
+@pytest.fixture(scope="module")
+def pipes(place: Path) -> Iterator[list[Client]]:
+    """Connections for all that needs no new one; the last may be open."""
+    made: list[Client] = []
+    yield made
+    for pipe in made:
+        pipe.__exit__()
+
+
+@pytest.fixture
+def pipe(place: Path, pipes: list[Client]) -> Iterator[Client]:
+    if not pipes or pipes[-1].process.poll() is not None:
+        pipes.append(Client(env=living_in(place), cwd=place))
+    pipes[-1].lines.clear()
+    yield pipes[-1]
+    check(pipes[-1])
+
+
+def check(client: Client) -> None:
+    """What it was told."""
+    for line in client.lines:
+        message = json.loads(line)
+        assert "method" not in message or message["method"] == "notifications/progress", "15: the server asks nothing"
+        assert not re.search(rb"\\u[dD][89a-fA-F]", line), "8: no escaped surrogate"
 
 
 def run(client: Client, command: str, **arguments: Any) -> Message:
@@ -139,14 +160,14 @@ def test_7_output_of_commands_and_programs_never_reaches_our_output(place: Path)
     assert [json.loads(line)["jsonrpc"] for line in client.lines] == ["2.0", "2.0"]
 
 
-def test_8_bytes_that_are_no_text_become_text(client: Client) -> None:
-    result = run(client, r"printf 'a\377\355\240\275\303\251\n'")
+def test_8_bytes_that_are_no_text_become_text(pipe: Client) -> None:
+    result = run(pipe, r"printf 'a\377\355\240\275\303\251\n'")
     assert result["structuredContent"]["output"].startswith("a\ufffd")
     assert "é" in result["structuredContent"]["output"]
 
 
-def test_9_text_and_structure_carry_the_same_and_fit_the_schema(client: Client) -> None:
-    tools = {tool["name"]: tool for tool in client.result("tools/list")["tools"]}
+def test_9_text_and_structure_carry_the_same_and_fit_the_schema(pipe: Client) -> None:
+    tools = {tool["name"]: tool for tool in pipe.result("tools/list")["tools"]}
     for name, arguments in (
         ("execute_command", {"command": "echo out; echo err >&2; (exit 3)", "separate_stderr": True}),
         ("get_session_info", {}),
@@ -155,56 +176,56 @@ def test_9_text_and_structure_carry_the_same_and_fit_the_schema(client: Client) 
         ("resize_session", {"rows": 40, "cols": 120}),
         ("send_input", {"keys": ["Enter"]}),
     ):
-        result = client.call(name, session_id="work", **arguments)
+        result = pipe.call(name, session_id="work", **arguments)
         assert result["isError"] is False, result
         assert [block["type"] for block in result["content"]] == ["text"]
         Draft202012Validator(tools[name]["outputSchema"]).validate(result["structuredContent"])
-    result = run(client, "echo out; echo err >&2; (exit 3)", separate_stderr=True)
+    result = run(pipe, "echo out; echo err >&2; (exit 3)", separate_stderr=True)
     text, structure = result["content"][0]["text"], result["structuredContent"]
     assert (structure["exit_code"], structure["stderr"].strip()) == (3, "err")
     assert "exit code 3" in text.splitlines()[0]
     assert all(part in text for part in ("out", "err", structure["command_id"]))
 
 
-def test_10_output_is_cut_in_the_middle_and_can_be_read_on(client: Client) -> None:
-    result = run(client, "seq 1 100000")
+def test_10_output_is_cut_in_the_middle_and_can_be_read_on(pipe: Client) -> None:
+    result = run(pipe, "seq 1 100000")
     text, structure = result["content"][0]["text"], result["structuredContent"]
     assert len(text) <= 7500
-    assert len(client.lines[-1]) < 20_000
+    assert len(pipe.lines[-1]) < 20_000
     assert structure["output"].startswith("1\n2\n")
     assert structure["output"].rstrip().endswith("\n100000")
     assert structure["omitted_bytes"] > 500_000
     offset = int(re.search(r"offset[ =](\d+)", text.splitlines()[0])[1])  # type: ignore[index]
-    more = client.call("read_output", session_id="work", offset=offset)["structuredContent"]["output"]
+    more = pipe.call("read_output", session_id="work", offset=offset)["structuredContent"]["output"]
     assert re.match(r"\d+\n\d+\n", more)
 
 
-def test_11_unknown_arguments_are_ignored_and_named(client: Client) -> None:
-    result = run(client, "echo on", wait_for_previous=True, comand="x")
+def test_11_unknown_arguments_are_ignored_and_named(pipe: Client) -> None:
+    result = run(pipe, "echo on", wait_for_previous=True, comand="x")
     assert result["structuredContent"]["output"].strip() == "on"
     assert "wait_for_previous" in result["content"][0]["text"]
     assert "did you mean 'command'" in result["structuredContent"]["note"]
-    assert "nextCursor" not in client.result("tools/list")
-    assert client.result("tools/list", {"cursor": "x"})["tools"]
+    assert "nextCursor" not in pipe.result("tools/list")
+    assert pipe.result("tools/list", {"cursor": "x"})["tools"]
 
 
-def test_12_a_long_command_returns_early_and_cancelling_stops_only_the_wait(client: Client, place: Path) -> None:
+def test_12_a_long_command_returns_early_and_cancelling_stops_only_the_wait(pipe: Client, place: Path) -> None:
     began = time.monotonic()
-    result = run(client, "read line; echo then $line", timeout_seconds=0.2)
+    result = run(pipe, "read line; echo then $line", timeout_seconds=0.2)
     assert time.monotonic() - began < 5
     assert result["structuredContent"]["status"] == "running"
     assert "exit_code" not in result["structuredContent"]
-    waiting = client.request(
+    waiting = pipe.request(
         "tools/call", {"name": "read_output", "arguments": {"session_id": "work", "wait_for": "finish"}}
     )
-    assert client.result("ping") == {}
-    assert client.call("get_session_info", session_id="work")["isError"] is False
-    client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waiting}})
-    client.call("send_input", session_id="work", text="more", keys=["Enter"])
-    output = client.call("read_output", session_id="work", wait_for="finish")["structuredContent"]
+    assert pipe.result("ping") == {}
+    assert pipe.call("get_session_info", session_id="work")["isError"] is False
+    pipe.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waiting}})
+    pipe.call("send_input", session_id="work", text="more", keys=["Enter"])
+    output = pipe.call("read_output", session_id="work", wait_for="finish")["structuredContent"]
     assert (output["status"], output["output"].strip().splitlines()[-1]) == ("finished", "then more")
     with pytest.raises(TimeoutError):
-        client.line(0.1)
+        pipe.line(0.1)
 
 
 def test_13_a_call_sent_again_by_a_new_process_does_not_run_twice(place: Path) -> None:
@@ -220,8 +241,8 @@ def test_13_a_call_sent_again_by_a_new_process_does_not_run_twice(place: Path) -
     assert other["_meta"]["ai-session/error"]["code"] == "call_key_conflict"
 
 
-def test_14_tools_say_what_they_are(client: Client) -> None:
-    tools: list[Message] = client.result("tools/list")["tools"]
+def test_14_tools_say_what_they_are(pipe: Client) -> None:
+    tools: list[Message] = pipe.result("tools/list")["tools"]
     assert len(tools) <= 12
     for tool in tools:
         assert re.fullmatch(r"[a-z0-9_]{1,40}", tool["name"])
@@ -237,7 +258,7 @@ def test_14_tools_say_what_they_are(client: Client) -> None:
     assert {"create_session", "execute_command"} <= always < {tool["name"] for tool in tools}
 
 
-def test_errors_of_sessions_are_results_that_say_what_to_do(client: Client) -> None:
+def test_errors_of_sessions_are_results_that_say_what_to_do(pipe: Client) -> None:
     for name, arguments, code in (
         ("execute_command", {"session_id": "nowhere", "command": "ls"}, "session_not_found"),
         ("execute_command", {"session_id": 5}, "invalid_arguments"),
@@ -245,7 +266,7 @@ def test_errors_of_sessions_are_results_that_say_what_to_do(client: Client) -> N
         ("create_session", {"name": "x", "working_directory": "/none"}, "directory_unusable"),
         ("interrupt_command", {"session_id": "work"}, "nothing_running"),
     ):
-        result = client.call(name, **arguments)
+        result = pipe.call(name, **arguments)
         assert result["isError"] is True
         error = result["_meta"]["ai-session/error"]
         assert error["code"] == code
@@ -254,13 +275,13 @@ def test_errors_of_sessions_are_results_that_say_what_to_do(client: Client) -> N
 
 
 @pytest.mark.timeout(120)
-def test_killed_daemon_loses_no_output(place: Path) -> None:
+def test_killed_daemon_loses_no_output(place: Path, pipes: list[Client]) -> None:
     """The client's server ends with the daemon; the next one reads the whole output and the exit code."""
     with Client(env=living_in(place)) as client:
         run(client, "for i in 1 2 3; do echo before $i; done; read x; seq 1 5000; (exit 7)", timeout_seconds=0)
         (pid,) = daemon_pids(place)
         os.kill(pid, signal.SIGKILL)
-        assert client.process.wait(BOUND_SECONDS) == 1
+        assert {each.process.wait(BOUND_SECONDS) for each in (client, *pipes)} == {1}
     with Client(env=living_in(place)) as client:
         client.call("send_input", session_id="work", keys=["Enter"])
         result = client.call("read_output", session_id="work", wait_for="finish")["structuredContent"]
