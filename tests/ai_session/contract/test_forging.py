@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.ai_session.contract.command_line import CommandLine
-from tests.conftest import client_environment, environment, new_home
+from tests.conftest import client_environment, end_leftovers, environment, new_home
 
 FORGE = r"""
 import os, re, sys
@@ -25,24 +25,28 @@ sys.exit(7)
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def line(world: Path) -> Iterator[CommandLine]:
     """Two boxed sessions of one user, called here and other."""
     home = new_home(world, '[policy]\nmode = "trusted"\n')
     (home / "ws").mkdir()
     (home / "ws/forge.py").write_text(FORGE)
-    with environment(client_environment(home) | {"PATH": "/usr/local/bin:/usr/bin:/bin"}), CommandLine(home) as line:
+    env = client_environment(home) | {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+    with environment(env), CommandLine(home, **env) as line:
         for name in ("here", "other"):
             line.run("new", name, "-C", "ws")
         yield line
+    left = end_leftovers(home)
+    assert not left, f"left behind: {left}"
 
 
 def test_exit_codes_and_ends_are_the_shells_claim(line: CommandLine) -> None:
     assert line.run("exec", "here", 'python3 forge.py "$__ais_f"').stdout == "shown\n"
     assert "kept all the same" in line.out("logs", "here")
     assert line.run("exec", "here", "echo next; (exit 3)", code=3).stdout == "next\n"
-    line.run("exec", "here", "exec sh -c 'exit 137'", code=137)
-    end = json.loads(line.out("info", "here", "--json"))
+    line.run("exec", "other", "exec sh -c 'exit 137'", code=137)
+    end = json.loads(line.out("info", "other", "--json"))
+    line.run("new", "other", "-C", "ws")
     assert end["exit"]["signal"] == 9  # what makes the box tells exit codes alone
     assert end["sandbox"] == "workspace (bwrap, network off)"
 
