@@ -1,0 +1,153 @@
+"""What the engines under test execute: one durable function that does what its payload lists, and the referee at
+whose door its steps knock, so that a test knows what runs, holds it, and counts what had an effect."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ccswarm.engines.base import Flow
+    from ccswarm.models import Json
+
+
+async def play(flow: Flow, payload: Json) -> Json:
+    """Each of ``payload["do"]`` in turn; the result is the list of theirs."""
+    return [await act(flow, payload["door"], *op) for op in payload["do"]]
+
+
+async def act(flow: Flow, door: str, what: str, *given: Any) -> Json:
+    if what == "step":
+        name, *timeout = given
+
+        async def knock(key: str) -> Json:
+            return await visit(door, name, key)
+
+        return await flow.step(name, knock, timeout_seconds=timeout[0] if timeout else None)
+    if what == "tried":
+        try:
+            return await act(flow, door, "step", *given)
+        except Exception as error:  # whatever the engine makes of it
+            return [type(error).__name__, str(error), getattr(error, "suggestion", "")]
+    if what == "beside":
+        return await beside(flow, door, given)
+    if what == "start":
+        kind, execution_id, do, agent, priority = given
+        return await flow.start(kind, execution_id, {"door": door, "do": do}, agent=agent, priority=priority)
+    if what == "outcome":
+        outcome = await flow.outcome(given[0])
+        return [outcome.status.value, outcome.result, outcome.error]
+    if what == "raise":
+        raise ValueError(given[0])
+    return await getattr(flow, what)(*given)
+
+
+async def beside(flow: Flow, door: str, lanes: Sequence[Any]) -> Json:
+    """Lists of acts side by side; the order in which they ended comes first."""
+    running = {asyncio.create_task(lane(flow, door, ops)): number for number, ops in enumerate(lanes)}
+    tasks, ended = list(running), list[int]()
+    while tasks:
+        done = await flow.first(tasks)
+        ended += sorted(running[task] for task in done)
+        tasks = [task for task in tasks if task not in done]
+        await flow.emit({"ended": ended[-1]})
+    return [ended, [task.result() for task in running]]
+
+
+async def lane(flow: Flow, door: str, ops: Sequence[Any]) -> Json:
+    return [await act(flow, door, *op) for op in ops]
+
+
+async def visit(door: str, name: str, key: str) -> Json:
+    """Knock, say who it is, and bring back what is answered."""
+    reader, writer = await asyncio.open_unix_connection(door)
+    try:
+        writer.write(json.dumps([name, key]).encode() + b"\n")
+        answer = json.loads(await reader.readline())
+    finally:
+        writer.close()
+    if "raise" in answer:
+        from ccswarm import errors
+
+        kind, *words = answer["raise"]
+        known = getattr(errors, kind, None)
+        raise known(words[0], suggestion=words[1]) if known else {"ValueError": ValueError}.get(kind, Odd)(words[0])
+    return answer["value"]
+
+
+class Odd(Exception):
+    """A class the engine cannot know."""
+
+
+@dataclass(eq=False)
+class Visit:
+    """One step that runs. ``left`` is set when it does not wait for an answer any more."""
+
+    name: str
+    key: str
+    writer: asyncio.StreamWriter
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def answer(self, value: Json = None) -> None:
+        self.writer.write(json.dumps({"value": value}).encode() + b"\n")
+
+    def refuse(self, kind: str, *words: str) -> None:
+        self.writer.write(json.dumps({"raise": [kind, *words]}).encode() + b"\n")
+
+
+class Referee:
+    """Names in ``held`` wait until the test answers; the others get their key's number of visits back at once."""
+
+    def __init__(self, door: Path, held: Sequence[str] = ()) -> None:
+        self.door = str(door)
+        self.held = set(held)
+        self.visits: list[Visit] = []
+        self._arrived = asyncio.Condition()
+        self._open: set[asyncio.Task[Any]] = set()
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """By key, the name of every step that had its effect."""
+        return {visit.key: visit.name for visit in self.visits}
+
+    @property
+    def names(self) -> list[str]:
+        return [visit.name for visit in self.visits]
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._meet, self.door)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for visit in self.visits:
+            visit.writer.close()
+        await asyncio.wait_for(asyncio.gather(*self._open), 5)
+
+    async def arrival(self, name: str, number: int = 1) -> Visit:
+        """The visit with that name, or its ``number``-th."""
+        async with asyncio.timeout(20), self._arrived:
+            await self._arrived.wait_for(lambda: self.names.count(name) >= number)
+        return [visit for visit in self.visits if visit.name == name][number - 1]
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._open.add(task)
+        name, key = json.loads(await reader.readline())
+        visit = Visit(name, key, writer)
+        async with self._arrived:
+            self.visits.append(visit)
+            self._arrived.notify_all()
+        if visit.name not in self.held:
+            visit.answer(visit.name)
+        with suppress(ConnectionError):
+            await reader.read()
+        visit.left.set()
+        writer.close()

@@ -1,0 +1,214 @@
+"""What the engine in memory keeps, and the flow it gives to durable functions."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ccswarm import errors
+from ccswarm.engines.base import Execution, Outcome
+from ccswarm.errors import RunNotFound, SwarmError
+from ccswarm.models import Json, Priority, RunStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+
+@dataclass(slots=True)
+class Row:
+    """One execution as it is kept: JSON text, so that nothing else passes."""
+
+    id: str
+    kind: str
+    payload: str
+    agent: str
+    priority: Priority
+    parent: str = ""
+    status: RunStatus = RunStatus.QUEUED
+    worker: str = ""
+    stopped_by: str = ""
+    created_at: float = field(default_factory=time.time)
+    ended_at: float = 0.0
+    result: str = "null"
+    error: str = ""
+    shown: str = "null"
+    records: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict[tuple[int, int], tuple[str, str]])
+    messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    keys: set[str] = field(default_factory=set[str])
+    events: list[str] = field(default_factory=list[str])
+
+    def seen(self, *, payload: bool = True) -> Execution:
+        facts = {name: getattr(self, name) for name in ("id", "kind", "status", "parent", "agent", "priority")}
+        facts |= {name: getattr(self, name) for name in ("worker", "created_at", "ended_at", "error")}
+        given = json.loads(self.payload) if payload else None
+        return Execution(**facts, payload=given, result=json.loads(self.result), shown=json.loads(self.shown))
+
+
+class MemoryStore:
+    """What outlives the processes. ``slept`` are the pauses flows asked for, which take no time here."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.used: dict[str, dict[str, float]] = {}
+        self.beats: dict[str, float] = {}
+        self.slept: list[tuple[str, float]] = []
+        self._change = asyncio.Event()
+
+    def changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def change(self) -> None:
+        await self._change.wait()
+
+    def row(self, execution_id: str) -> Row:
+        if execution_id not in self.rows:
+            raise RunNotFound(f"no execution is called {execution_id}")
+        return self.rows[execution_id]
+
+    def family(self, execution_id: str) -> list[Row]:
+        found = [self.row(execution_id)]
+        for parent in found:
+            found += [row for row in self.rows.values() if row.parent == parent.id]
+        return found
+
+    async def over(self, execution_id: str) -> Row:
+        while not self.row(execution_id).status.over:
+            await self.change()
+        return self.row(execution_id)
+
+    def add(self, row: Row) -> None:
+        self.rows.setdefault(row.id, row)
+        self.changed()
+
+
+class MemoryFlow:
+    """Every asyncio task that calls it is a lane of its own; calls are known by lane and number in the lane."""
+
+    def __init__(self, kinds: Collection[str], alive: Callable[[], bool], store: MemoryStore, row: Row) -> None:
+        self._kinds, self._alive, self._store, self._row = kinds, alive, store, row
+        self._lanes: dict[Any, int] = {asyncio.current_task(): 0}
+        self._next: dict[int, int] = {}
+
+    @property
+    def id(self) -> str:
+        return self._row.id
+
+    async def _recorded(self, name: str, make: Callable[[tuple[int, int]], Awaitable[Json]]) -> Json:
+        lane = self._lanes.setdefault(asyncio.current_task(), len(self._lanes))
+        key = (lane, self._next.get(lane, 1))
+        self._next[lane] = key[1] + 1
+        if key not in self._row.records:
+            value = json.dumps(await make(key))
+            assert self._alive(), "a killed process went on"
+            self._row.records[key] = (name, value)
+        known, value = self._row.records[key]
+        assert known == name, f"call {key} of {self.id} was {known!r}, is {name!r}: the flow is not deterministic"
+        return json.loads(value)
+
+    async def step(
+        self, name: str, function: Callable[[str], Awaitable[Json]], *, timeout_seconds: float | None = None
+    ) -> Json:
+        async def make(key: tuple[int, int]) -> Json:
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    return {"value": await function(f"{self.id}/{key[0] * 10_000 + key[1]}")}
+            except Exception as error:
+                return {"error": [type(error).__name__, str(error), getattr(error, "suggestion", "")]}
+
+        answer = await self._recorded(f"step {name}", make)
+        if "value" in answer:
+            return answer["value"]
+        what, message, suggestion = answer["error"]
+        kind = getattr(errors, what, None) or getattr(builtins, what, None)
+        if kind is None or not issubclass(kind, Exception):
+            raise RuntimeError(f"{what}: {message}")
+        raise kind(message, suggestion=suggestion) if issubclass(kind, SwarmError) else kind(message)
+
+    async def first(self, tasks: Collection[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+        await asyncio.sleep(0)
+        for task in tasks:
+            assert task in self._lanes or not isinstance(tasks, set), "give a list: a set has no order"
+            self._lanes.setdefault(task, len(self._lanes))
+        by_lane = {self._lanes[task]: task for task in tasks}
+
+        async def make(_: object) -> Json:
+            done, _pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return sorted(self._lanes[task] for task in done)
+
+        done = {by_lane[lane] for lane in await self._recorded("first", make)}
+        await asyncio.wait(done)
+        return done
+
+    async def start(
+        self, kind: str, execution_id: str, payload: Json, *, agent: str, priority: Priority = "medium"
+    ) -> None:
+        async def make(_: object) -> None:
+            assert kind in self._kinds, f"no kind is called {kind}"
+            self._store.add(Row(execution_id, kind, json.dumps(payload), agent, priority, parent=self.id))
+
+        await self._recorded(f"start {execution_id}", make)
+
+    async def first_of(self, ids: Sequence[str]) -> str:
+        async def make(_: object) -> str:
+            while not (over := [i for i in ids if self._store.row(i).status.over]):
+                await self._store.change()
+            return over[0]
+
+        return await self._recorded("first_of", make)
+
+    async def outcome(self, execution_id: str) -> Outcome:
+        async def make(_: object) -> Json:
+            ended = (await self._store.over(execution_id)).seen()
+            return [ended.status, ended.result, ended.error]
+
+        status, result, error = await self._recorded(f"outcome {execution_id}", make)
+        return Outcome(RunStatus(status), result, error)
+
+    async def receive(self, topic: str, timeout_seconds: float) -> Json | None:
+        async def make(_: object) -> Json:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_seconds):
+                    while not (waiting := [m for m in self._row.messages if m[0] == topic]):
+                        await self._store.change()
+                    self._row.messages.remove(waiting[0])
+                    return json.loads(waiting[0][1])
+            return None
+
+        return await self._recorded(f"receive {topic}", make)
+
+    async def sleep(self, seconds: float) -> None:
+        async def make(_: object) -> None:
+            self._store.slept.append((self.id, seconds))
+
+        await self._recorded("sleep", make)
+        await asyncio.sleep(0)
+
+    async def emit(self, event: Mapping[str, Any]) -> None:
+        async def make(_: object) -> None:
+            self._row.events.append(json.dumps(dict(event)))
+            self._store.changed()
+
+        await self._recorded("emit", make)
+
+    async def publish(self, status: Mapping[str, Any]) -> None:
+        async def make(_: object) -> None:
+            self._row.shown = json.dumps(dict(status))
+            self._store.changed()
+
+        await self._recorded("publish", make)
+
+    async def spend(self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float]) -> str:
+        async def make(_: object) -> str:
+            used = self._store.used.setdefault(scope, {})
+            after = {name: used.get(name, 0) + amount for name, amount in amounts.items()}
+            short = next((name for name in after if name in caps and after[name] > caps[name]), "")
+            used.update({} if short else after)
+            return short
+
+        return await self._recorded(f"spend {scope}", make)
