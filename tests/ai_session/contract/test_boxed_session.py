@@ -48,6 +48,6 @@ def level(pair: tuple[str, SandboxLevel]) -> SandboxLevel:
 
 @pytest.fixture
 async def manager(backend: str, level: SandboxLevel, home: Path) -> AsyncIterator[SessionManager]:
-    manager = MANAGERS[level](runtime_directory(home), SessionDefaults(backend=backend, max_sessions=8))
+    manager = MANAGERS[level](runtime_directory(home), SessionDefaults(backend=backend, max_sessions=4))
     yield manager
     await manager.stop()
