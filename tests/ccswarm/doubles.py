@@ -65,7 +65,7 @@ class MemoryClient:
         tools: Sequence[MemoryTool] = (),
         *,
         timeout_seconds: float = 60,
-        client: str = "ccswarm 0",
+        client: str = "ccswarm",
         audited: bool = True,
     ) -> None:
         self._name = name
