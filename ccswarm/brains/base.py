@@ -55,6 +55,8 @@ class Assignment:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     feedback: str = ""
     """Why the work was given back: the output of a gate that failed."""
+    workspace: str = ""
+    """The directory its agent works in: ``${workspace}`` of a playbook."""
 
 
 class Thinking(Protocol):
