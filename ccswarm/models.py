@@ -86,6 +86,8 @@ class CallRequest:
     timeout_seconds: float | None = None
     approval: str = ""
     """Id of the question a person answered with yes, where the agent needs one."""
+    claim: str = ""
+    """The process that was about to make the call the first time; empty: this one."""
 
     @property
     def digest(self) -> str:

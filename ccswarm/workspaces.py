@@ -2,7 +2,7 @@
 
 A clone shares nothing with the repository it was made from, so nothing done in it can damage that one (a linked
 worktree can, and a shared object store cannot be read inside a sandbox). What an agent could have written, its clone's
-configuration and hooks too, is never given to a git that would heed it: we only fetch from a clone, and look at its
+configuration and hooks too, is never given to a git that would heed it: we only fetch from a clone, and read its
 files with the repository's own configuration.
 """
 
@@ -25,7 +25,7 @@ SHOWN_PATHS = 10
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """One agent's. ``branch`` is checked out in it, ``ref`` is where its work lies in the repository once fetched."""
+    """One agent's. ``branch`` is checked out in it, ``ref`` is where its work lies in the repository once collected."""
 
     path: Path
     branch: str
@@ -72,22 +72,45 @@ class Workspaces:
         base = await self._git("rev-parse", "--verify", f"{ref}-base")
         return Clone(path, branch, ref, base)
 
-    async def fetch(self, clone: Clone) -> int:
-        """Bring what is committed in the clone over, to its ``ref``; how many commits are not merged yet."""
+    async def collect(self, clone: Clone, title: str) -> int:
+        """Bring all work in the clone over to its ``ref``: what is committed there, and as one commit more what is not
+        (but for what .gitignore names). How many commits are not merged yet. The clone's own configuration is not
+        heeded, and nothing in the clone is changed."""
+        sent = f"{clone.ref}-sent"
         await self._git(
             "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
-            str(clone.path), f"+refs/heads/{clone.branch}:{clone.ref}",
+            str(clone.path), f"+refs/heads/{clone.branch}:{sent}",
         )  # fmt: skip
+        tree = await self._tree(clone, sent)
+        commit = await self._git("rev-parse", sent)
+        if tree != await self._git("rev-parse", f"{sent}^{{tree}}"):
+            known, found = await self._run(("rev-parse", f"{clone.ref}^{{tree}}", f"{clone.ref}^"), self.repository)
+            if known == 0 and found.split("\n") == [tree, commit]:
+                commit = await self._git("rev-parse", clone.ref)
+            else:
+                commit = await self._git("commit-tree", tree, "-p", commit, "-m", title)
+        await self._git("update-ref", clone.ref, commit)
         return int(await self._git("rev-list", "--count", f"HEAD..{clone.ref}"))
 
+    async def _tree(self, clone: Clone, sent: str) -> str:
+        index = clone.path.with_name(f".{clone.path.name}.index")
+        directory = await self._git("rev-parse", "--absolute-git-dir")
+        environ = {"GIT_DIR": directory, "GIT_WORK_TREE": str(clone.path), "GIT_INDEX_FILE": str(index)}
+        try:
+            await self._git("read-tree", sent, directory=clone.path, environ=environ)
+            await self._git("add", "--all", directory=clone.path, environ=environ)
+            return await self._git("write-tree", directory=clone.path, environ=environ)
+        finally:
+            index.unlink(missing_ok=True)
+
     async def merge(self, clone: Clone, title: str) -> Merged:
-        """Fetch, and merge into what is checked out in the repository; one merge at a time.
+        """Collect, and merge into what is checked out in the repository; one merge at a time.
 
         Raises Conflict when the repository has uncommitted changes, or both changed the same: then the repository is as
         it was, and the work lies at ``clone.ref``.
         """
         with await asyncio.to_thread(_turn, self._root):
-            commits = await self.fetch(clone)
+            commits = await self.collect(clone, title)
             if commits:
                 if dirty := await self._git("status", "--porcelain", "--untracked-files=no"):
                     raise Conflict(
@@ -110,42 +133,16 @@ class Workspaces:
             suggestion=f"merge by hand: git merge {clone.ref}",
         )
 
-    async def unsaved(self, clone: Clone) -> list[str]:
-        """Files in the clone that are not as its fetched branch has them, new ones too; what .gitignore names is not
-        looked at. The clone's own git configuration is not heeded."""
-        index = clone.path.with_name(f".{clone.path.name}.index")
-        environ = {
-            "GIT_DIR": str(await self._directory()),
-            "GIT_WORK_TREE": str(clone.path),
-            "GIT_INDEX_FILE": str(index),
-        }
-        try:
-            await self._git("read-tree", clone.ref, directory=clone.path, environ=environ)
-            await self._run(("update-index", "-q", "--refresh"), clone.path, environ)
-            changed = await self._git("diff-files", "--name-only", "-z", directory=clone.path, environ=environ)
-            new = await self._git(
-                "ls-files", "--others", "--exclude-standard", "-z", directory=clone.path, environ=environ
-            )
-        finally:
-            index.unlink(missing_ok=True)
-        return sorted(path for path in (*changed.split("\0"), *new.split("\0")) if path)
-
     async def remove(self, clone: Clone, *, force: bool = False) -> None:
-        """Remove the clone. Raises Conflict where that would lose something, unless ``force``; what was fetched stays
+        """Remove the clone. Raises Conflict where work in it is not merged, unless ``force``; what was collected stays
         at its ref even then."""
         if not clone.path.is_dir():
             return
-        if not force:
-            if commits := await self.fetch(clone):
-                raise Conflict(
-                    f"{clone.path} has {commits} commits that are not merged",
-                    suggestion=f"git merge {clone.ref}, or remove it with --force",
-                )
-            if unsaved := await self.unsaved(clone):
-                raise Conflict(
-                    f"{clone.path} has changes that are not committed: {_few(unsaved)}",
-                    suggestion="commit them there, or remove it with --force",
-                )
+        if not force and (commits := await self.collect(clone, f"left in the clone of {clone.path.name}")):
+            raise Conflict(
+                f"{clone.path} has work that is not merged ({commits} commits)",
+                suggestion=f"git merge {clone.ref}, or remove it with --force",
+            )
         await asyncio.to_thread(shutil.rmtree, clone.path)
 
     async def is_repository(self) -> bool:
@@ -154,9 +151,6 @@ class Workspaces:
             return False
         code, _ = await self._run(("rev-parse", "--verify", "--quiet", "HEAD^{commit}"), self.repository)
         return code == 0
-
-    async def _directory(self) -> Path:
-        return Path(await self._git("rev-parse", "--absolute-git-dir"))
 
     async def _git(self, *words: str, directory: Path | None = None, environ: Mapping[str, str] | None = None) -> str:
         code, output = await self._run(words, directory or self.repository, environ or {})

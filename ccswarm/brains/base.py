@@ -78,6 +78,8 @@ class Brain(Protocol):
     """``PLUGIN`` of a file in this folder."""
 
     name: str
+    wants_tools: bool
+    """Whether it reads ``Assignment.tools``, which are not asked for otherwise."""
 
     def begin(self, assignment: Assignment) -> Thinking:
         """Raises PlanInvalid when it cannot work on such a task."""

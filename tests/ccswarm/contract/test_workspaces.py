@@ -125,22 +125,26 @@ async def test_a_file_of_the_person_that_is_in_the_way_is_kept(place: World) -> 
     assert place.git("rev-list", "--count", "HEAD") == "1"
 
 
-async def test_nothing_is_removed_that_would_be_lost(place: World) -> None:
+async def test_what_is_not_committed_comes_over_too_and_nothing_is_removed_that_would_be_lost(place: World) -> None:
     clone = await place.work("ada", "b.txt", "b\n")
-    with pytest.raises(Conflict, match="1 commits that are not merged"):
-        await place.workspaces.remove(clone)
-    await place.workspaces.merge(clone, "ada's work")
     place.write(clone.path / "a.txt", "changed\n")
     place.write(clone.path / "new name.txt", "new\n")
     place.write(clone.path / ".gitignore", "*.log\n")
     place.write(clone.path / "noise.log", "noise\n")
-    assert await place.workspaces.unsaved(clone) == [".gitignore", "a.txt", "new name.txt"]
-    with pytest.raises(Conflict, match=r"not committed: \.gitignore, a\.txt, new name\.txt"):
+    for _ in range(2):
+        assert await place.workspaces.collect(clone, "left") == 2
+    assert place.git("status", "--porcelain", at=clone.path) != "", "the clone is as the agent left it"
+    with pytest.raises(Conflict, match=r"work that is not merged \(2 commits\)"):
         await place.workspaces.remove(clone)
-    assert clone.path.exists()
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
+    assert (place.repository / "new name.txt").read_text() == "new\n"
+    assert place.git("diff", "HEAD~1", "--name-only").split("\n") == [".gitignore", "a.txt", "b.txt", "new name.txt"]
+    place.write(clone.path / "late.txt", "late\n")
+    with pytest.raises(Conflict, match=r"not merged \(\d commits\)"):
+        await place.workspaces.remove(clone)
     await place.workspaces.remove(clone, force=True)
     assert not clone.path.exists()
-    assert place.git("show", f"{clone.ref}:b.txt") == "b"
+    assert place.git("show", f"{clone.ref}:late.txt") == "late"
     await place.workspaces.remove(clone)
 
 
@@ -160,12 +164,11 @@ async def test_what_an_agent_plants_in_its_clone_is_never_run(place: World) -> N
         + f'[filter "x"]\n\tclean = {hooks}/pack\n\tsmudge = {hooks}/pack\n'
     )
     place.write(clone.path / ".gitattributes", "*.txt filter=x diff=x\n")
-    assert await place.workspaces.fetch(clone) == 1
-    assert await place.workspaces.unsaved(clone) == [".gitattributes"]
+    assert await place.workspaces.collect(clone, "left") == 2
     await place.workspaces.merge(clone, "ada's work")
-    with pytest.raises(Conflict):
-        await place.workspaces.remove(clone)
+    await place.workspaces.remove(clone)
     assert not trap.exists()
+    assert place.git("show", "HEAD:b.txt") == "b"
 
 
 async def test_a_directory_without_a_repository_says_so(place: World, tmp_path: Path) -> None:
