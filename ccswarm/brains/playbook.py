@@ -1,0 +1,290 @@
+"""Carries out a task's steps as they are written: no model, no key, and the same for the same answers.
+
+What is decided depends on what ended, never on the order in which it came. The one exception lies in the words "at
+once": what a failing gate cancels is what had not ended by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from pydantic import ValidationError
+
+from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Wait
+from ccswarm.engines.base import Flow
+from ccswarm.errors import PlanInvalid
+from ccswarm.expectations import record, unmet
+from ccswarm.models import CallOutcome, CallStatus, Json, Usage
+from ccswarm.references import as_text, holds, parse, resolve, tokens
+from ccswarm.settings import PlanStep, Retry, TaskSettings
+from ccswarm.steps import in_order, needs_of, problems
+
+TEXT_BYTES = 4096
+"""Of each text in a task's result: its beginning and its end. Within the task texts are whole."""
+STEP_BYTES = 65536
+"""Of one step in a task's result; what is larger even so is told as its JSON, cut like a text."""
+NAMED = 5
+"""Items of one step whose failure is told in full."""
+
+WORTH_ANOTHER_TRY = {
+    CallStatus.OK,
+    CallStatus.TOOL_ERROR,
+    CallStatus.TIMEOUT,
+    CallStatus.LOST,
+    CallStatus.UNAVAILABLE,
+}
+"""What is denied, invalid, cancelled or over a budget is so the next time as well."""
+
+State = Literal["waiting", "going", "done", "failed", "skipped", "passed"]
+"""``skipped``: what it needs failed. ``passed``: its condition did not hold, which keeps nothing else from going on."""
+OVER: tuple[State, ...] = ("done", "failed", "skipped", "passed")
+PASSED: Json = {"status": "skipped"}
+LONGEST_PAUSE_SECONDS = 86400.0
+
+
+@dataclass(slots=True)
+class _Call:
+    """A step's only call, or that for one of its items."""
+
+    id: str
+    known: Mapping[str, Json]
+    state: State = "waiting"
+    tries: int = 0
+    due: Literal["", "pause", "call"] = ""
+    """What is decided but was not said yet."""
+    result: Json = None
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """The id of its present try."""
+        return self.id if self.tries == 1 else f"{self.id}#{self.tries}"
+
+    def end(self, state: State, result: Json, problem: str = "") -> None:
+        self.state, self.due, self.result, self.problem = state, "", result, problem
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a step is."""
+
+    plan: PlanStep
+    needs: tuple[str, ...]
+    state: State = "waiting"
+    calls: list[_Call] = field(default_factory=list["_Call"])
+    result: Json = None
+    problem: str = ""
+
+
+class Playbook:
+    """A task being carried out."""
+
+    def __init__(self, assignment: Assignment, steps: Sequence[PlanStep]) -> None:
+        needs = needs_of(steps)
+        self._agent = assignment.agent
+        self._steps = {step.id: _Progress(step, needs[step.id]) for step in steps}
+        self._order = [self._steps[name] for name in in_order(needs)]
+        self._results: dict[str, Json] = {}
+        self._going: dict[str, tuple[PlanStep, _Call]] = {}
+        self._known: dict[str, Json] = {
+            "steps": self._results,
+            "needs": dict(assignment.inputs),
+            "run": {"id": assignment.run_id},
+            "task": {"id": assignment.task_id},
+            "workspace": assignment.workspace,
+        }
+
+    @property
+    def usage(self) -> Usage:
+        """Deciding costs nothing."""
+        return Usage()
+
+    async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
+        """Calls and pauses in the order of the plan, or a Finish."""
+        for name, outcome in ended.items():
+            plan, call = self._going.pop(name)
+            if name == call.name:
+                _settle(plan, call, outcome)
+            else:
+                call.due = "call"
+        decided: dict[str, list[CallTool | Wait]] = {}
+        for progress in self._order:
+            self._begin(progress)
+            decided[progress.plan.id] = list(self._go_on(progress))
+            self._complete(progress)
+            if progress.plan.gate and progress.state == "failed":
+                return [self._finish(f"gate {progress.problem}")]
+        if all(progress.state in OVER for progress in self._order):
+            return [self._finish("")]
+        return [step for name in self._steps for step in decided[name]]
+
+    def _begin(self, progress: _Progress) -> None:
+        """Starts a step when all it needs is over: finds out whether it shall run, and for which items."""
+        if progress.state != "waiting" or any(self._steps[need].state not in OVER for need in progress.needs):
+            return
+        plan = progress.plan
+        failed = [need for need in progress.needs if self._steps[need].state in ("failed", "skipped")]
+        if failed:
+            progress.state = "skipped"
+            progress.result = {"status": "skipped", "message": f"what it needs failed: {', '.join(failed)}"}
+            return
+        progress.state = "going"
+        known = {**self._known, "agent": {"name": plan.agent or self._agent}}
+        try:
+            if plan.when and not _about_items(plan) and not holds(plan.when, known):
+                progress.state, progress.result = "passed", PASSED
+            elif plan.for_each is None:
+                progress.calls = [_Call(plan.id, known)]
+            else:
+                items = _items(resolve(plan.for_each, known))
+                progress.calls = [_Call(f"{plan.id}[{at}]", {**known, "item": item}) for at, item in enumerate(items)]
+        except PlanInvalid as error:
+            progress.calls = [_Call(plan.id, known)]
+            _refuse(progress.calls[0], error)
+
+    def _go_on(self, progress: _Progress) -> Iterator[CallTool | Wait]:
+        """What a step does next: second tries, and first ones as long as there is room."""
+        plan = progress.plan
+        for call in progress.calls:
+            if call.state == "waiting" and sum(other.state == "going" for other in progress.calls) < plan.parallel:
+                self._first_try(plan, call)
+            due, call.due = call.due, ""
+            if due == "pause":
+                pause = Wait(f"{call.name}.pause", _pause(plan.retry, call.tries))
+                self._going[pause.id] = (plan, call)
+                yield pause
+            elif due:
+                arguments = cast("dict[str, Json]", resolve(plan.args, call.known))
+                self._going[call.name] = (plan, call)
+                yield CallTool(call.name, plan.tool, arguments, plan.agent or "", plan.timeout_seconds)
+
+    def _first_try(self, plan: PlanStep, call: _Call) -> None:
+        try:
+            if plan.when and _about_items(plan) and not holds(plan.when, call.known):
+                call.end("passed", PASSED)
+                return
+            resolve(plan.args, call.known)
+        except PlanInvalid as error:
+            _refuse(call, error)
+            return
+        call.state, call.tries, call.due = "going", 1, "call"
+
+    def _complete(self, progress: _Progress) -> None:
+        """Ends a step whose calls are all over, and lets others know its result."""
+        plan = progress.plan
+        if progress.state == "going" and all(call.state in OVER for call in progress.calls):
+            failed = [call for call in progress.calls if call.state == "failed"]
+            progress.state = "failed" if failed else "done"
+            progress.problem = "; ".join(f"{call.id}: {call.problem}" for call in failed[:NAMED])
+            if others := [call.id for call in failed[NAMED:]]:
+                progress.problem += f"; and so {', '.join(others)}"
+            results = [call.result for call in progress.calls]
+            progress.result = results[0] if plan.for_each is None else results
+        if progress.state in OVER:
+            self._results[plan.id] = progress.result
+            if plan.save_as:
+                self._results[plan.save_as] = progress.result
+
+    def _finish(self, at_once: str) -> Finish:
+        failed = [progress.problem for progress in self._order if progress.state == "failed"]
+        skipped = [name for name, progress in self._steps.items() if progress.state == "skipped"]
+        passed = [name for name, progress in self._steps.items() if progress.state == "passed"]
+        names = [name for step in self._steps.values() for name in (step.plan.id, step.plan.save_as or "")]
+        result = {"steps": {name: _bounded(self._results[name]) for name in names if name in self._results}}
+        if at_once or failed:
+            told = [at_once] if at_once else failed
+            told += [f"skipped: {', '.join(skipped)}"] if skipped else []
+            return Finish("failed", "; ".join(told), result)
+        done = len(self._steps) - len(passed)
+        counted = f"{done} step{'' if done == 1 else 's'} done"
+        return Finish("succeeded", counted + (f", not needed: {', '.join(passed)}" if passed else ""), result)
+
+
+def _settle(plan: PlanStep, call: _Call, outcome: CallOutcome) -> None:
+    """A try has ended: the call is done, tried again, or failed."""
+    problem = unmet(plan.expect, outcome)
+    if not problem:
+        call.end("done", record(outcome))
+    elif call.tries <= plan.retry.times and outcome.status in WORTH_ANOTHER_TRY:
+        call.tries += 1
+        call.due = "pause" if plan.retry.seconds else "call"
+    else:
+        tried = f" (tried {call.tries} times)" if call.tries > 1 else ""
+        call.end("failed", {**record(outcome), "problem": problem}, problem + tried)
+
+
+def _refuse(call: _Call, error: PlanInvalid) -> None:
+    """A call that cannot be made as it is written."""
+    problem = f"{error.message} ({error.suggestion})" if error.suggestion else error.message
+    call.end("failed", {"status": "failed", "problem": problem}, problem)
+
+
+def _pause(retry: Retry, tries: int) -> float:
+    """Before the try of that number."""
+    seconds = retry.seconds
+    for _ in range(tries - 2):
+        seconds = min(seconds * retry.factor, LONGEST_PAUSE_SECONDS)
+    return seconds
+
+
+def _about_items(plan: PlanStep) -> bool:
+    """Whether the condition is one of each item, not of the step."""
+    return any(parse(token).scope == "item" for token in tokens(plan.when))
+
+
+def _items(value: Json) -> list[Json]:
+    """What a for_each goes over: a list, or the lines of a text that are not empty."""
+    if isinstance(value, str):
+        return [line for line in value.splitlines() if line.strip()]
+    if isinstance(value, list):
+        return cast("list[Json]", value)
+    raise PlanInvalid(f"for_each needs a list or a text, not {as_text(value)[:60]}")
+
+
+def _bounded(value: Json) -> Json:
+    cut = _cut(value)
+    written = as_text(cut)
+    return cut if len(written) <= STEP_BYTES else {"status": "cut", "text": _cut(written)}
+
+
+def _cut(value: Json) -> Json:
+    """The value with each of its texts at most TEXT_BYTES long and a note in its middle."""
+    if isinstance(value, str):
+        whole = value.encode(errors="replace")
+        if len(whole) <= TEXT_BYTES:
+            return value
+        half = TEXT_BYTES // 2 - 32
+        left_out = len(whole) - 2 * half
+        ends = (part.decode(errors="ignore") for part in (whole[:half], whole[-half:]))
+        return f"\n… {left_out} bytes left out …\n".join(ends)
+    if isinstance(value, Mapping):
+        return {key: _cut(item) for key, item in cast("Mapping[str, Json]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_cut(item) for item in cast("Sequence[Json]", value)]
+    return value
+
+
+class PlaybookBrain:
+    """Needs steps, and nothing else."""
+
+    name = "playbook"
+
+    def begin(self, assignment: Assignment) -> Playbook:
+        """Raises PlanInvalid, naming every problem, when the steps cannot be carried out."""
+        try:
+            task = TaskSettings.model_validate(assignment.task)
+        except ValidationError as error:
+            raise PlanInvalid(f"task {assignment.task_id}: {error}") from None
+        if not task.steps:
+            raise PlanInvalid(
+                f"task {task.id} has no steps, and a playbook does nothing else",
+                suggestion="write its steps, or give it to an agent with another brain",
+            )
+        if found := problems(task.steps, dict.fromkeys(assignment.inputs)):
+            raise PlanInvalid(f"task {task.id}: " + "; ".join(found), suggestion="mend the plan")
+        return Playbook(assignment, task.steps)
+
+
+PLUGIN = PlaybookBrain()

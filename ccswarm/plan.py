@@ -1,0 +1,171 @@
+"""What is wrong with a plan before anything of it runs, and what would run in which order."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from graphlib import TopologicalSorter
+from typing import Any
+
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import PRIORITIES, ToolInfo
+from ccswarm.settings import AgentSettings, PlanStep, Settings, TaskSettings
+from ccswarm.steps import circles, needs_of, problems, unknown
+
+
+def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
+    """Every problem of the plan, each with its place; empty when it can be carried out.
+
+    ``tools`` are those there are, by ``server.tool``; None when no server was asked, and then neither the tools' names
+    nor their arguments are looked at.
+    """
+    needs = {task.id: task.needs for task in settings.tasks}
+    found = circles({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
+    if settings.tasks and not settings.agents:
+        found.append("there are tasks but no agents: add an [[agents]]")
+    tasks = {task.id: task for task in settings.tasks}
+    for task in settings.tasks:
+        found += [f"task {task.id}: {problem}" for problem in _of_task(settings, task, tasks, tools)]
+    return list(dict.fromkeys(found))
+
+
+def able(settings: Settings, task: TaskSettings) -> list[AgentSettings]:
+    """The agents that fit what the task says of its agent, in the order of the configuration."""
+    return [
+        agent
+        for agent in settings.agents
+        if task.agent in (None, agent.name)
+        and task.type in (None, agent.type)
+        and set(task.capabilities) <= set(agent.capabilities)
+    ]
+
+
+def granted(agent: AgentSettings, tool: str) -> bool:
+    """Whether one of the agent's grants covers ``server.tool``."""
+    return any(fnmatchcase(tool, grant) for grant in agent.grants)
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """What would run: ``stages`` (tasks that may go on side by side, highest priority first) and ``tasks`` (in that
+    order: who, what, after what). Plain JSON. Raises PlanInvalid for needs that cannot be met."""
+    tasks = {task.id: task for task in settings.tasks}
+    wrong = [
+        f"task {task.id} needs {unknown(need, tasks)}"
+        for task in settings.tasks
+        for need in task.needs
+        if need not in tasks
+    ]
+    if wrong := wrong or circles({task.id: task.needs for task in settings.tasks}):
+        raise PlanInvalid("; ".join(wrong), suggestion="mend the needs of these tasks")
+    places = {name: (PRIORITIES.index(task.priority), place) for place, (name, task) in enumerate(tasks.items())}
+    sorter = TopologicalSorter({task.id: task.needs for task in settings.tasks})
+    sorter.prepare()
+    stages: list[list[str]] = []
+    while sorter.is_active():
+        stages.append(sorted(sorter.get_ready(), key=places.__getitem__))
+        sorter.done(*stages[-1])
+    return {
+        "swarm": settings.swarm.name,
+        "topology": settings.swarm.topology,
+        "strategy": settings.swarm.strategy,
+        "stages": stages,
+        "tasks": [_described(settings, tasks[name]) for stage in stages for name in stage],
+    }
+
+
+def _described(settings: Settings, task: TaskSettings) -> dict[str, Any]:
+    needs = needs_of(task.steps)
+    facts = task.model_dump(mode="json", exclude_defaults=True, exclude={"steps"})
+    steps = [
+        step.model_dump(mode="json", exclude_defaults=True) | {"needs": list(needs[step.id])} for step in task.steps
+    ]
+    return facts | {"priority": task.priority, "agents": [agent.name for agent in able(settings, task)], "steps": steps}
+
+
+def _of_task(
+    settings: Settings, task: TaskSettings, tasks: Mapping[str, TaskSettings], tools: Mapping[str, ToolInfo] | None
+) -> Iterator[str]:
+    yield from (f"needs {unknown(need, tasks)}" for need in task.needs if need not in tasks)
+    doers = able(settings, task)
+    yield from _doers(settings, task, doers)
+    inputs = {need: _names(settings, tasks[need]) for need in task.needs if need in tasks}
+    yield from (f"step {problem}" for problem in problems(task.steps, inputs))
+    for step in task.steps:
+        yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, doers, tools))
+    for number, gate in enumerate(task.gates, 1):
+        if bool(gate.command) == bool(gate.tool):
+            yield f"gate {number}: needs either a command or a tool"
+        elif gate.tool:
+            yield from (f"gate {number}: {problem}" for problem in _of_tool(settings, gate.tool, gate.args, tools))
+        elif settings.swarm.shell not in _servers(settings):
+            yield f"gate {number}: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+
+
+def _names(settings: Settings, task: TaskSettings) -> Collection[str] | None:
+    """What ``${needs.TASK.steps…}`` may speak of; None where another brain than a playbook may decide about it."""
+    if any(agent.brain != "playbook" for agent in able(settings, task)):
+        return None
+    return {name for step in task.steps for name in (step.id, step.save_as) if name}
+
+
+def _doers(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
+    names = [agent.name for agent in settings.agents]
+    if task.agent and task.agent not in names:
+        yield f"is for agent {unknown(task.agent, names)}"
+    elif not doers and settings.agents:
+        wanted = [f"called {task.agent}"] if task.agent else []
+        wanted += [f"of type {task.type}"] if task.type else []
+        wanted += [f"capable of {', '.join(task.capabilities)}"] if task.capabilities else []
+        yield f"no agent is able to do it: none is {' and '.join(wanted)}"
+    if not task.steps:
+        yield from (
+            f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
+            for agent in doers
+            if agent.brain == "playbook"
+        )
+
+
+def _of_step(
+    settings: Settings, step: PlanStep, doers: Sequence[AgentSettings], tools: Mapping[str, ToolInfo] | None
+) -> Iterator[str]:
+    agents = {agent.name: agent for agent in settings.agents}
+    yield from _of_tool(settings, step.tool, step.args, tools)
+    if step.agent and step.agent not in agents:
+        yield f"is for agent {unknown(step.agent, agents)}"
+        return
+    for agent in [agents[step.agent]] if step.agent else doers:
+        if not granted(agent, step.tool):
+            yield f"agent {agent.name} has no grant for {step.tool}"
+
+
+def _of_tool(
+    settings: Settings, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo] | None
+) -> Iterator[str]:
+    server, dot, name = tool.partition(".")
+    if not dot or not name:
+        yield f"{tool!r} is no SERVER.TOOL"
+    elif server not in _servers(settings):
+        yield f"server {unknown(server, _servers(settings))}"
+    elif tools is not None and not any(known.startswith(f"{server}.") for known in tools):
+        yield f"server {server} offers no tools"
+    elif tools is not None and tool not in tools:
+        yield f"tool {unknown(tool, tools)}"
+    elif tools is not None:
+        yield from _arguments(tools[tool], arguments)
+
+
+def _arguments(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
+    required: Iterable[str] = tool.input_schema.get("required") or ()
+    if missing := [name for name in required if name not in arguments]:
+        yield f"{tool.full_name} needs {', '.join(missing)}"
+    known: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    if tool.input_schema.get("additionalProperties") is False:
+        for name in arguments:
+            if name not in known:
+                near = difflib.get_close_matches(name, list(known), n=1, cutoff=0)
+                yield f"{tool.full_name} takes no {name}" + (f" (did you mean {near[0]}?)" if near else "")
+
+
+def _servers(settings: Settings) -> list[str]:
+    return [server.name for server in settings.mcp.servers]
