@@ -133,8 +133,19 @@ def test_writer_that_never_reads_until_the_end_is_no_deadlock(warm: dict[str, st
         assert len([client.read() for _ in range(200)]) == 200
 
 
+STRANGE: list[tuple[str, Message, int]] = [
+    ("initialize", {"protocolVersion": "2025-11-25"}, -32602),
+    ("initialize", {}, -32602),
+    ("server/discover", {}, -32602),
+    ("tools/list", {"_meta": {**ENVELOPE, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}}, -32022),
+    ("ping", {"_meta": ENVELOPE}, -32601),
+]
+"""What the recording does not fit, and the code of its answer."""
+
+
 def test_starting_daemon_answers_first_questions_then_does_the_rest_in_order() -> None:
-    """One write with all openings at once; the SDK is still to be imported when the first answer leaves."""
+    """One write with all openings at once; the SDK is still to be imported when the first answer leaves. What another
+    client asks, which the recording does not fit, waits for the real answer."""
     handshake = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "early", "version": "1"}}
     lines: list[Message] = [
         {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": ENVELOPE}},
@@ -148,8 +159,10 @@ def test_starting_daemon_answers_first_questions_then_does_the_rest_in_order() -
         {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "seen"}},
         {"jsonrpc": "2.0", "id": 8, "method": "foo/bar"},
     ]
-    with double(), Client() as client:
+    with double(), Client() as client, Client() as strange:
         client.write("garbage\n" + "".join(json.dumps(line) + "\n" for line in lines))
+        for method, params, _ in STRANGE:
+            strange.request(method, params)
         answers = [client.read() for _ in range(8)]
         assert [answer["id"] for answer in answers[:5]] == [None, 1, 2, 4, 5]
         later = {answer["id"]: answer for answer in answers[5:]}
@@ -163,20 +176,7 @@ def test_starting_daemon_answers_first_questions_then_does_the_rest_in_order() -
         assert client.result("server/discover", modern=True) == answers[1]["result"]
         with pytest.raises(TimeoutError):
             client.line(0.1)
-
-
-def test_requests_the_recording_does_not_fit_wait_for_the_real_answer() -> None:
-    strange: list[tuple[str, Message, int]] = [
-        ("initialize", {"protocolVersion": "2025-11-25"}, -32602),
-        ("initialize", {}, -32602),
-        ("server/discover", {}, -32602),
-        ("tools/list", {"_meta": {**ENVELOPE, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}}, -32022),
-        ("ping", {"_meta": ENVELOPE}, -32601),
-    ]
-    with double(), Client() as client:
-        for method, params, _ in strange:
-            client.request(method, params)
-        assert [client.read()["error"]["code"] for _ in strange] == [code for _, _, code in strange]
+        assert [strange.read()["error"]["code"] for _ in STRANGE] == [code for _, _, code in STRANGE]
 
 
 def test_recorded_answers_are_what_the_server_answers() -> None:
