@@ -1,0 +1,340 @@
+"""Finds and reads the configuration and plans: TOML → Settings. The only reader of TOML and of ``os.environ``."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import os
+import pwd
+import shlex
+import stat
+import textwrap
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from ccswarm.errors import ConfigInvalid
+from ccswarm.settings import Section, ServerSettings, Settings
+
+VARIABLE = "CCSWARM_CONFIG"
+NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id"}
+"""Lists whose items have a name of their own: the key that holds it."""
+
+MESSAGES = {
+    "missing": "is missing",
+    "string_pattern_mismatch": "should be letters, digits, - and _, at most 63, the first a letter or digit",
+    "string_type": "should be a text",
+    "tuple_type": "should be a list",
+    "dict_type": "should be a table",
+    "model_type": "should be a table",
+}
+"""Where pydantic's own words speak of Python."""
+EXAMPLES: dict[object, object] = {str: "NAME", int: 0, float: 1.0}
+
+_Table = dict[str, Any]
+_Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """``path`` is None where there is no file, and then all is as by default. ``directory`` is the file's own, or the
+    current one: what relative paths in it count from."""
+
+    settings: Settings
+    path: Path | None
+    directory: Path
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
+    """The configuration: ``path``, else $CCSWARM_CONFIG (either must exist), else the first that is there of
+    ccswarm.toml, config/ccswarm.toml and $XDG_CONFIG_HOME/ccswarm/config.toml.
+
+    A list of ``steps`` at the top has become the task ``main``. Raises ConfigInvalid, naming every problem.
+    """
+    file = path or find(os.environ if environ is None else environ)
+    if file is None:
+        return Loaded(Settings(), None, Path.cwd())
+    settings = parse(_read(file), where=str(file))
+    return Loaded(settings, file.absolute(), file.absolute().parent)
+
+
+def load_plan(path: Path, base: Settings) -> Settings:
+    """What a plan file says, over what ``base`` says: its tables key by key, its servers and agents added to those of
+    ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. Raises ConfigInvalid."""
+    data = _parsed(_read(path), str(path))
+    _refuse(str(path), [*_not_valid(data), *_twice(data)])
+    data = _with_main(data)
+    below = base.model_dump()
+    merged = _merged(below, data)
+    merged["agents"] = _by_name(below["agents"], data.get("agents", ()))
+    merged["mcp"]["servers"] = _by_name(below["mcp"]["servers"], data.get("mcp", {}).get("servers", ()))
+    _refuse(str(path), _not_startable(merged))
+    return Settings.model_validate(merged)
+
+
+def find(environ: Mapping[str, str]) -> Path | None:
+    """Where the configuration is; None when there is none. What $CCSWARM_CONFIG names need not be there."""
+    if named := environ.get(VARIABLE):
+        return Path(named)
+    home = _directory(environ, "XDG_CONFIG_HOME", ".config")
+    places = (Path("ccswarm.toml"), Path("config/ccswarm.toml"), home / "ccswarm/config.toml")
+    return next((place for place in places if os.path.lexists(place)), None)
+
+
+def server_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment that clients choose from what a server is given, and take the variables of headers from."""
+    return dict(os.environ if environ is None else environ)
+
+
+def command_of(server: ServerSettings) -> list[str]:
+    """The words that start it; none for a server that is reached at an address."""
+    return [*shlex.split(server.command), *server.args]
+
+
+def state_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """$XDG_STATE_HOME/ccswarm, else ~/.local/state/ccswarm; made with mode 0700. Raises ConfigInvalid when it cannot
+    be made, or is not a private directory of this user."""
+    directory = _directory(os.environ if environ is None else environ, "XDG_STATE_HOME", ".local/state") / "ccswarm"
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        info = directory.lstat()
+    except OSError as error:
+        raise ConfigInvalid(f"{directory}: {error.strerror}", suggestion="set XDG_STATE_HOME, or mend it") from None
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        raise ConfigInvalid(f"{directory} is not a directory of yours", suggestion="look who made it, then remove it")
+    if stat.S_IMODE(info.st_mode) & 0o077:
+        raise ConfigInvalid(f"{directory} is open to others", suggestion=f"chmod 700 {shlex.quote(str(directory))}")
+    return directory
+
+
+def starter() -> str:
+    """A configuration that runs as it is, for ``ccswarm init``."""
+    return (Path(__file__).parent / "starter.toml").read_text()
+
+
+def reference() -> str:
+    """Every setting with its default and what it means, as TOML of which everything is a comment: ``# `` begins what
+    is told, ``#`` alone what may be set."""
+    lines = ["# Every setting of ccswarm. A plan has the same shape.", *_section(Settings, "", {})]
+    return "\n".join(lines) + "\n"
+
+
+def parse(text: str, *, where: str = "the text") -> Settings:
+    """The settings that a TOML text says, as ``load`` reads them from a file. Raises ConfigInvalid."""
+    data = _parsed(text, where)
+    _refuse(where, [*_not_valid(data), *_twice(data), *_not_startable(data)])
+    return Settings.model_validate(_with_main(data))
+
+
+def _directory(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    named = environ.get(variable, "")
+    # As the XDG specification has it: a relative path counts as not set.
+    return Path(named) if named.startswith("/") else Path(_home(environ)) / default
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    return environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode()
+    except FileNotFoundError:
+        raise ConfigInvalid(f"{file} does not exist", suggestion="ccswarm init writes a configuration") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{file} cannot be read: {error}", suggestion="mend the file") from None
+
+
+def _parsed(text: str, where: str) -> _Table:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigInvalid(f"{where}: {error}", suggestion="mend what is not TOML there") from None
+
+
+def _refuse(where: str, problems: Iterable[str]) -> None:
+    if found := list(dict.fromkeys(problems)):
+        raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion="mend these places")
+
+
+def _not_valid(data: _Table) -> Iterator[str]:
+    try:
+        Settings.model_validate(data)
+    except ValidationError as error:
+        places: dict[_Place, list[str]] = {}
+        for problem in error.errors(include_url=False):
+            place = _within(data, problem["loc"], problem["type"])
+            places.setdefault(place, []).append(_message(problem["type"], problem["msg"], place))
+        for place, messages in places.items():
+            yield f"{_written(data, place)} {' or '.join(messages)}"
+
+
+def _within(data: Any, loc: _Place, kind: str) -> _Place:
+    """``loc`` without the names of the alternatives that pydantic tried."""
+    node = data
+    for count, part in enumerate(loc):
+        if isinstance(node, Mapping) and part in node:
+            node = cast("Mapping[Any, Any]", node)[part]
+        elif isinstance(node, list) and isinstance(part, int):
+            node = cast("list[Any]", node)[part]
+        else:
+            return loc[: count + 1] if kind == "missing" else loc[:count]
+    return loc
+
+
+def _message(kind: str, message: str, place: _Place) -> str:
+    if kind in MESSAGES:
+        return MESSAGES[kind]
+    if kind == "extra_forbidden":
+        model = _model(place[:-1])
+        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1, cutoff=0) if model else []
+        return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
+    return message.removeprefix("Input ")
+
+
+def _model(place: _Place) -> type[Section] | None:
+    """The section that the settings have at that place."""
+    model: type[Section] | None = Settings
+    for part in place:
+        if isinstance(part, str):
+            field = model.model_fields.get(part) if model else None
+            model = section_of(field.annotation) if field else None
+    return model
+
+
+def section_of(annotation: object) -> type[Section] | None:
+    """The section that a field of that type, or each item of it, is."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(section_of, get_args(annotation))), None)
+
+
+def _written(data: Any, place: _Place) -> str:
+    """``[tasks.count.steps.lines] tool``: the tables by name, then the key."""
+    parts: list[str] = []
+    node = data
+    for part in place:
+        known = isinstance(node, (Mapping, list)) and (isinstance(part, int) or part in node)
+        node = cast("Any", node)[part] if known else None
+        if isinstance(part, int):
+            name = _name(node, parts[-1] if parts else "")
+            parts.append(name or f"#{part + 1}")
+        else:
+            parts.append(part)
+    table = ".".join(parts[:-1])
+    return (f"[{table}] " if table else "") + (parts[-1] if parts else "the file")
+
+
+def _name(item: object, of: str) -> str:
+    name = _table(item).get(NAMED.get(of, ""), "")
+    return name if isinstance(name, str) else ""
+
+
+def _twice(data: _Table) -> Iterator[str]:
+    """Names that more than one item of a list has."""
+    tasks = _items(data.get("tasks"))
+    main = [{"id": "main"}] if "steps" in data else []
+    lists = [
+        ("mcp.servers", "servers", _items(_table(data.get("mcp")).get("servers"))),
+        ("agents", "agents", _items(data.get("agents"))),
+        ("tasks", "tasks", [*tasks, *main]),
+        ("steps", "steps", _items(data.get("steps"))),
+    ]
+    lists += [(f"tasks.{_name(task, 'tasks')}.steps", "steps", _items(task.get("steps"))) for task in tasks]
+    for place, kind, items in lists:
+        names = [_name(item, kind) for item in items] + [str(item.get("save_as", "")) for item in items]
+        for name, count in Counter(filter(None, names)).items():
+            if count > 1:
+                yield f"[{place}] {NAMED[kind]} {name} is there {count} times"
+
+
+def _not_startable(data: _Table) -> Iterator[str]:
+    """Servers that nobody could start or reach."""
+    for server in _items(_table(data.get("mcp")).get("servers")):
+        command, url = str(server.get("command", "")), str(server.get("url", ""))
+        place = f"[mcp.servers.{_name(server, 'servers') or '#?'}]"
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            yield f"{place} command cannot be split: {error}"
+            continue
+        if bool(words) == bool(url):
+            yield f"{place} needs either a command or a url"
+
+
+def _table(value: object) -> _Table:
+    return cast("_Table", value) if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[_Table]:
+    return [_table(item) for item in cast("Sequence[object]", value)] if isinstance(value, (list, tuple)) else []
+
+
+def _with_main(data: _Table) -> _Table:
+    """The same with its ``steps`` as the task ``main``."""
+    if "steps" not in data:
+        return data
+    main = {"id": "main", "steps": data["steps"]}
+    return {**{key: value for key, value in data.items() if key != "steps"}, "tasks": [*data.get("tasks", []), main]}
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> _Table:
+    """Tables key by key; of everything else ``over`` says all."""
+    both = {key: _merged(base[key], over[key]) for key in over if isinstance(base.get(key), dict)}
+    return {**base, **over, **both}
+
+
+def _by_name(base: Sequence[_Table], over: Sequence[_Table]) -> list[_Table]:
+    named = {item["name"]: item for item in base}
+    for item in over:
+        named[item["name"]] = _merged(named.get(item["name"], {}), item)
+    return list(named.values())
+
+
+def _section(model: type[Section], table: str, told: dict[type[Section], str]) -> Iterator[str]:
+    """The lines of one table, then of those below it; a section that was ``told`` before is not told again."""
+    below: list[tuple[str, FieldInfo, type[Section]]] = []
+    for key, field in model.model_fields.items():
+        if inner := section_of(field.annotation):
+            below.append((key, field, inner))
+            continue
+        state = " (required)" if field.is_required() else " (not set by default)" if field.default is None else ""
+        yield f"# {field.description}{state}"
+        unset = field.is_required() or field.default is None
+        yield f"#{key} = {_toml(_example(field.annotation) if unset else field.default)}"
+    for key, field, inner in below:
+        name = f"{table}.{key}" if table else key
+        yield ""
+        yield from _commented(field.description or inspect.cleandoc(inner.__doc__ or ""))
+        yield f"#[[{name}]]" if isinstance(field.default, tuple) else f"#[{name}]"
+        if inner in told:
+            yield f"# The same settings as in [{told[inner]}]."
+        else:
+            told[inner] = name
+            yield from _section(inner, name, told)
+
+
+def _commented(text: str) -> Iterator[str]:
+    return (f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 116))
+
+
+def _example(annotation: Any) -> object:
+    """A value that a setting without one may have."""
+    if annotation in EXAMPLES:
+        return EXAMPLES[annotation]
+    inner = _example(get_args(annotation)[0])
+    return [inner] if get_origin(annotation) is tuple else inner
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{}"
+    return json.dumps(value, ensure_ascii=False)

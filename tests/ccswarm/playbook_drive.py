@@ -1,0 +1,73 @@
+"""Carries playbooks out without a swarm: the same questions an agent asks its brain, answers as the test has them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Thinking, Wait
+from ccswarm.brains.playbook import PLUGIN
+from ccswarm.engines.base import Flow
+from ccswarm.models import CallOutcome, CallStatus, Json
+
+OK = CallOutcome(CallStatus.OK)
+NO_FLOW = cast("Flow", object())
+"""A playbook does nothing through its flow."""
+
+Answer = Callable[[CallTool], Awaitable[CallOutcome]]
+Pick = Callable[[Sequence[str]], Sequence[str]]
+"""Which of the steps that go on end next, in this order; at least one."""
+
+
+@dataclass
+class Drive:
+    """What came of a task: its end, and all that was decided, in order."""
+
+    finish: Finish
+    decided: list[CallTool | Wait] = field(default_factory=list)
+    most: int = 0
+    """Steps that went on at the same time."""
+
+    @property
+    def ids(self) -> list[str]:
+        return [step.id for step in self.decided]
+
+    @property
+    def steps(self) -> Mapping[str, Any]:
+        return cast("Mapping[str, Any]", self.finish.result)["steps"]
+
+
+def assignment(task: Mapping[str, Any], inputs: Mapping[str, Json] | None = None, **facts: Any) -> Assignment:
+    given = {"run_id": "run_1", "agent": "ada", "tools": (), "workspace": "/work"} | facts
+    return Assignment(task_id=task["id"], task=task, inputs=inputs or {}, **given)
+
+
+def first(going: Sequence[str]) -> Sequence[str]:
+    return going[:1]
+
+
+async def drive(task: Mapping[str, Any], answer: Answer, pick: Pick = first, **facts: Any) -> Drive:
+    """Begins the task and answers its calls until it is finished."""
+    return await finish(PLUGIN.begin(assignment(task, **facts)), answer, pick)
+
+
+async def finish(thinking: Thinking, answer: Answer, pick: Pick = first) -> Drive:
+    going: dict[str, CallTool | Wait] = {}
+    ended: dict[str, CallOutcome] = {}
+    drive = Drive(Finish("failed"))
+    while True:
+        for step in await thinking.decide(NO_FLOW, ended):
+            if isinstance(step, Finish):
+                drive.finish = step
+                return drive
+            assert step.id not in {known.id for known in drive.decided}, step.id
+            going[step.id] = step
+            drive.decided.append(step)
+        assert going, "neither did anything nor finished"
+        drive.most = max(drive.most, len(going))
+        ended = {name: await _end(going.pop(name), answer) for name in pick(list(going))}
+
+
+async def _end(step: Step, answer: Answer) -> CallOutcome:
+    return await answer(step) if isinstance(step, CallTool) else OK
