@@ -158,8 +158,8 @@ class Session:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
             for mark in self._scanner.feed(data):
                 self._on_mark(mark)
-            if not terminal.writes_log and (reply := self._display.answer(data)):
-                terminal.write(reply)
+            if not terminal.writes_log:
+                self._display.answer(data, terminal.write)
         if more:
             asyncio.get_running_loop().call_soon(self._on_output)
         if lost and not self.log.losing:

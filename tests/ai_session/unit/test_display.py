@@ -1,0 +1,50 @@
+"""A screen that nobody has looked at yet: programs that ask about it are answered, and nobody waits for that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path) -> None:
+    """In a process of its own, as it is loaded once: nothing is said before the loop goes on."""
+    program = """
+        import asyncio, os
+        from pathlib import Path
+        from ai_session.display import Display
+        from ai_session.output_log import MappedLog
+
+        def printed(log, data):
+            reader, writer = os.pipe()
+            os.write(writer, data)
+            return log.fill(lambda into: os.readv(reader, [into]))
+
+        async def main():
+            log, other, answers, answered = MappedLog(Path("log")), MappedLog(Path("other")), [], asyncio.Semaphore(0)
+            display, looked_at = Display(log, 24, 80), Display(other, 24, 80)
+
+            def reply(data):
+                answers.append(data)
+                answered.release()
+
+            for question in (b"\\x1b[6n", b"x\\x1b[6", b"n"):
+                display.answer(printed(log, question), reply)
+            looked_at.answer(printed(other, b"123\\x1b[6n"), reply)
+            print(answers)
+            print(looked_at.snapshot().lines[0])
+            async with asyncio.timeout(20):
+                for _ in range(2):
+                    await answered.acquire()
+            print(answers)
+
+        asyncio.run(main())
+    """
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(line, cwd=home, env=env, capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout.splitlines() == ["[]", "123", r"[b'\x1b[1;1R\x1b[1;2R', b'\x1b[1;4R']"], done
