@@ -24,6 +24,7 @@ _GENERATIONS = {SandboxLevel.BWRAP: 2, SandboxLevel.BWRAP_NOPROC: 2, SandboxLeve
 
 _SWEEP_ROUNDS = 200
 _EMPTY_SCANS = 20
+_LOOKS_WHILE_BECOMING = 1000
 _CONTROLLING_TTY = os.makedev(5, 0)
 _READ_WCHANS = ("wait_woken", "n_tty_read")
 _POLL_WCHANS = ("poll", "select", "io_cqring_wait")
@@ -298,8 +299,24 @@ def _holders(cookie: str) -> Iterator[int]:
     entry = f"{COOKIE_VARIABLE}={cookie}".encode()
     mine = os.getpid()
     for pid in sorted(_pids(), reverse=True):
-        if pid != mine and entry in _read_bytes(f"/proc/{pid}/environ").split(b"\0"):
+        if pid != mine and entry in _environment(pid).split(b"\0"):
             yield pid
+
+
+def _environment(pid: int) -> bytes:
+    """What the process was born with. One that is just becoming another program has none yet: it is asked again."""
+    for _ in range(_LOOKS_WHILE_BECOMING):
+        try:
+            with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+                found = file.read()
+        except OSError:
+            return b""
+        # Fields 23 and 51: a process of the kernel, or one that ends, has no memory; the environment's end comes last.
+        tail = [] if found else _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        if len(tail) < 49 or tail[20] == "0" or tail[48] != "0":
+            return found
+        os.sched_yield()
+    return b""
 
 
 def _linked(found: set[int]) -> set[int]:

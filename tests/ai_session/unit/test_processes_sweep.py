@@ -72,16 +72,24 @@ def test_a_session_that_forks_as_fast_as_it_can_is_swept(cookie: str) -> None:
     shell.communicate()
 
 
-def test_a_caller_inside_the_session_is_spared(cookie: str) -> None:
-    program = (
-        "import os, subprocess, sys; from ai_session import processes; "
-        "child = subprocess.Popen(['env', '-i', 'sleep', '9300']); "
-        "other = subprocess.Popen(['sleep', '9301']); "
-        "print(processes.sweep(os.environ['AI_SESSION_ID']), other.wait(), child.poll(), flush=True); child.kill()"
-    )
-    done = start([sys.executable, "-c", program], cookie)
+SWEEPER = """
+import os, subprocess, sys
+from ai_session import processes
+for _ in range(int(sys.argv[1])):
+    child = subprocess.Popen(["sleep", "9300"], env={"PATH": os.environ["PATH"]})
+    other = subprocess.Popen(["sleep", "9301"])
+    print(processes.sweep(os.environ["AI_SESSION_ID"]), other.wait(), child.poll(), flush=True)
+    child.kill()
+    child.wait()
+"""
+
+
+@pytest.mark.parametrize("times", [5, pytest.param(100, marks=pytest.mark.torture)])
+def test_a_caller_inside_the_session_is_spared_and_who_has_just_started_is_not(cookie: str, times: int) -> None:
+    """A program that is being loaded has no environment yet."""
+    done = start([sys.executable, "-c", SWEEPER, str(times)], cookie)
     out, _ = done.communicate(timeout=SECONDS)
-    assert (done.returncode, out.split()) == (0, [b"1", b"-9", b"None"])
+    assert (done.returncode, out.splitlines()) == (0, [b"1 -9 None"] * times)
 
 
 def test_nothing_to_sweep() -> None:
