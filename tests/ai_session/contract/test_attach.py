@@ -53,6 +53,16 @@ def main(daemon_home: Path, home: Path, request: pytest.FixtureRequest) -> Itera
         yield cli
 
 
+FIRST, *OTHERS = plugins.names("backends")
+
+
+@pytest.fixture(params=[FIRST, *(pytest.param(name, marks=pytest.mark.torture) for name in OTHERS)])
+def anywhere(daemon_home: Path, home: Path, request: pytest.FixtureRequest) -> Iterator[CommandLine]:
+    """For what has nothing to do with the backend: every run tries one, make torture all."""
+    with prepared(daemon_home, home, request.param) as cli:
+        yield cli
+
+
 @pytest.fixture
 def on_pty(daemon_home: Path, home: Path) -> Iterator[CommandLine]:
     with prepared(daemon_home, home, "pty") as cli:
@@ -86,10 +96,10 @@ def test_what_was_there_before_is_drawn_first(main: CommandLine) -> None:
     assert leave(person) == 0
 
 
-def test_agents_commands_appear_to_the_person(main: CommandLine) -> None:
-    person = main.spawn("attach", "main")
+def test_agents_commands_appear_to_the_person(anywhere: CommandLine) -> None:
+    person = anywhere.spawn("attach", "main")
     person.expect_exact("ready> ")
-    assert main.out("exec", "main", "echo from-$((40+2))-agent") == "from-42-agent\n"
+    assert anywhere.out("exec", "main", "echo from-$((40+2))-agent") == "from-42-agent\n"
     person.expect_exact("from-42-agent\r\n")
     person.expect_exact("ready> ")
     person.send(DETACH)
@@ -121,25 +131,29 @@ def test_no_resize_and_read_only_leave_the_size_alone(on_pty: CommandLine) -> No
         leave(person)
 
 
-def test_a_read_only_viewer_types_nothing(main: CommandLine) -> None:
-    person = main.spawn("attach", "main", "--read-only")
+def test_a_read_only_viewer_types_nothing(anywhere: CommandLine) -> None:
+    person = anywhere.spawn("attach", "main", "--read-only")
     person.expect_exact("ready> ")
     person.send(b"touch typed\r")
-    main.run("exec", "main", "echo seen")
+    anywhere.run("exec", "main", "echo seen")
     person.expect_exact("seen\r\n")
     person.send(b"\x03")
     assert leave(person) == 0
-    assert not (main.home / "typed").exists()
+    assert not (anywhere.home / "typed").exists()
 
 
-def test_several_viewers_see_the_same(main: CommandLine) -> None:
-    people = [main.spawn("attach", "main"), main.spawn("attach", "main"), main.spawn("attach", "main", "-r")]
+def test_several_viewers_see_the_same(anywhere: CommandLine) -> None:
+    people = [
+        anywhere.spawn("attach", "main"),
+        anywhere.spawn("attach", "main"),
+        anywhere.spawn("attach", "main", "-r"),
+    ]
     for person in people:
         person.expect_exact("ready> ")
     people[0].send(b"echo to-$((1+1))-all\r")
     for person in people:
         person.expect_exact("to-2-all\r\n")
-    assert main.json("info", "main")["viewers"] == 3
+    assert anywhere.json("info", "main")["viewers"] == 3
     for person in people:
         person.send(DETACH)
         assert leave(person) == 0
@@ -155,10 +169,10 @@ def test_the_shells_end_ends_it_with_its_status(main: CommandLine, ending: str, 
     assert leave(person, f"[main ended: {said}]") == code
 
 
-def test_a_session_killed_by_somebody_else_ends_it(main: CommandLine) -> None:
-    person = main.spawn("attach", "main")
+def test_a_session_killed_by_somebody_else_ends_it(anywhere: CommandLine) -> None:
+    person = anywhere.spawn("attach", "main")
     person.expect_exact("ready> ")
-    main.run("kill", "main")
+    anywhere.run("kill", "main")
     person.expect_exact("[main ended: ")
     person.expect(pexpect.EOF)
     assert person.wait() != 0
@@ -222,10 +236,10 @@ def test_without_a_terminal_it_says_what_to_use(on_pty: CommandLine) -> None:
     assert person.wait() == 3
 
 
-def test_a_session_is_not_attached_to_itself(main: CommandLine) -> None:
-    session_id = main.json("info", "main")["session_id"]
+def test_a_session_is_not_attached_to_itself(anywhere: CommandLine) -> None:
+    session_id = anywhere.json("info", "main")["session_id"]
     for name in ("main", session_id):
-        result = main.run("exec", "main", "--", *LINE, "attach", name, code=2)
+        result = anywhere.run("exec", "main", "--", *LINE, "attach", name, code=2)
         assert "this terminal is session 'main' itself" in result.stdout
 
 
@@ -317,9 +331,9 @@ class PersonsTmux:
         subprocess.run([*self._command, "kill-server"], check=False, capture_output=True)
 
 
-def test_in_a_persons_tmux_a_full_screen_program_shows_and_leaves_nothing_behind(main: CommandLine) -> None:
+def test_in_a_persons_tmux_a_full_screen_program_shows_and_leaves_nothing_behind(anywhere: CommandLine) -> None:
     attach = " ".join(map(shlex.quote, LINE)) + " attach main"
-    with closing(PersonsTmux(main)) as tmux:
+    with closing(PersonsTmux(anywhere)) as tmux:
         tmux.press("echo be''fore", "Enter")
         tmux.until("^before$")
         tmux.press(attach, "Enter")
@@ -328,7 +342,7 @@ def test_in_a_persons_tmux_a_full_screen_program_shows_and_leaves_nothing_behind
         assert tmux.until("^:$").splitlines()[0] == "1"
         tmux.press("G")
         tmux.until("^300$")
-        assert json.loads(main.out("screen", "main", "--json"))["alternate_screen"] is True
+        assert json.loads(anywhere.out("screen", "main", "--json"))["alternate_screen"] is True
         tmux.press("C-]")
         tmux.until(r"^\[detached from main.*\n+outer> *$")
         modes = tmux.run("display-message", "-p", "-t", "outer", "#{alternate_on} #{cursor_flag} #{mouse_any_flag}")
