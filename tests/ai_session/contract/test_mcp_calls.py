@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ai_session.servers.base import Connection
+from ai_session.servers.mcp import McpServer
 from ai_session.servers.mcp_first import FirstAnswers
-from tests.ai_session.contract.wire import ENVELOPE, Client, Message, double, living_in
+from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
+from tests.ai_session.contract.wire import BOUND_SECONDS, ENVELOPE, Client, Message, double, living_in
 from tests.conftest import new_home
 
 ROOT = Path(__file__).parents[3]
@@ -194,3 +201,19 @@ def test_daemon_that_cannot_start_says_why_to_every_call() -> None:
             assert result["_meta"]["ai-session/error"]["code"] == "config_invalid"
             assert "session.rows: too many" in result["content"][0]["text"]
         assert "session.rows: too many" in client.ask("tools/list")["error"]["message"]
+
+
+@pytest.mark.anyio
+async def test_garbage_is_collected_once_the_sdk_is_loaded() -> None:
+    here, there = socket.socketpair()
+    gate: Any = MemoryGate()
+    connection = Connection(*await asyncio.open_connection(sock=there), PERSON, {}, MemoryHost())
+    serving = asyncio.ensure_future(McpServer().serve(gate, connection))
+    reader, writer = await asyncio.open_connection(sock=here)
+    writer.write(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"any"}}\n')
+    async with asyncio.timeout(BOUND_SECONDS):
+        answer = json.loads(await reader.readline())
+        writer.close()
+        await serving
+    assert (answer["id"], answer["result"]["isError"]) == (1, False)
+    assert gc.isenabled()
