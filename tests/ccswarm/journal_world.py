@@ -1,0 +1,26 @@
+"""Journals for tests to do things to."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ccswarm.journal import Journal
+
+
+@contextmanager
+def directory() -> Generator[Path]:
+    """A place for one example of a property."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def written(where: Path, worker: str = "w1", count: int = 6) -> Path:
+    """The file of a journal that was closed: ``count`` records between those of its opening and closing."""
+    journal = Journal(where, worker)
+    for number in range(count):
+        journal.append("note", number=number)
+    journal.close()
+    return where / f"{worker}.jsonl"
