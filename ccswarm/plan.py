@@ -134,6 +134,8 @@ def _of_step(
     if step.agent and step.agent not in agents:
         yield f"is for agent {unknown(step.agent, agents)}"
         return
+    if step.tool.partition(".")[0] not in _servers(settings):
+        return
     for agent in [agents[step.agent]] if step.agent else doers:
         if not granted(agent, step.tool):
             yield f"agent {agent.name} has no grant for {step.tool}"
@@ -150,7 +152,8 @@ def _of_tool(
     elif tools is not None and not any(known.startswith(f"{server}.") for known in tools):
         yield f"server {server} offers no tools"
     elif tools is not None and tool not in tools:
-        yield f"tool {unknown(tool, tools)}"
+        names = [known.name for known in tools.values() if known.server == server]
+        yield f"tool {server}.{unknown(name, names)}"
     elif tools is not None:
         yield from _arguments(tools[tool], arguments)
 

@@ -100,7 +100,7 @@ def test_the_shipped_configuration_surveys_a_repository(project: Path) -> None:
     lines = [line.strip() for line in report.splitlines()]
     assert "3 lines in    2 files: py" in lines
     assert {"2 Python files parse", "1 shell scripts parse", "git: every object is there"} <= set(lines)
-    assert "TODO: 1" in lines
+    assert "TODO 1" in lines
     assert ends["notes"].steps["where"]["output"].startswith("one.py:1:x = 1  # TODO")
     assert list(ends)[-1] == "report"
 

@@ -1,0 +1,252 @@
+"""What is wrong with a plan is found before anything runs, and what would run is told in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccswarm import config, plan
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import ToolInfo
+from ccswarm.settings import Settings, TaskSettings
+from ccswarm.steps import before, circles, in_order, needs_of
+
+SERVERS = '[mcp]\nservers = [{ name = "sh", command = "sh-server" }]\n[swarm]\nshell = "sh"\n'
+AGENT = '[[agents]]\nname = "ada"\ngrants = ["sh.*"]\n'
+
+
+def tool(name: str, required: Sequence[str] = (), properties: Sequence[str] = (), closed: bool = True) -> ToolInfo:
+    schema: dict[str, Any] = {"type": "object", "properties": {key: {} for key in (*required, *properties)}}
+    schema |= {"required": list(required)} if required else {}
+    schema |= {"additionalProperties": False} if closed else {}
+    return ToolInfo("sh", name, input_schema=schema)
+
+
+TOOLS = {
+    info.full_name: info
+    for info in (
+        tool("run", ("session", "command"), ("timeout",)),
+        tool("open", (), ("name",)),
+        tool("any", closed=False),
+    )
+}
+
+
+def problems(text: str, tools: Any = TOOLS) -> list[str]:
+    return plan.check(config.parse(SERVERS + text), tools)
+
+
+def step(name: str, **facts: Any) -> str:
+    facts = {"tool": "sh.any"} | facts
+    lines = "".join(
+        f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in facts.items() if key != "args"
+    )
+    args = "".join(f"{key} = {json.dumps(value)}\n" for key, value in facts.get("args", {}).items())
+    return f'[[tasks.steps]]\nid = "{name}"\n{lines}' + (f"[tasks.steps.args]\n{args}" if args else "")
+
+
+def task(name: str, *steps: str, **facts: Any) -> str:
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in facts.items())
+    return f'[[tasks]]\nid = "{name}"\n{lines}' + "".join(steps)
+
+
+def test_a_plan_that_is_right_has_no_problems() -> None:
+    text = AGENT + task(
+        "t",
+        step("open", tool="sh.open", save_as="terminal"),
+        step("list", tool="sh.run", args={"session": "${steps.terminal.id}", "command": "ls $${HOME}"}),
+        step("each", for_each="${steps.list.files}", when="${item} != x", args={"x": "${item.name} ${run.id}"}),
+        step("both", needs=["list", "each"], args={"x": "${steps.each[0].y} ${agent.name} ${workspace}"}),
+    )
+    text += task("u", step("a", args={"x": "${needs.t.steps.both.z} ${needs.t.steps.terminal.id}"}), needs=["t"])
+    assert problems(text) == []
+    assert problems(text, None) == []
+
+
+def test_a_configuration_without_tasks_is_no_bad_plan() -> None:
+    assert problems("") == []
+
+
+ONE = step("a")
+TASKS = {
+    "there are tasks but no agents: add an [[agents]]": task("t", ONE),
+    "task t: needs tt, which there is not (did you mean t?)": AGENT + task("t", ONE, needs=["tt"]),
+    "task t: is for agent adda, which there is not (did you mean ada?)": AGENT + task("t", ONE, agent="adda"),
+    "task t: no agent is able to do it: none is of type poet": AGENT + task("t", ONE, type="poet"),
+    "task t: no agent is able to do it: none is called ada and capable of fly, sing": AGENT
+    + task("t", ONE, agent="ada", capabilities=["fly", "sing"]),
+    "task t: has no steps, and the brain of ada is a playbook, which does nothing else": AGENT + task("t"),
+    "task t: gate 1: needs either a command or a tool": AGENT + task("t", ONE) + "gates = [{}]\n",
+    "task t: gate 2: tool sh.anny, which there is not (did you mean any?)": AGENT
+    + task("t", ONE)
+    + '[[tasks.gates]]\ncommand = "x"\n[[tasks.gates]]\ntool = "sh.anny"\n',
+    "task t: gate 1: swarm.shell is sh, which there is not": AGENT.replace("sh.*", "other.*")
+    + task("t", step("a", tool="other.any"))
+    + '[[tasks.gates]]\ncommand = "x"\n',
+}
+
+
+@pytest.mark.parametrize("said", TASKS)
+def test_problems_of_tasks(said: str) -> None:
+    text = TASKS[said].replace("gates = [{}]", "[[tasks.gates]]")
+    other = '[mcp]\nservers = [{ name = "other", command = "x" }]\n[swarm]\nshell = "sh"\n'
+    tools = {"other.any": ToolInfo("other", "any")}
+    found = plan.check(config.parse(other + text), tools) if "other.*" in text else problems(text)
+    assert found == [said]
+
+
+STEPS = {
+    "a: is for agent bob, which there is not": step("a", agent="bob"),
+    "a: agent eve has no grant for sh.any": step("a", agent="eve"),
+    "a: 'any' is no SERVER.TOOL": step("a", tool="any"),
+    "a: server s, which there is not (did you mean sh?)": step("a", tool="s.any"),
+    "a: tool sh.runn, which there is not (did you mean run?)": step("a", tool="sh.runn"),
+    "a: sh.run needs session, command": step("a", tool="sh.run"),
+    "a: sh.run needs command": step("a", tool="sh.run", args={"session": "x"}),
+    "a: sh.open takes no nam (did you mean name?)": step("a", tool="sh.open", args={"nam": 3}),
+    "b needs c, which there is not": ONE + step("b", needs=["c"]),
+    "a needs itself": step("a", needs=["a"]),
+    "a: ${steps.b.y} speaks of b, which there is not": step("a", args={"x": "${steps.b.y}"}),
+    "a: ${steps.a.y} speaks of a step that does not come before: add a to its needs": step(
+        "a", args={"x": "${steps.a.y}"}
+    ),
+    "a: ${steps.b.y} speaks of a step that does not come before: add b to its needs": step(
+        "a", args={"x": ["in ${steps.b.y}"]}
+    )
+    + step("b"),
+    "b: ${steps.a} speaks of a step that does not come before: add a to its needs": ONE
+    + step("b", needs=[], when="${steps.a} == 1"),
+    "b: ${steps.a} speaks of a step that does not come before: add a to its needs ": ONE
+    + step("b", needs=[], for_each="${steps.a}"),
+    "a: ${needs.u.steps.a} speaks of a task that its own does not need: add u to the task's needs": step(
+        "a", args={"x": "${needs.u.steps.a}"}
+    ),
+    "a: ${needs.v.steps.b} speaks of b, which there is not": step("a", args={"x": "${needs.v.steps.b}"}),
+    "a: ${needs.v.z} is not what a playbook returns: write ${needs.v.steps.ID…}": step("a", args={"x": "${needs.v.z}"}),
+    "a: ${item} stands outside of a for_each": step("a", args={"x": "${item}"}),
+    "a: ${item} stands outside of a for_each ": step("a", for_each="${item}"),
+    "a: ${HOME} is not a reference (there are ${steps.ID…}, ${needs.TASK…}, ${item}, ${run.id}, ${task.id}, "
+    "${agent.name}, ${workspace}; write $${ for a ${ that is left as it is)": step("a", args={"x": "${HOME}"}),
+    "a: '1 == 1' is no condition": step("a", when="1 == 1"),
+    "a: expect.matches is no regular expression: missing ), unterminated subpattern at position 0": ONE
+    + '[tasks.steps.expect]\nmatches = "("\n',
+    "a: 'x..y' is not a path": ONE + '[tasks.steps.expect]\nequals = { "x..y" = 1 }\n',
+}
+
+
+@pytest.mark.parametrize("said", STEPS)
+def test_problems_of_steps(said: str) -> None:
+    eve = '[[agents]]\nname = "eve"\ngrants = ["sh.run"]\n'
+    found = problems(
+        AGENT + eve + task("v", step("z")) + task("u", ONE) + task("t", STEPS[said], agent="ada", needs=["v"])
+    )
+    others = ["task v: step z: agent eve has no grant for sh.any", "task u: step a: agent eve has no grant for sh.any"]
+    assert found == [*others, f"task t: step {said.strip()}"]
+
+
+def test_all_problems_are_told() -> None:
+    text = AGENT + task("a", ONE, needs=["b"]) + task("b", step("x", tool="sh.x"), step("y", tool="no.no"), needs=["a"])
+    assert problems(text) == [
+        "a → b → a wait for each other",
+        "task b: step x: tool sh.x, which there is not",
+        "task b: step y: server no, which there is not",
+    ]
+
+
+def test_every_agent_that_may_get_the_task_needs_the_grants() -> None:
+    agents = "".join(
+        f'[[agents]]\nname = "{name}"\ntype = "{kind}"\n' for name, kind in (("bob", "coder"), ("eve", "x"))
+    )
+    assert problems(agents + task("t", ONE, type="coder")) == ["task t: step a: agent bob has no grant for sh.any"]
+    assert problems(agents + AGENT + task("t", step("a", agent="ada"), type="coder")) == []
+
+
+def test_a_server_without_tools_is_named_and_not_each_tool() -> None:
+    text = AGENT + task("t", ONE, step("b", tool="sh.nonsense"))
+    assert problems(text, {}) == [
+        "task t: step a: server sh offers no tools",
+        "task t: step b: server sh offers no tools",
+    ]
+    assert problems(text, None) == []
+
+
+def test_a_task_for_another_brain_needs_no_steps_and_may_return_anything() -> None:
+    agent = AGENT + '[[agents]]\nname = "bob"\nbrain = "llm"\n'
+    text = task("think", agent="bob") + task(
+        "t", step("a", args={"x": "${needs.think.answer}"}), needs=["think"], agent="ada"
+    )
+    assert problems(agent + text) == []
+
+
+def test_a_schema_that_takes_more_takes_anything() -> None:
+    assert problems(AGENT + task("t", step("a", args={"what": "ever"}))) == []
+    bare = {"sh.any": ToolInfo("sh", "any", input_schema={})}
+    assert problems(AGENT + task("t", step("a", args={"what": "ever"})), bare) == []
+
+
+def test_what_would_run_is_told_in_order() -> None:
+    text = (
+        AGENT
+        + '[[agents]]\nname = "bob"\ngrants = ["sh.*"]\n'
+        + task("last", ONE, needs=["low", "high"])
+        + task("low", ONE, priority="low", text="Look.")
+        + task("high", step("a", tool="sh.open", args={"name": "${run.id}"}), step("b"), priority="high", agent="bob")
+    )
+    told = plan.describe(config.parse(SERVERS + text))
+    assert json.loads(json.dumps(told)) == told
+    assert told["stages"] == [["high", "low"], ["last"]]
+    assert [(facts["id"], facts["agents"]) for facts in told["tasks"]] == [
+        ("high", ["bob"]),
+        ("low", ["ada", "bob"]),
+        ("last", ["ada", "bob"]),
+    ]
+    assert told["tasks"][0]["steps"] == [
+        {"id": "a", "tool": "sh.open", "args": {"name": "${run.id}"}, "needs": []},
+        {"id": "b", "tool": "sh.any", "needs": ["a"]},
+    ]
+    assert told["tasks"][1]["text"] == "Look."
+
+
+@pytest.mark.parametrize(("needs", "said"), [(["t"], "t needs itself"), (["x"], "task t needs x, which there is not")])
+def test_an_order_that_there_is_not_is_refused(needs: list[str], said: str) -> None:
+    settings = Settings(tasks=(TaskSettings(id="t", needs=tuple(needs)),))
+    with pytest.raises(PlanInvalid, match=said):
+        plan.describe(settings)
+
+
+def test_a_long_plan_is_checked_and_told_quickly() -> None:
+    """A chain of 3,000; with a look at every task for every task this takes a minute."""
+    tasks = [TaskSettings.model_validate({"id": "t0", "steps": [{"id": "a", "tool": "sh.any"}]})]
+    tasks += [tasks[0].model_copy(update={"id": f"t{n}", "needs": (f"t{n - 1}",)}) for n in range(1, 3000)]
+    settings = config.parse(SERVERS + AGENT).model_copy(update={"tasks": tuple(tasks)})
+    assert plan.check(settings, TOOLS) == []
+    assert len(plan.describe(settings)["stages"]) == 3000
+
+
+def test_steps_need_the_one_above_unless_they_say_otherwise() -> None:
+    text = task("t", ONE, step("b", save_as="bee"), step("c", needs=[]), step("d"), step("e", needs=["bee", "a", "b"]))
+    assert needs_of(config.parse(text).tasks[0].steps) == {"a": (), "b": ("a",), "c": (), "d": ("c",), "e": ("b", "a")}
+
+
+GRAPHS = st.integers(1, 8).flatmap(
+    lambda count: st.lists(st.lists(st.integers(0, count - 1), max_size=3), min_size=count, max_size=count)
+).map(lambda rows: {str(at): [str(need) for need in needs] for at, needs in enumerate(rows)})  # fmt: skip
+
+
+@given(GRAPHS)
+def test_an_order_is_found_or_every_circle_is_named(needs: dict[str, list[str]]) -> None:
+    on_circles = {name for name, earlier in before(needs).items() if name in earlier}
+    if not on_circles:
+        assert circles(needs) == []
+        order = in_order(needs)
+        assert all(order.index(need) < order.index(name) for name in needs for need in needs[name])
+        return
+    with pytest.raises(PlanInvalid) as caught:
+        in_order(needs)
+    named = caught.value.message
+    assert all(name in on_circles for name in named.replace("needs itself", "").split() if name.isdigit())
