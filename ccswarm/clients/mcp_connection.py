@@ -1,0 +1,276 @@
+"""One start of one server: everything the SDK opens for it is opened and closed in one task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Literal
+
+import mcp_types as types
+from mcp import ClientSession
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from ccswarm import __version__
+from ccswarm.clients.mcp_http import reached
+from ccswarm.clients.mcp_process import LEAVE_SECONDS, ServerProcess, started
+from ccswarm.clients.mcp_tools import usable_page
+from ccswarm.errors import ServerUnavailable
+from ccswarm.settings import ServerSettings
+
+Era = Literal["", "legacy", "modern"]
+
+PROBE_SECONDS = 2.0
+"""How long an unknown server may leave ``server/discover`` unanswered before ``initialize`` follows it; one that starts
+slowly reads both in order, and says which it takes."""
+
+KNOWN_PROBE_SECONDS = 10.0
+"""The same for a server that answered it before."""
+
+EXPLAIN_SECONDS = 0.25
+"""From the end of a server's output to its exit code and last words; usually 1 ms."""
+
+
+class Answered(Exception):
+    """Carries the result of a call past the SDK's checks: they refuse an answer as a whole for one unknown part of it,
+    and look at each byte of a large one three times."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__()
+        self.result = result
+
+
+class Dispatcher(JSONRPCDispatcher):
+    """The SDK's, lenient with what tools are and answer. ``left_out`` grows by what lists lose."""
+
+    left_out: list[str]
+    version: str | None = None
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
+    ) -> dict[str, Any]:
+        result = await super().send_raw_request(method, params, opts, **more)
+        if method == "tools/call":
+            raise Answered(result)
+        if method == "tools/list":
+            return usable_page(result, self.version or LATEST_HANDSHAKE_VERSION, self.left_out)
+        return result
+
+
+class Connection:
+    """Opened once, then used by many tasks, then closed. ``on_change`` is called when the server's tools may have
+    changed."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        env: Mapping[str, str],
+        *,
+        on_stderr: Callable[[str], None] | None,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._env = env
+        self._on_stderr = on_stderr
+        self._on_change = on_change
+        self._over = asyncio.Event()
+        self._owner: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._process: ServerProcess | None = None
+        self._connecting = False
+        self._open = False
+        self._end = ""
+        self.left_out: list[str] = []
+        self.ended_when_asked = False
+        """Whether the server ended when it was asked for its era."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used, as far as is known."""
+        return self._open and not (self._process is not None and self._process.ended.is_set())
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._owner is not None and self._owner.done()
+
+    async def open(self, era: Era, seconds: float) -> Era:
+        """Starts or reaches the server and agrees on an era, ``era`` first; which it was. Raises ServerUnavailable
+        when that takes longer, or fails."""
+        ready: asyncio.Future[Era] = asyncio.get_running_loop().create_future()
+        self._connecting = True
+        self._owner = asyncio.create_task(self._own(era, seconds, ready))
+        # Not the owner's own last act: it may be cancelled before its first.
+        self._owner.add_done_callback(lambda _: self._never_ready(ready))
+        return await ready
+
+    def _never_ready(self, ready: asyncio.Future[Era]) -> None:
+        if not ready.done():
+            ready.set_exception(ServerUnavailable(f"server {self._settings.name} was closed while it started"))
+
+    def abandon(self) -> None:
+        """It is used no more; closes by itself."""
+        self._open = False
+        self._over.set()
+
+    async def close(self) -> None:
+        """Returns when nothing of it is left."""
+        if self._owner is not None:
+            if self._connecting:
+                self._owner.cancel()
+            self.abandon()
+            await asyncio.wait([self._owner])
+
+    async def how_it_ended(self) -> str:
+        """For messages; waits a moment for the exit code."""
+        if self._process is None:
+            return "closed the connection"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXPLAIN_SECONDS):
+                await self._process.explained.wait()
+        self._end = self._end or self._process.how_it_ended()
+        return self._end
+
+    async def _own(self, era: Era, seconds: float, ready: asyncio.Future[Era]) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(seconds):
+                        agreed = await self._connect(stack, era)
+                    self._connecting = False
+                except (MCPError, RuntimeError, ValidationError, TimeoutError) as error:
+                    self._connecting = False
+                    # Told from here: what leaves the SDK's task groups comes out wrapped.
+                    ready.set_exception(await self._unavailable(error))
+                else:
+                    self._open = True
+                    ready.set_result(agreed)
+                    await self._until_over()
+        except Exception as error:
+            # Whatever goes wrong under way ends this connection; who waits for an answer is told by the SDK.
+            if not ready.done():
+                ready.set_exception(error)
+        finally:
+            self._open = False
+
+    async def _connect(self, stack: AsyncExitStack, era: Era) -> Era:
+        if self._settings.url:
+            read, write = await stack.enter_async_context(reached(self._settings, self._env))
+        else:
+            process = await stack.enter_async_context(started(self._settings, self._env, self._on_stderr))
+            self._process = process
+            read, write = process.incoming, process.outgoing
+        self._dispatcher = Dispatcher(read, write)
+        self._dispatcher.left_out = self.left_out
+        self.session = await stack.enter_async_context(
+            ClientSession(
+                dispatcher=self._dispatcher,
+                client_info=types.Implementation(name="ccswarm", version=__version__),
+                message_handler=self._on_message,
+            )
+        )
+        await self._negotiate(era)
+        self._dispatcher.version = self.session.protocol_version
+        return "modern" if self._modern else "legacy"
+
+    @property
+    def _modern(self) -> bool:
+        return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    async def _negotiate(self, era: Era) -> None:
+        if era != "legacy":
+            try:
+                async with asyncio.timeout(KNOWN_PROBE_SECONDS if era else PROBE_SECONDS):
+                    await self.session.discover()
+                    return
+            except (MCPError, RuntimeError, ValidationError, TimeoutError):
+                if self._process is not None and self._process.ended.is_set():
+                    self.ended_when_asked = True
+                    raise
+        try:
+            await self.session.initialize()
+        except MCPError as error:
+            if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+                raise
+            # It answers only now that the first question has made this connection a modern one.
+            await self.session.discover()
+
+    async def _until_over(self) -> None:
+        over = [asyncio.create_task(self._over.wait())]
+        if self._process is not None:
+            self._process.grace_seconds = LEAVE_SECONDS
+            over.append(asyncio.create_task(self._process.ended.wait()))
+        try:
+            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+            if self._process is not None and not self._over.is_set():
+                await self.how_it_ended()  # before it is told to end
+        finally:
+            for task in [*over, *([self._listener] if self._listener else [])]:
+                task.cancel()
+
+    async def _unavailable(self, error: Exception) -> ServerUnavailable:
+        if isinstance(error, TimeoutError):
+            problem = f"did not answer within {self._settings.connect_seconds:g} s"
+        elif isinstance(error, MCPError):
+            problem = f"refused the connection: {error.message}"
+        else:
+            problem = f"does not speak the protocol: {error}"
+        process = self._process
+        if process is not None:
+            ended = process.ended.is_set()
+            problem = await self.how_it_ended() if ended else process.with_last_words(problem)
+        name = self._settings.name
+        return ServerUnavailable(f"server {name} {problem}", suggestion=f"try what is configured for {name} by hand")
+
+    async def _on_message(self, message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._on_change()
+
+    async def watch_tools(self) -> None:
+        """From now on changes of the tools are heard of, where the server tells them only to who asks."""
+        capabilities = self.session.server_capabilities
+        if not (self._modern and capabilities and capabilities.tools and capabilities.tools.list_changed):
+            return
+        if self._listener is None or self._listener.done():
+            listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._listener = asyncio.create_task(self._listen(listening))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await asyncio.wait([listening])
+
+    async def _listen(self, listening: asyncio.Future[None]) -> None:
+        try:
+            async with listen(self.session, tools_list_changed=True) as events:
+                listening.set_result(None)
+                async for _ in events:
+                    self._on_change()
+        except (MCPError, SubscriptionLost, TimeoutError):
+            pass  # what was listed until now may have changed unheard
+        finally:
+            self._on_change()
+            if not listening.done():
+                listening.set_result(None)
+
+    async def list_page(self, cursor: str | None) -> types.ListToolsResult:
+        """One page of tools, without those nobody can call. Raises MCPError."""
+        return await self.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any], on_progress: ProgressFnT | None
+    ) -> dict[str, Any]:
+        """The result as it came. Raises MCPError, and ValueError for arguments JSON cannot hold."""
+        params = types.CallToolRequestParams.model_validate(
+            {"name": name, "arguments": dict(arguments), "_meta": dict(meta) or None}
+        )
+        try:
+            await self.session.send_request(
+                types.CallToolRequest(params=params), types.CallToolResult, progress_callback=on_progress
+            )
+        except Answered as answered:
+            return answered.result
+        raise AssertionError("a result of tools/call came as a result")

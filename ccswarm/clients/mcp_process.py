@@ -1,0 +1,237 @@
+"""A server started here: its pipes, its last words, its end, and the end of every process of its group."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shlex
+import signal
+import struct
+import termios
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from shutil import which
+from typing import Any, cast
+
+from ccswarm.clients.mcp_pipes import Incoming, LineCutter, Outgoing, read_message
+from ccswarm.errors import ServerUnavailable
+from ccswarm.settings import ServerSettings
+
+LAST_WORDS_BYTES = 4096
+LEAVE_SECONDS = 1.0
+"""What a server that was connected has to end by itself after its input ended; most take 5 to 270 ms."""
+
+KILL_SECONDS = 4.0
+"""Longest wait for the guardian, which sends SIGKILL after two seconds."""
+
+INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
+
+NAMES = {int(number): number.name for number in signal.Signals}
+
+GUARDIAN = """
+read -r group || exit
+read -r word
+kill -TERM "-$group" 2>/dev/null || exit
+turns=40
+while [ $turns -gt 0 ] && kill -0 "-$group" 2>/dev/null; do sleep 0.05; turns=$((turns - 1)); done
+kill -KILL "-$group" 2>/dev/null
+"""
+"""Ends the group it was told when its own input ends: at close, and also when this process was killed with -9."""
+
+
+def child_environment(env: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """What a server is given: a few names of ``env``, and what is configured for it."""
+    inherited = {name: value for name, value in env.items() if name in INHERITED or name.startswith("LC_")}
+    return {**inherited, **own}
+
+
+class ServerProcess(asyncio.SubprocessProtocol):
+    """One start of a server. ``ended`` is set when it cannot be talked to any more, ``explained`` when it is known
+    how it ended and it has said its last words."""
+
+    def __init__(self, on_stderr: Callable[[str], None] | None) -> None:
+        self.incoming = Incoming(self._hold)
+        self.ended = asyncio.Event()
+        self.explained = asyncio.Event()
+        self.grace_seconds = 0.0
+        self._on_stderr = on_stderr
+        self._lines = LineCutter()
+        self._words = bytearray()
+        self._reason = ""
+        self._exited = False
+        self._open = {1, 2}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.SubprocessTransport", transport)
+        self.outgoing = Outgoing(self._pipe(0), self._stuck)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self._hear(data)
+        else:
+            for line, length in self._lines.feed(data):
+                message = read_message(line, length)
+                if message is not None:
+                    self.incoming.put(message)
+                elif line.strip():
+                    self._hear(line + b"\n")
+        self._settle()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open.discard(fd)
+        if fd != 2:
+            self._end(f"closed its {'output' if fd else 'input'}")
+        self._settle()
+
+    def process_exited(self) -> None:
+        self._exited = True
+        self._hold(False)
+        self._settle()
+
+    def _pipe(self, fd: int) -> Any:
+        return self.transport.get_pipe_transport(fd)
+
+    def _hold(self, hold: bool) -> None:
+        if 1 in self._open:
+            pipe = self._pipe(1)
+            if hold and not self._exited:
+                pipe.pause_reading()
+            elif not hold and not pipe.is_reading():
+                pipe.resume_reading()
+
+    def _hear(self, data: bytes) -> None:
+        self._words += data
+        del self._words[:-LAST_WORDS_BYTES]
+        if self._on_stderr is not None:
+            self._on_stderr(data.decode(errors="replace"))
+
+    def _stuck(self) -> None:
+        self._end("does not read what it is sent")
+
+    def _end(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self.incoming.end()
+        self.ended.set()
+
+    def _settle(self) -> None:
+        """Its end is reached when it has exited and what it wrote before is read: processes it left behind may hold
+        the pipes open for ever."""
+        if self._exited and not any(_unread(self._pipe(fd)) for fd in self._open):
+            self._end("ended")
+            self.explained.set()
+
+    def how_it_ended(self) -> str:
+        """For messages: its end as far as it is known, and its last words."""
+        status = self.transport.get_returncode()
+        if status is None:
+            end = self._reason
+        elif status < 0:
+            end = f"was ended by {NAMES.get(-status, f'signal {-status}')}"
+        else:
+            end = f"ended with exit code {status}"
+        return self.with_last_words(end)
+
+    def with_last_words(self, message: str) -> str:
+        """``message``, and what it wrote beside the protocol last."""
+        words = self._words.decode(errors="replace").strip()
+        return f"{message}. Its last words:\n{words}" if words else message
+
+    async def leave(self) -> None:
+        """Its input ends; it has ``grace_seconds`` to end by itself."""
+        self._pipe(0).close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.grace_seconds):
+                await self.explained.wait()
+
+
+def _unread(pipe: Any) -> bool:
+    """Whether something is in the pipe that was not read yet."""
+    if pipe.is_closing():
+        return False
+    count = fcntl.ioctl(pipe.get_extra_info("pipe").fileno(), termios.FIONREAD, bytes(4))
+    return struct.unpack("i", count)[0] > 0
+
+
+def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:
+    """Program and arguments. Raises ServerUnavailable for a program or directory that is not there."""
+    suggestion = f"check command, args and cwd of {settings.name} in the configuration"
+    try:
+        words = [*shlex.split(settings.command), *settings.args]
+    except ValueError as error:
+        raise ServerUnavailable(
+            f"server {settings.name} cannot be started: {error} in its command", suggestion=suggestion
+        ) from error
+    directory = settings.cwd or "."
+    program = words[0] if words else ""
+    # A program named by a path is looked for from its directory, as the kernel does.
+    where = str(Path(directory, program)) if "/" in program else program
+    problem = ""
+    if any("\0" in word for word in words):
+        problem = "a NUL character in its command"
+    elif not Path(directory).is_dir():
+        problem = f"no directory {directory}"
+    elif which(where, path=env.get("PATH", os.defpath)) is None:
+        problem = f"no program {program!r}"
+    if problem:
+        raise ServerUnavailable(f"server {settings.name} cannot be started: {problem}", suggestion=suggestion)
+    return words
+
+
+@asynccontextmanager
+async def started(
+    settings: ServerSettings, env: Mapping[str, str], on_stderr: Callable[[str], None] | None
+) -> AsyncGenerator[ServerProcess]:
+    """The server as a process; afterwards no process of its group is left. Raises ServerUnavailable."""
+    environment = child_environment(env, settings.env)
+    words = command_of(settings, environment)
+    guardian = await _guardian()
+    try:
+        _, process = await asyncio.get_running_loop().subprocess_exec(
+            lambda: ServerProcess(on_stderr),
+            *words,
+            cwd=settings.cwd or None,
+            env=environment,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        await _let_go(guardian)
+        raise ServerUnavailable(f"server {settings.name} cannot be started: {error}") from error
+    try:
+        _input(guardian).write(b"%d\n" % process.transport.get_pid())
+        yield process
+        await process.leave()
+    finally:
+        await _let_go(guardian)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KILL_SECONDS):
+                await process.explained.wait()
+        process.transport.close()
+
+
+async def _guardian() -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        "/bin/sh",
+        "-c",
+        GUARDIAN,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd="/",
+        env={"PATH": os.defpath},
+        start_new_session=True,
+    )
+
+
+def _input(guardian: asyncio.subprocess.Process) -> asyncio.StreamWriter:
+    assert guardian.stdin is not None
+    return guardian.stdin
+
+
+async def _let_go(guardian: asyncio.subprocess.Process) -> None:
+    """It ends the group it was told, then itself."""
+    _input(guardian).close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(KILL_SECONDS):
+            await guardian.wait()

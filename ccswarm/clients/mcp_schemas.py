@@ -1,0 +1,66 @@
+"""Whether answers are what a server says they are. It is only said, so that no answer is lost for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import extend
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+MAX_NODES = 20_000
+"""Of an answer that is checked: 40 ms. Larger ones are let be."""
+
+MAX_MESSAGE = 500
+
+# A pattern of a server on a text of the same server may take for ever.
+_Validator: Any = extend(  # pyright: ignore[reportUnknownVariableType]
+    Draft202012Validator, {"pattern": None, "patternProperties": None}
+)
+_NOTHING: Any = Registry()
+"""Nothing is fetched."""
+
+
+class OutputSchemas:
+    """The schemas of one server's answers, each compiled once."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, tuple[Mapping[str, Any], Any]] = {}
+
+    def problem(self, tool: str, schema: Mapping[str, Any], structured: Any) -> str:
+        """What about an answer does not fit; ``""`` when it does, or was not looked at."""
+        if structured is None:
+            return "structuredContent is missing"
+        if not _is_small(structured):
+            return ""
+        try:
+            error = next(self._validator(tool, schema).iter_errors(structured), None)
+        except (SchemaError, Unresolvable, RecursionError) as broken:
+            return f"the schema itself cannot be used: {broken!s:.{MAX_MESSAGE}}"
+        if error is None:
+            return ""
+        place = ".".join(str(part) for part in error.absolute_path)
+        return f"{place or 'structuredContent'}: {error.message:.{MAX_MESSAGE}}"
+
+    def _validator(self, tool: str, schema: Mapping[str, Any]) -> Any:
+        known = self._compiled.get(tool)
+        if known is None or known[0] is not schema:
+            _Validator.check_schema(schema)
+            known = self._compiled[tool] = (schema, _Validator(schema, registry=_NOTHING))
+        return known[1]
+
+
+def _is_small(value: Any) -> bool:
+    waiting = [value]
+    for _ in range(MAX_NODES):
+        if not waiting:
+            return True
+        node = waiting.pop()
+        if isinstance(node, dict):
+            waiting += cast("dict[str, Any]", node).values()
+        elif isinstance(node, list):
+            waiting += cast("list[Any]", node)
+    return False

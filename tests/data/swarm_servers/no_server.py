@@ -1,0 +1,52 @@
+"""Programs that are no good servers. Argument: mute, stubborn, crash, chatty_crash, probe_dies or banner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from wire import Server, text, tool
+
+
+class Banner(Server):
+    def list_tools(self, cursor: str | None) -> dict[str, Any]:
+        return {"tools": [tool("hello")]}
+
+    def call_tool(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any]:
+        return text("hello")
+
+
+class ProbeDies(Banner):
+    def dispatch(self, request_id: Any, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        if method == "server/discover":
+            os._exit(1)
+        return super().dispatch(request_id, method, params)
+
+
+def main(kind: str, *words: str) -> None:
+    if kind == "crash":
+        os.write(2, b"x" * 10_000 + b"\nno licence found\n")
+        sys.exit(3)
+    if kind == "chatty_crash":
+        os.write(1, b"Error: cannot find module 'left-pad'\n")
+        sys.exit(1)
+    if kind == "banner":
+        os.write(1, b"Welcome!\r\n\r\nServer 1.0 (c) nobody\n")
+        Banner().run()
+    elif kind == "probe_dies":
+        ProbeDies("legacy").run()
+    else:
+        os.write(2, b"thinking\n")
+        if kind == "stubborn":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            child = subprocess.Popen(["sh", "-c", "trap '' TERM; while :; do sleep 1000; done"])
+            os.write(2, f"child {child.pid}\n".encode())
+        while True:
+            signal.pause()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
