@@ -18,11 +18,11 @@ HEAD_SECONDS = 10.0
 """For the request's head, and again for the hello of TLS."""
 
 RECEIVE_BYTES = 65536
-CHUNK_BYTES = 1 << 18
-"""With 64 kB, 100 MB take 1.3 times as long as directly; pages that are never written to cost nothing."""
+CHUNK_BYTES = 1 << 19
+"""100 MB cost 32 ms of processor time, with half the size 38; pages that are never written to cost nothing."""
 
-TURNS = 2
-"""So many chunks of one connection are carried before the loop looks after others: about 0.2 ms."""
+TURNS = 4
+"""So many chunks of one connection are carried before the loop looks after others: about 0.6 ms."""
 
 Reach = Callable[[str, int], Awaitable[tuple[str, socket.socket]]]
 Tell = Callable[..., None]
@@ -106,6 +106,9 @@ class _Client:
 async def serve(connection: socket.socket, reach: Reach, tell: Tell, head_seconds: float) -> None:
     """Carry what the rules allow and tell of it once: ``net.allow`` or ``net.deny``. The caller closes."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A loopback wants no pacing, as bbr does it, where that is the system's choice: 6 % of a long transfer.
+    with contextlib.suppress(AttributeError, OSError):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
     client = _Client(connection, head_seconds)
 
     def tell_of(kind: str, **fields: str) -> None:
