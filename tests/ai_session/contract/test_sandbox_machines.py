@@ -25,7 +25,7 @@ AS_EVER = [
     ("no bash", BOXES, "not probe and not inherited"),  # dash closes no descriptor above 9
     ("old bubblewrap", BOXES, "not probe"),
     ("masked /proc", VERB, ""),
-    ("no bubblewrap", VERB, "not tmux and not days"),  # no terminals of its own, no semaphores
+    ("no bubblewrap", VERB, "not tmux and not days and not allowed"),  # no terminals, semaphores, network of its own
 ]
 
 
