@@ -1,0 +1,414 @@
+"""The playbook: what each key of a step does, and that nothing depends on the order in which calls end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccswarm.brains.base import CallTool, Wait
+from ccswarm.brains.playbook import PLUGIN, STEP_BYTES, TEXT_BYTES
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import CallOutcome, CallStatus
+from ccswarm.plugins import load
+from tests.ccswarm.playbook_drive import Drive, Pick, assignment, drive, first
+
+Answers = Mapping[str, CallOutcome]
+
+
+def step(name: str, **facts: Any) -> dict[str, Any]:
+    return {"id": name, "tool": "s.do", **facts}
+
+
+def task(*steps: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": "t", "steps": list(steps)}
+
+
+def ok(text: str = "", **fields: Any) -> CallOutcome:
+    return CallOutcome(CallStatus.OK, text, fields or None)
+
+
+def exited(code: int, text: str = "") -> CallOutcome:
+    return ok(text, status="finished", exit_code=code, output=text)
+
+
+BROKEN = CallOutcome(CallStatus.TOOL_ERROR, "no such thing")
+
+
+def run(plan: Mapping[str, Any], answers: Answers | None = None, pick: Pick = first, **facts: Any) -> Drive:
+    """Calls that have no answer by their id (that of a try, else that of the step) succeed and say their id."""
+
+    async def answer(call: CallTool) -> CallOutcome:
+        names = (call.id, call.id.partition("#")[0], call.id.partition("[")[0])
+        return next((answers[name] for name in names if name in (answers or {})), ok(call.id, id=call.id))
+
+    return asyncio.run(drive(plan, answer, pick, **facts))
+
+
+def together(going: Sequence[str]) -> Sequence[str]:
+    return going
+
+
+def backwards(going: Sequence[str]) -> Sequence[str]:
+    return going[::-1]
+
+
+def last(going: Sequence[str]) -> Sequence[str]:
+    return going[-1:]
+
+
+def arguments(ended: Drive) -> dict[str, Any]:
+    return {call.id: call.arguments for call in ended.decided if isinstance(call, CallTool)}
+
+
+def test_it_is_the_plugin_of_that_name() -> None:
+    assert load("brains", "playbook") is PLUGIN
+    assert PLUGIN.name == "playbook"
+
+
+def test_steps_run_one_after_the_other() -> None:
+    ended = run(task(step("a"), step("b"), step("c")), pick=together)
+    assert (ended.ids, ended.most) == (["a", "b", "c"], 1)
+    assert (ended.finish.status, ended.finish.summary) == ("succeeded", "3 steps done")
+    assert ended.steps == {name: {"status": "ok", "id": name} for name in ("a", "b", "c")}
+
+
+def test_needs_say_what_comes_before_and_what_goes_on_together() -> None:
+    plan = task(step("join", needs=["x", "y"]), step("x", needs=[]), step("y", needs=[]), step("after"))
+    ended = run(plan)
+    assert (ended.ids, ended.most) == (["x", "y", "join", "after"], 2)
+
+
+def test_what_starts_together_starts_in_the_order_of_the_plan() -> None:
+    plan = task(step("late", needs=["y"]), step("early", needs=["x"]), step("x", needs=[]), step("y", needs=[]))
+    assert run(plan, pick=together).ids == ["x", "y", "late", "early"]
+
+
+def test_a_call_is_what_the_step_says() -> None:
+    plan = task(step("a", agent="bob", args={"x": [1, {"y": "z"}]}, timeout_seconds=2.5), step("b"))
+    call, other = run(plan).decided
+    assert call == CallTool("a", "s.do", {"x": [1, {"y": "z"}]}, "bob", 2.5)
+    assert other == CallTool("b", "s.do", {})
+
+
+def test_references_carry_results_on() -> None:
+    plan = task(
+        step("a", save_as="first", agent="bob", args={"who": "${agent.name}"}),
+        step("b", args={"n": "${steps.a.n}", "m": "${steps.first.n}", "text": "n=${steps.a.n} ${run.id} ${task.id}"}),
+        step("c", args={"old": "${needs.u.steps.z.v}", "where": "${workspace}/x", "who": "${agent.name}"}),
+    )
+    ended = run(plan, {"a": ok(n=7)}, inputs={"u": {"steps": {"z": {"v": [1]}}}})
+    assert arguments(ended) == {
+        "a": {"who": "bob"},
+        "b": {"n": 7, "m": 7, "text": "n=7 run_1 t"},
+        "c": {"old": [1], "where": "/work/x", "who": "ada"},
+    }
+    assert ended.steps["first"] == ended.steps["a"] == {"status": "ok", "n": 7}
+
+
+def test_an_answer_without_fields_is_its_text() -> None:
+    ended = run(task(step("a"), step("b", args={"x": "${steps.a.text}"})), {"a": ok("hello")})
+    assert arguments(ended)["b"] == {"x": "hello"}
+    assert ended.steps["a"] == {"status": "ok", "text": "hello"}
+
+
+def test_a_value_that_is_missing_fails_the_step_and_says_so() -> None:
+    ended = run(task(step("a"), step("b", args={"x": "${steps.a.output}"}), step("c")))
+    assert (ended.ids, ended.finish.status) == (["a"], "failed")
+    assert ended.finish.summary == (
+        "b: ${steps.a.output} has no value: there is no output in a (there is id, status); skipped: c"
+    )
+    assert ended.steps["c"] == {"status": "skipped", "message": "what it needs failed: b"}
+
+
+@pytest.mark.parametrize(("when", "runs"), [("${steps.a.n} == 1", True), ("${steps.a.n} != 1", False)])
+def test_when_decides_whether_a_step_runs(when: str, runs: bool) -> None:
+    ended = run(task(step("a"), step("b", when=when), step("c")), {"a": ok(n=1)})
+    assert ended.ids == (["a", "b", "c"] if runs else ["a", "c"])
+    assert ended.finish.status == "succeeded"
+    assert ended.finish.summary == ("3 steps done" if runs else "2 steps done, not needed: b")
+    assert ended.steps["b"]["status"] == ("ok" if runs else "skipped")
+
+
+def test_a_condition_on_what_was_passed_over() -> None:
+    plan = task(step("a", when="${run.id} == x"), step("b", when="${steps.a.status} == skipped"))
+    assert run(plan).ids == ["b"]
+
+
+def test_for_each_calls_once_for_each_item() -> None:
+    plan = task(
+        step("each", for_each=["x", {"n": 1}], args={"item": "${item}", "text": "<${item}>"}),
+        step("after", args={"all": "${steps.each}", "second": "${steps.each[1].id}"}),
+    )
+    ended = run(plan)
+    assert ended.ids == ["each[0]", "each[1]", "after"]
+    assert arguments(ended)["each[1]"] == {"item": {"n": 1}, "text": '<{"n": 1}>'}
+    assert arguments(ended)["after"]["second"] == "each[1]"
+    assert ended.steps["each"] == [{"status": "ok", "id": "each[0]"}, {"status": "ok", "id": "each[1]"}]
+
+
+@pytest.mark.parametrize(
+    ("value", "items"),
+    [
+        (["a", "b"], ["a", "b"]),
+        ("a b\n\n c\r\nd\n", ["a b", " c", "d"]),
+        ([], []),
+        ("", []),
+        ([[1], None], [[1], None]),
+    ],
+)
+def test_items_are_those_of_a_list_or_the_lines_of_a_text(value: object, items: list[object]) -> None:
+    plan = task(step("a"), step("each", for_each="${steps.a.v}", args={"item": "${item}"}))
+    ended = run(plan, {"a": ok(v=value)})
+    assert [call["item"] for name, call in arguments(ended).items() if name != "a"] == items
+    assert len(ended.steps["each"]) == len(items)
+    assert ended.finish.status == "succeeded"
+
+
+@pytest.mark.parametrize("value", [3, {"a": 1}, None])
+def test_nothing_else_has_items(value: object) -> None:
+    ended = run(task(step("a"), step("each", for_each="${steps.a.v}")), {"a": ok(v=value, w=1)})
+    assert "each: for_each needs a list or a text, not " in ended.finish.summary
+
+
+def test_each_item_has_its_condition() -> None:
+    plan = task(step("each", for_each=[1, 2, 3], when="${item} != 2"))
+    ended = run(plan)
+    assert ended.ids == ["each[0]", "each[2]"]
+    assert [result["status"] for result in ended.steps["each"]] == ["ok", "skipped", "ok"]
+
+
+@pytest.mark.parametrize("pick", [first, last])
+def test_no_more_items_go_on_than_parallel_says(pick: Pick) -> None:
+    ended = run(task(step("each", for_each=list(range(9)), parallel=3)), pick=pick)
+    assert ended.most == 3
+    assert ended.ids == [f"each[{at}]" for at in range(9)]
+
+
+def test_a_failed_item_fails_the_step_after_all_were_tried() -> None:
+    plan = task(step("each", for_each=[0, 1, 2], parallel=2), step("after"))
+    ended = run(plan, {"each[0]": BROKEN, "each[2]": exited(4)})
+    assert ended.ids == ["each[0]", "each[1]", "each[2]"]
+    assert ended.finish.summary == (
+        "each[0]: expected an answer, the call ended as tool_error (no such thing); "
+        "each[2]: expected exit code 0, got 4; skipped: after"
+    )
+
+
+def test_many_failed_items_are_all_named_and_some_told() -> None:
+    ended = run(task(step("each", for_each=list(range(8)))), {"each": BROKEN})
+    assert ended.finish.summary.count("no such thing") == 5
+    assert ended.finish.summary.endswith("; and so each[5], each[6], each[7]")
+
+
+def test_a_second_try_comes_after_a_pause_that_grows() -> None:
+    plan = task(step("a", retry={"times": 3, "seconds": 2, "factor": 3}))
+    ended = run(plan, {"a": BROKEN, "a#4": ok("at last")})
+    assert ended.ids == ["a", "a#2.pause", "a#2", "a#3.pause", "a#3", "a#4.pause", "a#4"]
+    assert [wait.seconds for wait in ended.decided if isinstance(wait, Wait)] == [2, 6, 18]
+    assert (ended.finish.status, ended.steps["a"]["text"]) == ("succeeded", "at last")
+
+
+def test_a_pause_is_never_longer_than_a_day() -> None:
+    ended = run(task(step("a", retry={"times": 100, "seconds": 1, "factor": 1e9})), {"a": BROKEN})
+    assert max(wait.seconds for wait in ended.decided if isinstance(wait, Wait)) == 86400
+
+
+def test_without_a_pause_it_is_tried_at_once() -> None:
+    ended = run(task(step("a", retry={"times": 2, "seconds": 0})), {"a": exited(1)})
+    assert ended.ids == ["a", "a#2", "a#3"]
+    assert ended.finish.summary == "a: expected exit code 0, got 1 (tried 3 times)"
+
+
+def test_a_pausing_item_keeps_its_place() -> None:
+    plan = task(step("each", for_each=[0, 1], retry={"times": 1}))
+    assert run(plan, {"each[0]": BROKEN}).ids == ["each[0]", "each[0]#2.pause", "each[0]#2", "each[1]"]
+
+
+@pytest.mark.parametrize("status", [status for status in CallStatus if status is not CallStatus.OK])
+def test_only_what_another_try_may_mend_is_tried_again(status: CallStatus) -> None:
+    worth = status in (CallStatus.TOOL_ERROR, CallStatus.TIMEOUT, CallStatus.LOST, CallStatus.UNAVAILABLE)
+    failed = CallOutcome(status, code="some_code", message="why")
+    ended = run(task(step("a", retry={"times": 1, "seconds": 0})), {"a": failed})
+    assert ended.ids == (["a", "a#2"] if worth else ["a"])
+    assert f"expected an answer, the call ended as {status} (some_code: why)" in ended.finish.summary
+    assert ended.steps["a"]["status"] == status
+
+
+def test_a_call_that_failed_has_the_status_of_the_call() -> None:
+    failed = CallOutcome(CallStatus.TOOL_ERROR, "why", {"status": "finished", "n": 1})
+    told = run(task(step("a")), {"a": failed}).steps["a"]
+    assert (told["status"], told["message"], told["n"]) == ("tool_error", "why", 1)
+
+
+EXPECTED = [
+    ({}, exited(0), ""),
+    ({}, exited(3, "boom"), "expected exit code 0, got 3; its answer: boom"),
+    ({}, ok("x", status="running"), "expected that it ends, but it is still running; its answer: x"),
+    ({}, ok("x", status="interrupted", exit_code=None), ""),
+    ({"exit_code": 3}, exited(3), ""),
+    ({"exit_code": 0}, exited(1), "expected exit code 0, got 1 (status finished)"),
+    ({"exit_code": 0}, ok(status="running"), "expected exit code 0, got none (status running)"),
+    ({"exit_code": 0}, ok("plain"), "expected exit code 0, got none (status ok); its answer: plain"),
+    ({"status": "finished"}, exited(9), ""),
+    ({"status": "finished"}, ok(status="lost"), "expected status finished, got lost"),
+    ({"status": "ok"}, ok("plain"), ""),
+    ({"contains": "two"}, exited(1, "one two"), ""),
+    ({"contains": "two"}, ok("one"), "expected 'two' in the text; its answer: one"),
+    ({"matches": "^b+$"}, ok("a\nbbb\nc"), ""),
+    ({"matches": "^b$"}, ok("a"), "expected the text to match '^b$'; its answer: a"),
+    ({"matches": '"n": 1'}, ok(n=1), ""),
+    ({"equals": {"a.b[1]": {"c": 1.0}}}, ok(a={"b": [0, {"c": 1}]}), ""),
+    ({"equals": {"a": True}}, ok(a=1), "expected a to be true, got 1"),
+    ({"equals": {"a.b": 1}}, ok(a={}), "expected a.b to be 1, but a.b has no value: there is no b in a"),
+    ({"contains": "w", "exit_code": 0}, exited(1), "expected exit code 0, got 1 (status finished); expected 'w' in"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expect", "answer", "said"), EXPECTED)
+def test_what_is_expected(expect: Mapping[str, Any], answer: CallOutcome, said: str) -> None:
+    ended = run(task(step("a", expect=expect)), {"a": answer})
+    assert ended.finish.status == ("failed" if said else "succeeded")
+    assert ended.finish.summary.startswith(f"a: {said}" if said else "1 step done")
+    assert (said in ended.steps["a"]["problem"]) if said else ("problem" not in ended.steps["a"])
+
+
+def test_a_long_answer_is_told_by_its_end() -> None:
+    ended = run(task(step("a")), {"a": exited(1, "x" * 5000 + "the reason")})
+    assert ended.finish.summary.endswith("xxthe reason")
+    assert len(ended.finish.summary) < 400
+
+
+def test_after_a_failure_what_does_not_need_it_goes_on() -> None:
+    plan = task(step("a"), step("b"), step("c", needs=[]), step("d"), step("e", needs=["b", "d"]))
+    ended = run(plan, {"a": BROKEN, "d": exited(2)}, together)
+    assert ended.ids == ["a", "c", "d"]
+    assert ended.finish.summary == (
+        "a: expected an answer, the call ended as tool_error (no such thing); d: expected exit code 0, got 2; "
+        "skipped: b, e"
+    )
+    assert ended.steps["e"]["message"] == "what it needs failed: b, d"
+
+
+def test_a_failed_gate_ends_the_task_at_once() -> None:
+    plan = task(step("a", gate=True), step("b", needs=[]), step("c"))
+    ended = run(plan, {"a": exited(1)}, first)
+    assert ended.ids == ["a", "b"]
+    assert (ended.finish.status, ended.finish.summary) == ("failed", "gate a: expected exit code 0, got 1")
+    assert set(ended.steps) == {"a"}
+
+
+def test_a_gate_that_holds_is_a_step() -> None:
+    assert run(task(step("a", gate=True), step("b"))).finish.status == "succeeded"
+
+
+def test_a_gate_is_tried_again_first() -> None:
+    plan = task(step("a", gate=True, retry={"times": 1, "seconds": 0}), step("b"))
+    assert run(plan, {"a": BROKEN, "a#2": ok()}).finish.status == "succeeded"
+
+
+def test_a_gate_whose_arguments_are_missing_fails_at_once() -> None:
+    ended = run(task(step("a"), step("b", gate=True, args={"x": "${steps.a.y}"}), step("c", needs=[])), pick=first)
+    assert ended.finish.summary.startswith("gate b: ${steps.a.y} has no value")
+
+
+def test_texts_of_a_result_are_cut_but_not_within_the_task() -> None:
+    long = "ä" * 10_000
+    ended = run(task(step("a"), step("b", args={"x": "${steps.a.output}"})), {"a": exited(0, long)})
+    assert arguments(ended)["b"]["x"] == long
+    told = ended.steps["a"]["output"]
+    assert len(told.encode()) <= TEXT_BYTES
+    assert told.startswith("äää") and told.endswith("äää") and "bytes left out" in told  # noqa: PT018
+    assert ended.steps["a"]["exit_code"] == 0
+
+
+def test_a_step_with_too_many_results_is_told_as_text() -> None:
+    ended = run(task(step("a")), {"a": ok(rows=[{"n": n, "text": "x" * 40} for n in range(STEP_BYTES // 40)])})
+    told = ended.steps["a"]
+    assert (told["status"], len(told["text"].encode()) <= TEXT_BYTES) == ("cut", True)
+
+
+WRONG = [
+    (task(), "task t has no steps"),
+    (task(step("a"), step("a")), "task t: a is the name of 2 results"),
+    (task(step("a", needs=["b"]), step("b", needs=["a"])), "task t: a → b → a wait for each other"),
+    (task(step("a", args={"x": "${steps.b.y}"}), step("b")), "${steps.b.y} speaks of a step that does not come before"),
+    (task(step("a", args={"x": "${needs.u}"})), "${needs.u} speaks of a task that its own does not need"),
+    (task({"id": "a"}), "task t: 1 validation error"),
+]
+
+
+@pytest.mark.parametrize(("plan", "said"), WRONG)
+def test_what_cannot_be_carried_out_is_not_begun(plan: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(PlanInvalid) as caught:
+        PLUGIN.begin(assignment(plan))
+    assert said in caught.value.message
+
+
+NAMES = "abcdef"
+ANSWERS = st.sampled_from([ok("fine"), exited(0, "1\n2"), exited(1), BROKEN, CallOutcome(CallStatus.DENIED)])
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> dict[str, Any]:
+    """Up to six steps, each after some of those above it."""
+    steps: list[dict[str, Any]] = []
+    for at, name in enumerate(NAMES[: draw(st.integers(1, len(NAMES)))]):
+        facts: dict[str, Any] = {}
+        if draw(st.booleans()):
+            facts["needs"] = draw(st.lists(st.sampled_from(NAMES[:at]), unique=True)) if at else []
+        if draw(st.booleans()):
+            facts |= {"for_each": list(range(draw(st.integers(0, 4)))), "parallel": draw(st.integers(1, 3))}
+            facts["when"] = draw(st.sampled_from(["", "${item} != 1"]))
+        if draw(st.booleans()):
+            facts["retry"] = {"times": draw(st.integers(1, 2)), "seconds": draw(st.sampled_from([0, 1]))}
+        if facts.get("needs"):
+            facts["args"] = {"status": f"${{steps.{facts['needs'][0]}}}"}
+        steps.append(step(name, **facts))
+    return task(*steps)
+
+
+def outcomes(draw: st.DrawFn) -> dict[str, CallOutcome]:
+    tries = [name + again for name in NAMES for again in ("", "#2", "#3")]
+    items = [f"{name}[{at}]{again}" for name in NAMES for at in range(4) for again in ("", "#2")]
+    return {name: draw(ANSWERS) for name in draw(st.lists(st.sampled_from(tries + items), unique=True, max_size=12))}
+
+
+def picks(draw: st.DrawFn) -> Pick:
+    """Some of what goes on, in any order."""
+    return lambda going: draw(st.permutations(going))[: draw(st.integers(1, len(going)))]
+
+
+@given(plans(), st.data())
+def test_the_order_in_which_calls_end_changes_nothing(plan: dict[str, Any], data: st.DataObject) -> None:
+    answers = data.draw(st.composite(outcomes)())
+    one = run(plan, answers)
+    for pick in (together, last, data.draw(st.composite(picks)())):
+        other = run(plan, answers, pick)
+        assert json.dumps(other.finish.result) == json.dumps(one.finish.result)
+        assert (other.finish.status, other.finish.summary) == (one.finish.status, one.finish.summary)
+        assert sorted(other.ids) == sorted(one.ids)
+        assert arguments(other) == arguments(one)
+
+
+@given(plans(), st.data())
+def test_the_same_endings_give_the_same_decisions(plan: dict[str, Any], data: st.DataObject) -> None:
+    """In whatever order those that are told together are told; a gate may be among the steps."""
+    for each in plan["steps"]:
+        each["gate"] = data.draw(st.booleans())
+    answers = data.draw(st.composite(outcomes)())
+    told: list[Sequence[str]] = []
+
+    def record(going: Sequence[str]) -> Sequence[str]:
+        told.append(data.draw(st.permutations(going))[: data.draw(st.integers(1, len(going)))])
+        return told[-1]
+
+    one = run(plan, answers, record)
+    replay = iter(told)
+    other = run(plan, answers, lambda _: next(replay)[::-1])
+    assert other == one
