@@ -41,7 +41,8 @@ class ToolInfo:
     @property
     def keyed(self) -> bool:
         """Whether the tool takes a ``call_key``, with which the same call never has its effect twice."""
-        return "call_key" in self.input_schema.get("properties", {})
+        properties = self.input_schema.get("properties")
+        return isinstance(properties, Mapping) and "call_key" in properties
 
 
 @dataclass(frozen=True, slots=True)

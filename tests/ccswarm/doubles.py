@@ -96,10 +96,11 @@ class MemoryClient:
     def problem(self) -> str:
         return self._problem
 
-    def change(self, tools: Sequence[MemoryTool]) -> None:
-        """The server has other tools from now on, and says so."""
+    def change(self, tools: Sequence[MemoryTool], *, told: bool = True) -> None:
+        """The server has other tools from now on, and says so if ``told``."""
         self._tools = _named(self._name, tools)
-        self._listing = None
+        if told:
+            self._listing = None
 
     def die(self, words: str = "killed") -> None:
         """The server ends; calls under way are lost. The next use starts it anew."""
@@ -155,10 +156,12 @@ class MemoryClient:
             named = {CALL_ID: trace.call_id, AUDIT: {"seq": seq, "head": f"{seq:064x}"}} if self._audited else {}
             return replace(answer, meta={**answer.meta, **named})
         finally:
-            if not work.done():
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
-            self._record("tool.end", trace, received)
+            try:
+                if not work.done():
+                    work.cancel()
+                    await asyncio.gather(work, return_exceptions=True)
+            finally:
+                self._record("tool.end", trace, received)
 
     async def close(self) -> None:
         self.die("closed")

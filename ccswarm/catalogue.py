@@ -1,0 +1,88 @@
+"""The tools of all servers by full name. A name is one tool: servers have names without dots, tools may have some."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ccswarm.clients.base import ToolClient
+from ccswarm.errors import ConfigInvalid, ServerUnavailable, SwarmError, UnknownTool
+from ccswarm.models import ToolInfo
+
+
+class Catalogue:
+    """Asks the servers when somebody wants to know. Raises ConfigInvalid for a server's name with a dot."""
+
+    def __init__(self, clients: Mapping[str, ToolClient]) -> None:
+        for name in clients:
+            if not name or "." in name:
+                raise ConfigInvalid(
+                    f"a server cannot be called {name!r}: what follows a dot is the tool",
+                    suggestion="use letters, digits, - and _",
+                )
+        self._clients = clients
+        self._seen: dict[str, tuple[Sequence[ToolInfo], dict[str, ToolInfo]]] = {}
+        self._broken: dict[str, str] = {}
+
+    async def all(self, wanted: Callable[[str], bool]) -> list[ToolInfo]:
+        """The tools of the servers whose names are ``wanted``, in the order of the configuration and then the
+        server's. A server that cannot be reached has none, and ``problems`` says why."""
+        names = [name for name in self._clients if wanted(name)]
+        listings = await asyncio.gather(*(self._of(name) for name in names), return_exceptions=True)
+        found: list[ToolInfo] = []
+        for listing in listings:
+            if isinstance(listing, dict):
+                found += listing.values()
+            elif not isinstance(listing, ServerUnavailable):
+                raise listing
+        return found
+
+    async def find(self, tool: str) -> ToolInfo:
+        """The tool of that full name. Raises UnknownTool, ServerUnavailable."""
+        server, _, name = tool.partition(".")
+        if server not in self._clients:
+            raise UnknownTool(f"there is no server {server[:80]!r}")
+        found = (await self._of(server)).get(name)
+        if found is None:  # a server need not say that it has more now
+            found = (await self._of(server, fresh=True)).get(name)
+        if found is None:
+            raise UnknownTool(f"server {server} has no tool {name[:80]!r}")
+        return found
+
+    def known(self) -> list[str]:
+        """Full names of the tools seen so far."""
+        return [info.full_name for _, index in self._seen.values() for info in index.values()]
+
+    def problems(self) -> dict[str, str]:
+        """Server, or full name of a tool → what is wrong with it."""
+        found = {name: client.problem for name, client in self._clients.items() if client.problem}
+        return {**self._broken, **found}
+
+    async def _of(self, server: str, *, fresh: bool = False) -> dict[str, ToolInfo]:
+        try:
+            listing = await self._clients[server].list_tools(fresh=fresh)
+        except Exception as error:  # whatever a server says must not cost the tools of the others
+            self._seen.pop(server, None)
+            words = error.message if isinstance(error, SwarmError) else f"{type(error).__name__}: {error}"
+            self._broken[server] = words[:2000]
+            if isinstance(error, ServerUnavailable):
+                raise
+            raise ServerUnavailable(f"the tools of server {server} cannot be listed: {words[:2000]}") from error
+        self._broken.pop(server, None)
+        seen, index = self._seen.get(server, ((), {}))
+        if seen is not listing:
+            index = self._index(server, listing)
+            self._seen[server] = (listing, index)
+        return index
+
+    def _index(self, server: str, listing: Sequence[ToolInfo]) -> dict[str, ToolInfo]:
+        for name in [name for name in self._broken if name.startswith(f"{server}.")]:
+            del self._broken[name]
+        index: dict[str, ToolInfo] = {}
+        for info in listing:
+            if info.name in index:
+                self._broken[f"{server}.{info.name}"] = "the server lists it more than once; the first one is used"
+            else:
+                index[info.name] = info if info.server == server else replace(info, server=server)
+        return index
