@@ -194,9 +194,11 @@ def be_verb(plan: dict[str, Any], fds: list[int]) -> NoReturn:
         os.close(fd)
     os.chdir(plan["cwd"])
     # What a start without a locale puts into the environment.
-    coerced = {} if plan["env"].keys() & {"LC_ALL", "LC_CTYPE", "LANG"} else {"LC_CTYPE": os.environ["LC_CTYPE"]}
+    coerced = os.environ.get("LC_CTYPE")
     os.environ.clear()
-    os.environ.update(plan["env"] | coerced)
+    os.environ.update(plan["env"])
+    if coerced and not plan["env"].keys() & {"LC_ALL", "LC_CTYPE", "LANG"}:
+        os.environ["LC_CTYPE"] = coerced
     sys.argv = [str(ROOT / "ai_session/__main__.py"), *plan["words"]]
     sys.stdin = open(0, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", errors=sys.stdout.errors, closefd=False)  # noqa: SIM115
