@@ -24,7 +24,7 @@ from ai_session.tmux_server import EXIT_OPTION, ServerGone, TmuxServer
 
 CHUNK_BYTES = 16384
 CHUNKS_IN_FLIGHT = 4
-SINK = "cd #{q:@ais-dir} && exec 3<>sink >>log && echo >&3 && exec cat"
+SINK = "cd #{q:@ais-dir} && exec 3<>sink >>log && echo >&3 && LC_ALL=C exec cat"
 ROOM = SINK.replace("echo", "head -c 16384 /dev/zero >room && rm room && echo", 1) + " || rm -f room"
 LOST = ROOM.replace("echo", "echo && echo '[output is missing here: it could not be stored]' && echo", 1)
 SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{alternate_on} #{pane_title}"

@@ -31,11 +31,12 @@ ADDED = (
     "TMUX_PANE", "_",
 )  # fmt: skip
 # Names that tmux or some sh would change or drop on the way, where given; so would a sh with names it cannot assign.
-CHANGED = frozenset(ADDED) - {"LC_ALL", "PATH"} | {
+CHANGED = frozenset(ADDED) - {"PATH"} | {
     "BASHOPTS", "EUID", "IFS", "LINENO", "OPTIND", "PPID", "PS1", "PS2", "PS4", "SHELLOPTS", "TERM", "UID",
 }  # fmt: skip
 ASSIGNABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-GATE = '{ read -r _ <"$1"; } 2>/dev/null; shift; exec "$@"'
+# What env looks up of a locale takes longer than all the rest it does.
+GATE = '{ read -r _ <"$1"; } 2>/dev/null; shift; LC_ALL=C exec "$@"'
 PANES = "#{@ais-id} #{pane_pid} #{pane_tty} #{session_id} #{pane_id} #{@ais-dir}"
 SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 TAKEN = "duplicate session: "

@@ -103,3 +103,5 @@ def test_what_was_added_on_the_way_is_taken_away_and_what_was_changed_is_put_bac
     assert {"TMUX", "TMUX_PANE", "PWD", "LC_ALL", "SHLVL", "COLORTERM"} <= set(removed)
     assert not {"SHELL", "_", "PATH", "PLAIN", "TERM"} & set(removed)
     assert [word for word in words if "=" in word] == ["SHELL=/bin/zsh", "_=x", "FUNC%%=() { :; }"]
+    # The gate runs env in the C locale.
+    assert "LC_ALL=de_DE" in list(exact_environment(env | {"LC_ALL": "de_DE"}))
