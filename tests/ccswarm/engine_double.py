@@ -43,10 +43,11 @@ class MemoryEngine:
         stopped = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set() and not self.killed:
+                seen = self.store.version
                 self._take_over()
                 self._end_stopped()
                 self._take(limits)
-                changed = asyncio.create_task(self.store.change())
+                changed = asyncio.create_task(self.store.change(seen))
                 await asyncio.wait([stopped, changed], return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
         finally:
@@ -86,14 +87,14 @@ class MemoryEngine:
 
     async def _execute(self, row: Row) -> None:
         outcome: tuple[RunStatus, str, str] | None = None
+        flow = MemoryFlow(self.kinds, lambda: not self.killed, self.store, row)
         try:
-            result = await self.kinds[row.kind][0](
-                MemoryFlow(self.kinds, lambda: not self.killed, self.store, row), json.loads(row.payload)
-            )
+            result = await self.kinds[row.kind][0](flow, json.loads(row.payload))
             outcome = (RunStatus.SUCCEEDED, json.dumps(result), "")
         except Exception as error:
             outcome = (RunStatus.FAILED, "null", f"{type(error).__name__}: {error}")
         finally:
+            await flow.end()
             del self._running[row.id]
             if outcome and not self.killed and row.status is RunStatus.RUNNING and row.worker == self._worker:
                 (row.status, row.result, row.error), row.ended_at = outcome, time.time()

@@ -58,13 +58,17 @@ class MemoryStore:
         self.beats: dict[str, float] = {}
         self.slept: list[tuple[str, float]] = []
         self._change = asyncio.Event()
+        self.version = 0
 
     def changed(self) -> None:
+        self.version += 1
         self._change.set()
         self._change = asyncio.Event()
 
-    async def change(self) -> None:
-        await self._change.wait()
+    async def change(self, seen: int | None = None) -> None:
+        """Waits for the next change, or the first after ``seen``."""
+        if seen in (None, self.version):
+            await self._change.wait()
 
     def row(self, execution_id: str) -> Row:
         if execution_id not in self.rows:
@@ -98,6 +102,13 @@ class MemoryFlow:
     @property
     def id(self) -> str:
         return self._row.id
+
+    async def end(self) -> None:
+        """What is left going on side by side ends with the function."""
+        left = [task for task in self._lanes if task is not asyncio.current_task() and not task.done()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _recorded(self, name: str, make: Callable[[tuple[int, int]], Awaitable[Json]]) -> Json:
         lane = self._lanes.setdefault(asyncio.current_task(), len(self._lanes))
@@ -181,6 +192,14 @@ class MemoryFlow:
             return None
 
         return await self._recorded(f"receive {topic}", make)
+
+    async def send(self, execution_id: str, topic: str, message: Json) -> None:
+        async def make(_: object) -> None:
+            if execution_id in self._store.rows:
+                self._store.rows[execution_id].messages.append((topic, json.dumps(message)))
+                self._store.changed()
+
+        await self._recorded(f"send {execution_id}", make)
 
     async def sleep(self, seconds: float) -> None:
         async def make(_: object) -> None:
