@@ -15,6 +15,7 @@ from benchmarks.report import Report
 ALL = (
     *("latency", "startup", "throughput", "scale", "clean_text"),
     *("boxes", "gate", "audit", "redaction", "network"),
+    *("swarm_toolbox",),
 )
 
 
