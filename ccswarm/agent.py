@@ -1,7 +1,7 @@
 """One agent at one task: asks its brain, makes the calls it decides on, waits for a person where one has to agree.
 
-Durable: everything that happens goes through the flow, each of it in an asyncio task of its own that is started in an
-order that is always the same.
+Durable: everything that happens goes through the flow, one operation after the other or each in an asyncio task of its
+own, started in an order that is always the same.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ Call = Callable[[CallRequest], Awaitable[CallOutcome]]
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A scope that calls are counted in, and what may be used there. Only what has a cap is counted."""
+    """What may be used of an agent, a task or a run (``kind``), counted at ``scope``."""
 
+    kind: str
     scope: str
     caps: Mapping[str, float]
 
@@ -57,6 +58,8 @@ class Ending:
     summary: str = ""
     result: Json = None
     usage: Usage = field(default_factory=Usage)
+    scope: str = ""
+    """Whose budget was exhausted: agent, task or run."""
 
 
 @dataclass(slots=True)
@@ -71,6 +74,40 @@ class _Going:
 def approval_id(task_id: str, request: CallRequest) -> str:
     """What people answer to; the same whoever asks again."""
     return "ap_" + hashlib.sha256(f"{task_id}\0{request.step_id}\0{request.digest}".encode()).hexdigest()[:12]
+
+
+def request_of(work: Work, step: CallTool) -> CallRequest:
+    """What a step asks of the toolbox."""
+    return CallRequest(
+        work.run_id,
+        work.task_id,
+        step.id,
+        step.agent or work.agent,
+        step.tool,
+        step.arguments,
+        attempt=work.attempt,
+        timeout_seconds=step.timeout_seconds,
+    )
+
+
+async def claimed(flow: Flow, work: Work, step: CallTool, approval: str = "") -> Callable[[], Awaitable[Json]]:
+    """The flow operation that makes a step's call, once it is recorded which process is about to make it."""
+
+    async def claim(_: str) -> Json:
+        return work.process
+
+    async def send(key: str) -> Json:
+        request = replace(request_of(work, step), key=key, approval=approval, claim=process)
+        return (await work.call(request)).to_json()
+
+    process = str(await flow.step(f"claim {step.id}", claim))
+    return lambda: flow.step(f"call {step.id}", send)
+
+
+async def call_once(flow: Flow, work: Work, step: CallTool) -> CallOutcome:
+    """A call beside any brain."""
+    call = await claimed(flow, work, step)
+    return CallOutcome.from_json(await call())
 
 
 class Agent:
@@ -103,7 +140,8 @@ class Agent:
                 if isinstance(step, Finish):
                     return Ending(step.status, step.summary, step.result)
                 if short := await self._begin(step):
-                    return Ending("budget_exhausted", f"{short} used up before {step.id}")
+                    kind, what = short
+                    return Ending("budget_exhausted", f"the {kind}'s {what} are used up, before {step.id}", scope=kind)
             if not self._going:
                 return Ending("failed", "the brain neither did anything nor finished")
             done = await self._flow.first([stop, *self._going])
@@ -114,48 +152,27 @@ class Agent:
             for task in [task for task in self._going if task in done]:
                 await self._end(task, self._going.pop(task), ended)
 
-    async def _begin(self, step: CallTool | Wait) -> str:
-        """Starts a step; what its budget is short of, and then it was not started."""
+    async def _begin(self, step: CallTool | Wait) -> tuple[str, str] | None:
+        """Starts a step; or whose budget is short of what, and then it was not started."""
         if isinstance(step, Wait):
-            self._go(step, "wait", self._flow.sleep(step.seconds))
-            return ""
+            self._go(step, "wait", lambda: self._flow.sleep(step.seconds))
+            return None
         agent = step.agent or self._work.agent
         for allowance in self._work.allowances(agent):
             if short := await self._flow.spend(allowance.scope, {"calls": 1}, allowance.caps):
-                return f"{short} of {allowance.scope}"
+                return allowance.kind, short
         self._usage += Usage(calls=1)
-        self._go(step, "call", self._called(step, ""))
-        return ""
+        await self._call(step)
+        return None
 
-    def _go(self, step: CallTool | Wait, kind: str, work: Awaitable[Any], approval: str = "") -> None:
+    def _go(self, step: CallTool | Wait, kind: str, start: Callable[[], Awaitable[Any]], approval: str = "") -> None:
         async def waited() -> Any:
-            return await work
+            return await start()
 
         self._going[asyncio.create_task(waited())] = _Going(step, kind, approval)
 
-    async def _called(self, step: CallTool, approval: str) -> Json:
-        async def claim(_: str) -> Json:
-            return self._work.process
-
-        async def send(key: str) -> Json:
-            request = replace(self._request(step), key=key, approval=approval, claim=str(claimed))
-            return (await self._work.call(request)).to_json()
-
-        claimed = await self._flow.step(f"claim {step.id}", claim)
-        return await self._flow.step(f"call {step.id}", send)
-
-    def _request(self, step: CallTool) -> CallRequest:
-        work = self._work
-        return CallRequest(
-            work.run_id,
-            work.task_id,
-            step.id,
-            step.agent or work.agent,
-            step.tool,
-            step.arguments,
-            attempt=work.attempt,
-            timeout_seconds=step.timeout_seconds,
-        )
+    async def _call(self, step: CallTool, approval: str = "") -> None:
+        self._go(step, "call", await claimed(self._flow, self._work, step, approval), approval)
 
     async def _end(self, task: asyncio.Task[Any], going: _Going, ended: dict[str, CallOutcome]) -> None:
         """What comes of one flow operation that is over: another one for the same step, or the step's outcome."""
@@ -175,13 +192,14 @@ class Agent:
                 ended[step.id] = outcome
 
     async def _ask(self, step: CallTool) -> None:
-        request = self._request(step)
+        request = request_of(self._work, step)
         number = approval_id(self._work.task_id, request)
         shown = {name: str(value)[:SHOWN_CHARS] for name, value in step.arguments.items()}
         self._asked[number] = {"id": number, "agent": request.agent, "tool": step.tool, "arguments": shown}
         await self._flow.emit({"event": "approval.asked", **self._asked[number]})
         await self._flow.publish({"approvals": list(self._asked.values())})
-        self._go(step, "approval", self._flow.receive(f"approval:{number}", APPROVAL_SECONDS), number)
+        topic = f"approval:{number}"
+        self._go(step, "approval", lambda: self._flow.receive(topic, APPROVAL_SECONDS), number)
 
     async def _answered(self, step: CallTool, number: str, answer: Any, ended: dict[str, CallOutcome]) -> None:
         self._asked.pop(number, None)
@@ -192,7 +210,7 @@ class Agent:
         await self._flow.emit({"event": "approval.answered", "id": number, **facts, "approved": agreed})
         await self._flow.publish({"approvals": list(self._asked.values())})
         if agreed:
-            self._go(step, "call", self._called(step, number), number)
+            await self._call(step, number)
             return
         why = str(facts.get("reason") or "no reason given") if answer is not None else "nobody answered within a week"
         ended[step.id] = CallOutcome(

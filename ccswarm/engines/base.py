@@ -56,6 +56,10 @@ class Flow(Protocol):
         """The next message somebody sent on ``topic``; None after the time. Holds no worker while it waits."""
         ...
 
+    async def send(self, execution_id: str, topic: str, message: Json) -> None:
+        """A message for another execution's ``receive``; nothing happens where that one is over or unknown."""
+        ...
+
     async def sleep(self, seconds: float) -> None:
         """A pause that survives a crash."""
         ...

@@ -1,0 +1,106 @@
+"""A swarm whose engine and tools live in memory, and whose brains are playbooks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ccswarm.agent import Call
+from ccswarm.engines.base import Execution, Limits
+from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
+from ccswarm.settings import AgentSettings, Settings
+from ccswarm.swarm import Swarm
+from ccswarm.workspaces import Workspaces
+from tests.ccswarm.engine_double import MemoryEngine, MemoryStore
+
+Act = Callable[[CallRequest], Awaitable[Mapping[str, Any] | CallOutcome]]
+
+
+class MemoryHands:
+    """Tools are coroutines by their full name; a call of one that is not there is denied. ``calls`` are all that were
+    made, ``asks`` the tools that a person has to agree to."""
+
+    def __init__(self, process: str = "one") -> None:
+        self.process = process
+        self.acts: dict[str, Act] = {}
+        self.asks: set[str] = set()
+        self.calls: list[CallRequest] = []
+        self.directories: list[str] = []
+        self.places: dict[str, Workspaces] = {}
+
+    async def call(self, agents: Mapping[str, AgentSettings], directory: str) -> Call:
+        async def send(request: CallRequest) -> CallOutcome:
+            assert request.agent in agents
+            if request.tool in self.asks and not request.approval:
+                return CallOutcome(CallStatus.DENIED, code="approval_needed", message="a person has to agree")
+            if request.tool not in self.acts:
+                return CallOutcome(CallStatus.DENIED, code="not_granted", message=f"{request.tool} is not granted")
+            self.calls.append(request)
+            self.directories.append(directory)
+            answer = await self.acts[request.tool](request)
+            if isinstance(answer, CallOutcome):
+                return answer
+            return CallOutcome(CallStatus.OK, text=str(dict(answer)), structured=answer, duration_seconds=1.0)
+
+        return send
+
+    async def tools(self, agents: Mapping[str, AgentSettings], agent: str, directory: str) -> list[ToolInfo]:
+        assert agent in agents
+        return [ToolInfo(name.partition(".")[0], name.partition(".")[2]) for name in self.acts]
+
+    async def release(self, directory: str) -> None:
+        self.directories.append(f"released {directory}")
+
+    def workspaces(self, repository: str) -> Workspaces:
+        return self.places[repository]
+
+
+class World:
+    """One process that executes. ``ran`` are the steps whose tools were called, in order."""
+
+    def __init__(self, store: MemoryStore | None = None, process: str = "one") -> None:
+        self.engine = MemoryEngine(store)
+        self.hands = MemoryHands(process)
+        self.swarm = Swarm(self.engine, self.hands)
+
+    @property
+    def ran(self) -> list[str]:
+        return [request.step_id for request in self.hands.calls]
+
+    def tool(self, name: str, act: Act | None = None, **answer: Any) -> None:
+        async def answered(_: CallRequest) -> Mapping[str, Any]:
+            return answer
+
+        self.hands.acts[name] = act or answered
+
+    @asynccontextmanager
+    async def working(self, name: str = "worker") -> AsyncGenerator[None]:
+        stop = asyncio.Event()
+        worker = asyncio.create_task(self.engine.run_worker(name, stop, limits=Limits(per_agent=1)))
+        try:
+            yield
+        finally:
+            stop.set()
+            self.engine.store.changed()
+            async with asyncio.timeout(10):
+                await worker
+
+    async def run(self, plan: Mapping[str, Any], run_id: str = "run_1", workspace: str = "/work") -> Execution:
+        async with self.working(), asyncio.timeout(20):
+            await self.swarm.submit(settings(plan), run_id, workspace)
+            return await self.engine.wait(run_id)
+
+    async def events(self, run_id: str = "run_1") -> list[Mapping[str, Any]]:
+        return [event async for event in self.engine.events(run_id, follow=False)]
+
+
+def settings(plan: Mapping[str, Any]) -> Settings:
+    """A plan; where it names no agents there is one, ada."""
+    return Settings.model_validate({"agents": [{"name": "ada", "grants": ["*"]}], **plan})
+
+
+def steps(*names: str, tool: str = "srv.do", **more: Any) -> list[dict[str, Any]]:
+    return [{"id": name, "tool": tool, **more} for name in names]
