@@ -1,13 +1,16 @@
-"""The plans that ccswarm ships are carried out by the playbook in real terminals of ai-session, in their boxes."""
+"""The plans that ccswarm ships and those of its guide are carried out in real terminals of ai-session, in boxes."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from ccswarm import config, plan
-from ccswarm.brains.base import CallTool
+from ccswarm.brains.base import CallTool, Finish
 from ccswarm.models import CallOutcome, CallStatus, ToolInfo
 from ccswarm.settings import Settings
 from tests.ccswarm.playbook_drive import Drive, drive
@@ -25,23 +28,30 @@ ROOT = Path(__file__).parents[2]
 BOUND_SECONDS = 50.0
 
 
-@pytest.fixture
-def project(world: Path, tmp_path: Path):
-    """A git repository in a home of its own, with a daemon that is ended afterwards."""
+@pytest.fixture(scope="module")
+def house(world: Path) -> Iterator[Path]:
+    """A home with a daemon for the tests of this module, as it is where nothing was configured."""
     home = new_home(world, "")
-    folder = home / "project"
+    with environment(client_environment(home) | {"PYTHONPATH": str(ROOT)}):
+        yield home
+        stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
+        subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
+    assert not end_leftovers(home)
+
+
+@pytest.fixture
+def project(house: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A git repository in that home."""
+    folder = house / re.sub(r"\W+", "-", request.node.name)
     folder.mkdir()
     (folder / "one.py").write_text("x = 1  # TODO: more\ny = 2\n")
     (folder / "two words.py").write_text("z = 3\n")
     (folder / "run.sh").write_text("echo $((1 + 1))\n")
     (folder / "README").write_text("A project.\n")
-    with environment(client_environment(home) | {"PYTHONPATH": str(ROOT)}):
+    with environment(client_environment(house) | {"PYTHONPATH": str(ROOT)}):
         git = "git -c init.defaultBranch=main init -q; git add .; git -c user.name=A -c user.email=a@b commit -qm Begin"
         subprocess.run(git, shell=True, cwd=folder, check=True)
         yield folder
-        stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
-        subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
-    assert not end_leftovers(home)
 
 
 class Server:
@@ -75,40 +85,90 @@ async def served(folder: Path) -> AsyncGenerator[Server]:
 
 
 async def carry_out(settings: Settings, folder: Path) -> Mapping[str, Drive]:
-    """Every task in the order of the plan, which must be right for the tools there are."""
+    """Every task in the order of the plan, which must be right for the tools there are, until one fails. Those that
+    succeed have closed their sessions."""
+    run_id = f"run_{folder.name}"
     results: dict[str, Any] = {}
     ends: dict[str, Drive] = {}
     async with served(folder) as server:
         assert plan.check(settings, await server.tools()) == []
         for facts in plan.describe(settings)["tasks"]:
             task = next(task for task in settings.tasks if task.id == facts["id"])
-            inputs = {need: results[need] for need in task.needs}
-            end = await drive(task.model_dump(mode="json"), server.call, inputs=inputs, workspace=str(folder))
-            assert end.finish.status == "succeeded", end.finish.summary
+            told = {"inputs": {need: results[need] for need in task.needs}, "run_id": run_id, "workspace": str(folder)}
+            end = await drive(task.model_dump(mode="json"), server.call, **told)
             ends[task.id] = end
             results[task.id] = end.finish.result
-        left = await server.call(CallTool("left", "ai-session.list_sessions", {}))
-        assert left.structured == {"sessions": []}
+            if end.finish.status != "succeeded":
+                return ends
+        listed = await server.call(CallTool("left", "ai-session.list_sessions", {}))
+        assert run_id not in str(listed.structured)
     return ends
+
+
+def last(ends: Mapping[str, Drive]) -> Finish:
+    return list(ends.values())[-1].finish
 
 
 def test_the_shipped_configuration_surveys_a_repository(project: Path) -> None:
     settings = config.load(ROOT / "config/ccswarm.toml").settings
-    assert len({agent.name for agent in settings.agents}) >= 3
     ends = asyncio.run(carry_out(settings, project))
-    report = (project / "ccswarm-report.md").read_text()
-    lines = [line.strip() for line in report.splitlines()]
+    assert (list(ends)[-1], last(ends).status) == ("report", "succeeded"), last(ends).summary
+    lines = [line.strip() for line in (project / "ccswarm-report.md").read_text().splitlines()]
     assert "3 lines in    2 files: py" in lines
     assert {"2 Python files parse", "1 shell scripts parse", "git: every object is there"} <= set(lines)
     assert "TODO 1" in lines
     assert ends["notes"].steps["where"]["output"].startswith("one.py:1:x = 1  # TODO")
-    assert list(ends)[-1] == "report"
+
+
+def test_it_says_what_is_not_in_order(project: Path) -> None:
+    (project / "one.py").write_text("x = (\n")
+    ends = asyncio.run(carry_out(config.load(ROOT / "config/ccswarm.toml").settings, project))
+    assert (list(ends), last(ends).status) == (["health"], "failed")
+    assert last(ends).summary.startswith("python: expected exit code 0, got 1; its answer: ")
+    assert "'(' was never closed" in last(ends).summary
 
 
 def test_the_starter_runs_as_it_is(project: Path) -> None:
-    settings = config.parse(config.starter())
-    assert len(settings.agents) == 3
-    ends = asyncio.run(carry_out(settings, project))
+    ends = asyncio.run(carry_out(config.parse(config.starter()), project))
+    assert last(ends).status == "succeeded", last(ends).summary
     told = ends["tell"].steps["tell"]["output"].splitlines()
     assert "files: 4" in told
     assert ends["look"].steps["commits"]["output"].endswith("Begin\n")
+
+
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "docs/playbooks.md").read_text(), re.MULTILINE | re.DOTALL)
+BASE = BLOCKS[0][1]
+EXAMPLES = [(text, *after) for (kind, text), after in pairwise(BLOCKS[1:]) if kind == "toml"]
+
+
+def test_every_block_of_the_guide_is_an_example_or_what_comes_of_it() -> None:
+    assert len(EXAMPLES) == (len(BLOCKS) - 1) / 2 >= 6
+    assert {kind for _, kind, _ in EXAMPLES} == {"json", "text"}
+
+
+@pytest.mark.parametrize(("text", "kind", "after"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_examples_do_what_the_guide_says(project: Path, text: str, kind: str, after: str) -> None:
+    (project / "plan.toml").write_text(text)
+    settings = config.load_plan(project / "plan.toml", config.parse(BASE))
+    ends = asyncio.run(carry_out(settings, project))
+    finish = last(ends)
+    assert finish.status == ("succeeded" if kind == "json" else "failed"), finish.summary
+    if kind == "text":
+        pattern = ".*".join(map(re.escape, after.strip().split("…")))
+        assert re.fullmatch(pattern, finish.summary, re.DOTALL), finish.summary
+    else:
+        differences = list(missing(json.loads(after), list(ends.values())[-1].steps))
+        assert differences == []
+
+
+def missing(wanted: Any, there: Any, place: str = "") -> Iterator[str]:
+    """What a result lacks of an excerpt from it."""
+    if isinstance(wanted, dict):
+        for key, value in wanted.items():
+            yield from missing(value, there.get(key, "nothing"), f"{place}.{key}")
+    elif isinstance(wanted, list):
+        assert len(wanted) == len(there), place
+        for at, (value, item) in enumerate(zip(wanted, there, strict=True)):
+            yield from missing(value, item, f"{place}[{at}]")
+    elif wanted != there:
+        yield f"{place}: {there!r}, not {wanted!r}"

@@ -240,48 +240,16 @@ def test_only_what_another_try_may_mend_is_tried_again(status: CallStatus) -> No
     assert ended.steps["a"]["status"] == status
 
 
-def test_a_call_that_failed_has_the_status_of_the_call() -> None:
-    failed = CallOutcome(CallStatus.TOOL_ERROR, "why", {"status": "finished", "n": 1})
-    told = run(task(step("a")), {"a": failed}).steps["a"]
-    assert (told["status"], told["message"], told["n"]) == ("tool_error", "why", 1)
-
-
-EXPECTED = [
-    ({}, exited(0), ""),
-    ({}, exited(3, "boom"), "expected exit code 0, got 3; its answer: boom"),
-    ({}, ok("x", status="running"), "expected that it ends, but it is still running; its answer: x"),
-    ({}, ok("x", status="interrupted", exit_code=None), ""),
-    ({"exit_code": 3}, exited(3), ""),
-    ({"exit_code": 0}, exited(1), "expected exit code 0, got 1 (status finished)"),
-    ({"exit_code": 0}, ok(status="running"), "expected exit code 0, got none (status running)"),
-    ({"exit_code": 0}, ok("plain"), "expected exit code 0, got none (status ok); its answer: plain"),
-    ({"status": "finished"}, exited(9), ""),
-    ({"status": "finished"}, ok(status="lost"), "expected status finished, got lost"),
-    ({"status": "ok"}, ok("plain"), ""),
-    ({"contains": "two"}, exited(1, "one two"), ""),
-    ({"contains": "two"}, ok("one"), "expected 'two' in the text; its answer: one"),
-    ({"matches": "^b+$"}, ok("a\nbbb\nc"), ""),
-    ({"matches": "^b$"}, ok("a"), "expected the text to match '^b$'; its answer: a"),
-    ({"matches": '"n": 1'}, ok(n=1), ""),
-    ({"equals": {"a.b[1]": {"c": 1.0}}}, ok(a={"b": [0, {"c": 1}]}), ""),
-    ({"equals": {"a": True}}, ok(a=1), "expected a to be true, got 1"),
-    ({"equals": {"a.b": 1}}, ok(a={}), "expected a.b to be 1, but a.b has no value: there is no b in a"),
-    ({"contains": "w", "exit_code": 0}, exited(1), "expected exit code 0, got 1 (status finished); expected 'w' in"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("expect", "answer", "said"), EXPECTED)
-def test_what_is_expected(expect: Mapping[str, Any], answer: CallOutcome, said: str) -> None:
-    ended = run(task(step("a", expect=expect)), {"a": answer})
-    assert ended.finish.status == ("failed" if said else "succeeded")
-    assert ended.finish.summary.startswith(f"a: {said}" if said else "1 step done")
-    assert (said in ended.steps["a"]["problem"]) if said else ("problem" not in ended.steps["a"])
-
-
-def test_a_long_answer_is_told_by_its_end() -> None:
-    ended = run(task(step("a")), {"a": exited(1, "x" * 5000 + "the reason")})
-    assert ended.finish.summary.endswith("xxthe reason")
-    assert len(ended.finish.summary) < 400
+def test_what_came_of_an_expectation_is_told_and_kept() -> None:
+    failing, fine = (
+        step("a", expect={"exit_code": 3}),
+        step("b", needs=[], expect={"exit_code": 3, "status": "finished"}),
+    )
+    ended = run(task(failing, fine), {"a": exited(1, "boom"), "b": exited(3)})
+    said = "expected exit code 3, got 1 (status finished); its answer: boom"
+    assert (ended.finish.status, ended.finish.summary) == ("failed", f"a: {said}")
+    assert ended.steps["a"] == {"status": "finished", "exit_code": 1, "output": "boom", "problem": said}
+    assert "problem" not in ended.steps["b"]
 
 
 def test_after_a_failure_what_does_not_need_it_goes_on() -> None:
