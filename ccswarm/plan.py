@@ -31,10 +31,10 @@ def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]
 
 
 def able(settings: Settings, task: TaskSettings) -> list[AgentSettings]:
-    """The agents that fit what the task says of its agent, in the order of the configuration."""
+    """The agents that fit what the task says of its agent, of as many as may exist, in the order they are written."""
     return [
         agent
-        for agent in settings.agents
+        for agent in settings.agents[: settings.swarm.max_agents]
         if task.agent in (None, agent.name)
         and task.type in (None, agent.type)
         and set(task.capabilities) <= set(agent.capabilities)
@@ -113,6 +113,8 @@ def _doers(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings
     names = [agent.name for agent in settings.agents]
     if task.agent and task.agent not in names:
         yield f"is for agent {unknown(task.agent, names)}"
+    elif task.agent in names[settings.swarm.max_agents :]:
+        yield f"is for agent {task.agent}, who is one more than swarm.max_agents ({settings.swarm.max_agents})"
     elif not doers and settings.agents:
         wanted = [f"called {task.agent}"] if task.agent else []
         wanted += [f"of type {task.type}"] if task.type else []

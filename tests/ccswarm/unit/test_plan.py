@@ -166,6 +166,11 @@ def test_every_agent_that_may_get_the_task_needs_the_grants() -> None:
     assert problems(agents + AGENT + task("t", step("a", agent="ada"), type="coder")) == []
 
 
+def test_agents_beyond_the_number_that_may_exist_do_nothing() -> None:
+    text = "max_agents = 1\n" + AGENT + '[[agents]]\nname = "bob"\n' + task("t", ONE) + task("u", ONE, agent="bob")
+    assert problems(text) == ["task u: is for agent bob, who is one more than swarm.max_agents (1)"]
+
+
 def test_a_server_without_tools_is_named_and_not_each_tool() -> None:
     text = AGENT + task("t", ONE, step("b", tool="sh.nonsense"))
     assert problems(text, {}) == [
