@@ -30,7 +30,7 @@ class Hands(Protocol):
     process: str
 
     async def call(self, agents: Mapping[str, AgentSettings], directory: str) -> Call:
-        """The way to the tools for agents that work in ``directory`` (empty: where the servers are started anyway)."""
+        """The way to the tools for agents that work in ``directory``."""
         ...
 
     async def tools(self, agents: Mapping[str, AgentSettings], agent: str, directory: str) -> list[ToolInfo]:
@@ -229,7 +229,7 @@ class _Task:
             clone = await self._clone()
             directory = str(clone.path) if clone else self._payload["workspace"]
             try:
-                ending = await self._visits(directory, apart=clone is not None)
+                ending = await self._visits(directory)
             finally:
                 if clone:
                     await self._hands.release(directory)
@@ -240,15 +240,15 @@ class _Task:
         facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
         return {**facts, "usage": plain(ending.usage)}
 
-    async def _visits(self, directory: str, *, apart: bool) -> Ending:
+    async def _visits(self, directory: str) -> Ending:
         """The agent's work, given back to it as often as the task allows when a gate does not hold."""
         brain: Brain = plugins.load("brains", self._agent.brain)
-        call = await self._hands.call(self._agents, directory if apart else "")
+        call = await self._hands.call(self._agents, directory)
         work = Work(
             self._run_id, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
             self._allowances, self._payload["attempt"],
         )  # fmt: skip
-        tools = await self._tools(directory if apart else "") if brain.wants_tools else []
+        tools = await self._tools(directory) if brain.wants_tools else []
         feedback, usage, ending = "", Usage(), Ending(RunStatus.FAILED)
         for visit in range(1, self._task.visits + 1):
             thinking = brain.begin(self._assignment(tools, directory, feedback, visit))

@@ -1,0 +1,91 @@
+"""Settings → journal, servers, engine, swarm: everything a command works with, opened and closed in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccswarm import plugins
+from ccswarm.engines.base import Engine, Limits
+from ccswarm.hands import ToolHands
+from ccswarm.journal import Journal
+from ccswarm.settings import Settings
+from ccswarm.swarm import Swarm
+
+JOURNALS = "journal"
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """What is open. ``journal`` and ``hands`` only where this process executes."""
+
+    settings: Settings
+    state_directory: Path
+    engine: Engine
+    swarm: Swarm
+    hands: ToolHands | None = None
+    journal: Journal | None = None
+
+
+def new_run_id() -> str:
+    """Unguessable, and short enough to type the beginning of."""
+    return f"run_{secrets.token_hex(16)}"
+
+
+def worker_name(settings: Settings) -> str:
+    """What this process is called among the workers."""
+    return settings.engine.worker_id or f"{platform.node() or 'host'}-{os.getpid()}"
+
+
+def _engine(settings: Settings, state_directory: Path) -> Engine:
+    return plugins.load("engines", settings.engine.name).open(settings.engine, state_directory)
+
+
+@asynccontextmanager
+async def submitting(settings: Settings, state_directory: Path) -> AsyncGenerator[App]:
+    """To look at runs and to start, stop and answer them; executes nothing. Raises EngineUnavailable."""
+    engine = _engine(settings, state_directory)
+    swarm = Swarm(engine)
+    await engine.open(limits=limits(settings))
+    try:
+        yield App(settings, state_directory, engine, swarm)
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
+async def working(settings: Settings, state_directory: Path, environ: Mapping[str, str]) -> AsyncGenerator[App]:
+    """As ``submitting``, and executes what is queued, here or elsewhere, until the block is left. What is unfinished
+    then is handed back, and every server that was started is ended.
+
+    Raises EngineUnavailable, JournalBroken; and in the block what ends the worker.
+    """
+    worker_id = worker_name(settings)
+    journal = Journal(state_directory / JOURNALS, worker_id)
+    hands = ToolHands(settings.mcp.servers, state_directory, environ, journal)
+    engine = _engine(settings, state_directory)
+    swarm = Swarm(engine, hands)
+    stop = asyncio.Event()
+    try:
+        await engine.open(limits=limits(settings))
+        worker = asyncio.create_task(engine.run_worker(worker_id, stop, limits=limits(settings)))
+        try:
+            yield App(settings, state_directory, engine, swarm, hands, journal)
+        finally:
+            stop.set()
+            await worker
+            await engine.close()
+    finally:
+        await hands.close()
+        journal.close()
+
+
+def limits(settings: Settings) -> Limits:
+    """The swarm's scheduler gives each agent one task at a time, so the engine bounds only how many go on in all."""
+    return Limits(at_once=settings.swarm.max_agents * 4, per_agent=0)

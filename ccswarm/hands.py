@@ -1,0 +1,103 @@
+"""What a worker process does the work with: servers started where an agent works, a toolbox for each run's agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ccswarm import plugins
+from ccswarm.agent import Call
+from ccswarm.clients.base import ToolClient
+from ccswarm.journal import Journal
+from ccswarm.models import CallOutcome, CallRequest, ToolInfo
+from ccswarm.settings import AgentSettings, ServerSettings
+from ccswarm.toolbox import Toolbox
+from ccswarm.workspaces import Workspaces
+
+SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY)", re.IGNORECASE)
+LEAST_SECRET_CHARS = 8
+
+
+class ToolHands:
+    """The ``Hands`` of a swarm over real servers. ``environ`` is what they may be given of, and what git is run with.
+
+    A server that names no directory is started once for each directory that agents work in: what it may touch by
+    default is that directory, an agent's own clone or the run's workspace.
+    """
+
+    def __init__(
+        self, servers: Sequence[ServerSettings], state_directory: Path, environ: Mapping[str, str], journal: Journal
+    ) -> None:
+        self.process = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._servers = servers
+        self._state = state_directory
+        self._environ = environ
+        self._journal = journal
+        self._clients: dict[tuple[str, str], ToolClient] = {}
+        self._toolboxes: dict[tuple[str, str], Toolbox] = {}
+        self._secrets = {
+            value: f"[REDACTED:{name}]"
+            for name, value in environ.items()
+            if SECRET_NAME.search(name) and len(value) >= LEAST_SECRET_CHARS
+        }
+
+    def toolbox(self, agents: Mapping[str, AgentSettings], directory: str) -> Toolbox:
+        """The one for these agents in ``directory``."""
+        who = json.dumps({name: agent.model_dump(mode="json") for name, agent in agents.items()}, sort_keys=True)
+        if (who, directory) not in self._toolboxes:
+            self._toolboxes[who, directory] = Toolbox(
+                self._reached(directory), agents, self._journal, mask=self._mask, process=self.process
+            )
+        return self._toolboxes[who, directory]
+
+    async def call(self, agents: Mapping[str, AgentSettings], directory: str) -> Call:
+        """See ``swarm.Hands``."""
+        toolbox = self.toolbox(agents, directory)
+
+        async def send(request: CallRequest) -> CallOutcome:
+            return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
+
+        return send
+
+    async def tools(self, agents: Mapping[str, AgentSettings], agent: str, directory: str) -> list[ToolInfo]:
+        """See ``swarm.Hands``."""
+        return list(await self.toolbox(agents, directory).discover_tools(agent))
+
+    async def release(self, directory: str) -> None:
+        """See ``swarm.Hands``."""
+        self._toolboxes = {key: box for key, box in self._toolboxes.items() if key[1] != directory}
+        for key in [key for key in self._clients if key[1] == directory]:
+            await self._clients.pop(key).close()
+
+    def workspaces(self, repository: str) -> Workspaces:
+        """See ``swarm.Hands``."""
+        return Workspaces(Path(repository), self._state / "workspaces", self._environ)
+
+    async def close(self) -> None:
+        """Ends every server that was started here."""
+        self._toolboxes.clear()
+        while self._clients:
+            await self._clients.popitem()[1].close()
+
+    def _reached(self, directory: str) -> dict[str, ToolClient]:
+        found: dict[str, ToolClient] = {}
+        for server in self._servers:
+            own = bool(server.command or server.args) and not server.cwd
+            key = (server.name, directory if own else "")
+            if key not in self._clients:
+                settings = server.model_copy(update={"cwd": directory}) if own and directory else server
+                self._clients[key] = plugins.load("clients", "mcp").open(
+                    settings, env=self._environ, state_directory=self._state
+                )
+            found[server.name] = self._clients[key]
+        return found
+
+    def _mask(self, text: str) -> str:
+        for value, shown in self._secrets.items():
+            text = text.replace(value, shown)
+        return text
