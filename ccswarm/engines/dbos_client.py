@@ -136,9 +136,9 @@ class Client:
             raise RunNotFound(f"no execution is called {execution_id!r}")
         top = family[0]
         again = [row for row in family if row.status == "CANCELLED" and (row is top or row.root == top.root)]
-        store.unmark([row.workflow_uuid for row in again])
         for row in reversed(again):
             store.client.resume_workflow(row.workflow_uuid, queue_name=self._shared.queue(row.name))
+        store.unmark([row.workflow_uuid for row in again])  # before, what is paused would seem to be over
         if STATUS[top.status].over and top.status not in ("SUCCESS", "CANCELLED"):
             store.retry(execution_id, self._shared.queue(top.name))
 

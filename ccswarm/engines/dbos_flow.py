@@ -137,7 +137,7 @@ def seen(row: Any, why: str, shown: Mapping[str, Any] | None) -> Execution:
         worker=(row.executor_id or "") if status is RunStatus.RUNNING or status.over else "",
         created_at=(row.created_at or 0) / 1000,
         ended_at=(row.completed_at or 0) / 1000 if status.over else 0.0,
-        payload=row.input["args"][0] if row.input else None,
+        payload=row.input["args"][0] if isinstance(row.input, dict) else None,
         result=row.output if status is RunStatus.SUCCEEDED else None,
         error=text_of(row.error),
         shown=shown,

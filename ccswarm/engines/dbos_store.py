@@ -72,7 +72,6 @@ def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
                 "tcp_user_timeout": 8000,
             },
         )
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = sa.create_engine(
         f"sqlite:///{directory / 'engine.db'}", pool_size=settings.pool_size, max_overflow=settings.threads + 8
     )
@@ -119,8 +118,8 @@ class Store:
     def make(self) -> None:
         """All tables, where they are not there yet; several workers may start at once."""
         if not self.remote:
-            file = self._directory / "engine.db"
-            file.touch(mode=0o600)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._directory / "engine.db").touch(mode=0o600)
         SystemDatabase.create(
             system_database_url="postgresql://" if self.remote else "sqlite:///",
             engine_kwargs={},

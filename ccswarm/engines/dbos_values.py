@@ -77,7 +77,7 @@ def text_of(error: object) -> str:
     """One line about a stored error."""
     if isinstance(error, BaseException):
         return f"{type(error).__name__}: {error}"
-    return str(error) if error else ""
+    return "what was stored cannot be read" if error else ""
 
 
 def harden() -> None:

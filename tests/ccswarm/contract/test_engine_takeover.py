@@ -1,0 +1,245 @@
+"""Workers of the dbos engine in processes of their own, that are killed, stopped and cut off; and what only it has."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import pickle
+import signal
+import sqlite3
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ccswarm.engines.base import Limits
+from ccswarm.errors import EngineUnavailable, UsageInvalid
+from ccswarm.models import RunStatus
+from ccswarm.settings import EngineSettings
+from tests.ccswarm.contract.engine_plays import Referee
+from tests.ccswarm.contract.engine_worker import ROOT, make, started
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from ccswarm.engines.base import Engine
+
+pytestmark = pytest.mark.anyio
+QUICK = EngineSettings(poll_seconds=0.05, heartbeat_seconds=0.3, lost_after_seconds=2)
+
+
+@asynccontextmanager
+async def client(home: Path) -> AsyncGenerator[tuple[Engine, Referee, Path]]:
+    """An engine that executes nothing, a referee, and where the workers find the store."""
+    engine = make(QUICK, home / "state")
+    await engine.open()
+    try:
+        async with Referee(home / "door") as referee:
+            yield engine, referee, home / "state"
+    finally:
+        await engine.close()
+
+
+async def result(engine: Engine, execution_id: str) -> Any:
+    ended = await asyncio.wait_for(engine.wait(execution_id), 30)
+    assert ended.status is RunStatus.SUCCEEDED, ended.error
+    return ended.result
+
+
+async def test_another_worker_goes_on_where_a_killed_one_was(home: Path) -> None:
+    side = ["beside", [["step", "x1"], ["step", "x2"]], [["step", "y1"], ["step", "y2"]], [["step", "z1"]]]
+    async with client(home) as (engine, referee, state):
+        referee.held = {"x1", "y2"}
+        play = {"door": referee.door, "do": [["step", "a"], side, ["step", "b"]]}
+        await engine.submit("play", "e1", play, agent="ann")
+        async with started(QUICK, state, "w1") as first, started(QUICK, state, "w2") as second:
+            await referee.arrival("x1")
+            held = await referee.arrival("y2")
+            follow = engine.events("e1")
+            assert await anext(aiter(follow)) == {"ended": 2}
+            killed, left = (first, second) if (await engine.status("e1")).worker == "w1" else (second, first)
+            killed.kill()
+            again = await referee.arrival("y2", 2)
+            assert again.key == held.key
+            again.answer("Y")
+            (await referee.arrival("x1", 2)).answer("X")
+            ended, answers = (await result(engine, "e1"))[1]
+            assert left.returncode is None
+        assert ended[0] == 2
+        assert answers == [["X", "x2"], ["Y", "y2"] if answers[1][0] == "Y" else ["y1", "Y"], ["z1"]]
+        assert sorted(referee.names) == ["a", "b", "x1", "x1", "x2", "y1", "y2", "y2", "z1"]
+        assert len(referee.keys) == 7
+
+
+async def test_a_worker_started_anew_under_its_name_goes_on_at_once(home: Path) -> None:
+    async with client(home) as (engine, referee, state):
+        referee.held = {"s"}
+        await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
+        settings = QUICK.model_copy(update={"lost_after_seconds": 3600.0})
+        async with started(settings, state, "w1") as first:
+            await referee.arrival("s")
+            first.kill()
+        async with started(settings, state, "w1"):
+            (await referee.arrival("s", 2)).answer("S")
+            assert await result(engine, "e1") == ["S"]
+
+
+async def test_an_approval_may_come_while_every_worker_is_dead(home: Path) -> None:
+    async with client(home) as (engine, referee, state):
+        do: list[Any] = [["step", "a"], ["emit", {}], ["receive", "approval", 86400 * 7], ["step", "b"]]
+        await engine.submit("play", "e1", {"door": referee.door, "do": do})
+        async with started(QUICK, state, "w1") as first:
+            await anext(aiter(engine.events("e1")))
+            first.kill()
+        await engine.send("e1", "approval", "yes", key="q1")
+        async with started(QUICK, state, "w1"):
+            assert await result(engine, "e1") == ["a", None, "yes", "b"]
+        assert referee.names == ["a", "b"]
+
+
+async def test_a_worker_that_slept_too_long_lets_go_of_what_others_took(home: Path) -> None:
+    async with client(home) as (engine, referee, state):
+        referee.held = {"s"}
+        await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"], ["step", "t"]]})
+        async with started(QUICK, state, "w1") as first:
+            old = await referee.arrival("s")
+            first.send_signal(signal.SIGSTOP)
+            async with started(QUICK, state, "w2"):
+                new = await referee.arrival("s", 2)
+                first.send_signal(signal.SIGCONT)
+                await asyncio.wait_for(old.left.wait(), 10)
+                new.answer("S")
+                assert await result(engine, "e1") == ["S", "t"]
+            first.terminate()
+            assert await asyncio.wait_for(first.wait(), 10) == 0
+        assert referee.names == ["s", "s", "t"]
+        assert "w1" not in (await engine.health())["workers"]
+
+
+async def test_a_worker_that_cannot_reach_the_store_ends_with_75(home: Path) -> None:
+    async with client(home) as (engine, referee, state):
+        referee.held = {"s"}
+        await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
+        async with started(QUICK, state, "w1") as worker:
+            await referee.arrival("s")
+            lock = sqlite3.connect(state / "engine.db", isolation_level=None)
+            lock.execute("BEGIN IMMEDIATE")
+            assert await asyncio.wait_for(worker.wait(), 20) == 75
+            lock.close()
+
+
+async def test_a_worker_says_nothing_and_its_name_is_its_own(home: Path) -> None:
+    async with client(home) as (engine, referee, state):
+        referee.held = {"s"}
+        await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
+        async with started(QUICK, state, "w1") as first:
+            await referee.arrival("s")
+            with pytest.raises(UsageInvalid, match="runs already"):
+                await engine.run_worker("w1", asyncio.Event())
+            async with started(QUICK, state, "w1") as second:
+                assert await asyncio.wait_for(second.wait(), 10) == 1
+            first.terminate()
+            assert await asyncio.wait_for(first.communicate(), 10) == (b"", b"")
+            assert first.returncode == 0
+        assert (await engine.status("e1")).status is RunStatus.QUEUED
+
+
+async def test_there_is_one_worker_in_a_process(home: Path) -> None:
+    async with client(home) as (engine, referee, _):
+        stop = asyncio.Event()
+        working = asyncio.create_task(engine.run_worker("w1", stop))
+        await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
+        await referee.arrival("s")
+        with pytest.raises(UsageInvalid, match="process"):
+            await make(QUICK, home / "other").run_worker("w2", asyncio.Event())
+        stop.set()
+        await asyncio.wait_for(working, 10)
+
+
+async def test_starts_are_spread_over_time(home: Path) -> None:
+    async with client(home) as (engine, referee, state):
+        for number in range(4):
+            await engine.submit("play", f"e{number}", {"door": referee.door, "do": [["step", f"s{number}"]]})
+        async with started(QUICK, state, "w1", starts=2, period_seconds=3, per_agent=0):
+            for number in range(4):
+                await result(engine, f"e{number}")
+        began = sorted([(await engine.status(f"e{number}")).ended_at for number in range(4)])
+        assert began[2] - began[0] > 1.5
+
+
+async def test_what_failed_goes_on_after_what_it_recorded(home: Path) -> None:
+    async with client(home) as (engine, referee, _):
+        referee.held = {"b"}
+        stop = asyncio.Event()
+        working = asyncio.create_task(engine.run_worker("w1", stop))
+        await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "a"], ["step", "b"]]})
+        (await referee.arrival("b")).refuse("ServerLost", "gone", "start it again")
+        failed = await asyncio.wait_for(engine.wait("e1"), 10)
+        assert (failed.status, failed.error) == (RunStatus.FAILED, "ServerLost: gone")
+        await engine.resume("e1")
+        (await referee.arrival("b", 2)).answer("B")
+        assert await result(engine, "e1") == ["a", "B"]
+        stop.set()
+        await asyncio.wait_for(working, 10)
+        assert referee.names == ["a", "b", "b"]
+
+
+class Evil:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.directory,)
+
+
+async def test_pickles_in_the_store_are_not_opened(home: Path) -> None:
+    async with client(home) as (engine, referee, state):
+        await engine.submit("play", "e1", {"door": referee.door, "do": []})
+        evil = base64.b64encode(pickle.dumps(Evil(str(home / "opened")))).decode()
+        with sqlite3.connect(state / "engine.db") as store:
+            store.execute("UPDATE workflow_status SET serialization = 'py_pickle', inputs = ?", (evil,))
+            store.execute("UPDATE workflow_input SET inputs = ?", (evil,))
+        store.close()
+        async with started(QUICK, state, "w1"):
+            ended = await asyncio.wait_for(engine.wait("e1"), 10)
+        assert (ended.status, ended.error) == (RunStatus.FAILED, "what was stored cannot be read")
+        assert not (home / "opened").exists()
+        pickle.loads(base64.b64decode(evil))
+        assert (home / "opened").exists()
+
+
+async def test_a_store_that_cannot_be_used_is_said_to_be_so(home: Path) -> None:
+    (home / "file").write_text("")
+    with pytest.raises(EngineUnavailable):
+        await make(QUICK, home / "file").open()
+    with pytest.raises(EngineUnavailable):
+        await make(EngineSettings(database_url="postgresql://nobody@127.0.0.1:1/none"), home).open()
+    with pytest.raises(EngineUnavailable, match="not open"):
+        await make(QUICK, home / "state").status("e1")
+    broken = home / "broken"
+    broken.mkdir()
+    (broken / "engine.db").write_text("this is no database, and long enough to be looked at as one" * 10)
+    with pytest.raises(EngineUnavailable):
+        await make(QUICK, broken).open()
+
+
+async def test_the_store_is_private_and_nothing_is_imported_before_it_is_opened(home: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from ccswarm.plugins import load; from ccswarm.settings import *\n"
+        "load('engines', 'dbos').open(EngineSettings(), Path('/nowhere'))\n"
+        "print([name for name in ('dbos', 'sqlalchemy') if name in sys.modules])"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", script), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert (await asyncio.wait_for(process.communicate(), 10))[0] == b"[]\n"
+    async with client(home) as (engine, _, state):
+        await engine.open(limits=Limits(at_once=2))
+        await engine.close()
+        assert (state / "engine.db").stat().st_mode & 0o077 == 0
+        assert state.stat().st_mode & 0o077 == 0
