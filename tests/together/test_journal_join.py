@@ -1,0 +1,129 @@
+"""Calls of agents stand in ccswarm's journal and in ai-session's audit log: one record each way for every call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ccswarm import config
+from ccswarm.clients.mcp import McpToolClient
+from ccswarm.journal import Journal, join, read, verify
+from ccswarm.models import CallRequest, CallStatus
+from ccswarm.settings import AgentSettings, ServerSettings
+from ccswarm.toolbox import Toolbox
+from tests.conftest import UNBOXED, client_environment, end_leftovers, environment, new_home
+
+ROOT = Path(__file__).parents[2]
+BOUND_SECONDS = 30.0
+AGENTS = {
+    "coder": AgentSettings(name="coder", grants=("ai-session.*",)),
+    "reader": AgentSettings(name="reader", grants=("ai-session.read_*", "ai-session.get_*")),
+}
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+from tests.together.test_journal_join import toolbox
+async def main():
+    async with toolbox(Path(sys.argv[1]), "killed") as (tools, _):
+        await tools.invoke_tool("coder", "ai-session.create_session", {"name": "k"})
+        command = f"echo started > {sys.argv[2]}; cat {sys.argv[2]}"
+        await tools.invoke_tool("coder", "ai-session.execute_command", {"session_id": "k", "command": command})
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def toolbox(journal: Path, worker: str) -> AsyncGenerator[tuple[Toolbox, McpToolClient]]:
+    """The tools of ai-session for two agents, as a worker has them, and the way to them."""
+    server = ServerSettings(name="ai-session", command=f"{sys.executable} -m ai_session mcp-server --stdio")
+    client = McpToolClient(server, env=config.server_environment(os.environ), era_cache={})
+    book = Journal(journal, worker)
+    try:
+        yield Toolbox({"ai-session": client}, AGENTS, book), client
+    finally:
+        book.close()
+        await client.close()
+
+
+@pytest.fixture
+def house(world: Path) -> Iterator[Path]:
+    """A home with a daemon and a log of its own."""
+    home = new_home(world, UNBOXED)
+    with environment(client_environment(home) | {"PYTHONPATH": str(ROOT)}):
+        yield home
+        stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
+        subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
+    assert not end_leftovers(home)
+
+
+def audit_lines() -> list[bytes]:
+    export = [sys.executable, "-m", "ai_session", "audit", "export", "--format", "jsonl"]
+    done = subprocess.run(export, check=True, capture_output=True, timeout=BOUND_SECONDS)
+    return done.stdout.splitlines(keepends=True)
+
+
+def statuses(journal: Path) -> list[str]:
+    return [record.facts["status"] for record in read(journal) if "status" in record.facts]
+
+
+@pytest.mark.anyio
+async def test_every_call_stands_in_both_logs(house: Path) -> None:
+    journal, pipe = house / "journal", house / "pipe"
+    os.mkfifo(pipe)
+
+    async def call(agent: str, tool: str, **arguments: object) -> CallStatus:
+        request = CallRequest("r1", "t1", "s1", agent, f"ai-session.{tool}", arguments)
+        return (await tools.call(request, budget=None, approved=lambda _: False)).status
+
+    async with asyncio.timeout(BOUND_SECONDS), toolbox(journal, "w1") as (tools, client):
+        fails = "exit_with() { return 3; }; exit_with"
+        assert await call("coder", "create_session", name="w") is CallStatus.OK
+        assert await call("coder", "execute_command", session_id="w", command=fails) is CallStatus.OK
+        assert await call("coder", "execute_command", session_id="nowhere", command="ls") is CallStatus.TOOL_ERROR
+        assert await call("reader", "execute_command", session_id="w", command="ls") is CallStatus.DENIED
+        assert await call("coder", "execute_command", session_id="w", command=5) is CallStatus.INVALID
+        stuck = asyncio.create_task(call("coder", "execute_command", session_id="w", command=f"echo > {pipe}; cat"))
+        assert await asyncio.to_thread(pipe.read_text) == "\n"
+        stuck.cancel()
+        await asyncio.gather(stuck, return_exceptions=True)
+        await asyncio.gather(*(call("reader", "get_session_info", session_id="w") for _ in range(20)))
+        report = join(journal, audit_lines())
+        assert (report.problems, report.open) == ([], [])
+        assert (report.calls, report.joined, report.refused) == (24, 24, 2)
+        assert {"denied", "invalid", "cancelled", "tool_error", "ok"} == set(statuses(journal))
+
+        await client.call("get_session_info", {"session_id": "w"}, meta={})
+        (problem,) = join(journal, audit_lines()).problems
+        assert problem.what == "the server had this call from ccswarm, and the journal knows nothing of it"
+    assert verify(journal).sound
+
+
+def test_a_killed_worker_leaves_a_call_that_is_named_open(house: Path) -> None:
+    async def goes_on() -> None:
+        async with asyncio.timeout(BOUND_SECONDS), toolbox(journal, "killed") as (tools, _):
+            assert (await tools.invoke_tool("coder", "ai-session.list_sessions", {})).ok
+
+    journal, pipe = house / "journal", house / "pipe"
+    os.mkfifo(pipe)
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(journal), str(pipe)], cwd=ROOT)
+    try:
+        assert pipe.read_text() == "started\n"
+    finally:
+        worker.kill()
+        worker.wait(BOUND_SECONDS)
+    report = join(journal, audit_lines())
+    assert report.problems == []
+    assert (report.calls, report.joined, len(report.open)) == (2, 2, 1)
+    assert verify(journal).unclosed == ["killed"]
+    pipe.write_text("go on\n")
+    asyncio.run(goes_on())
+    report = join(journal, audit_lines())
+    assert (report.problems, report.calls, report.joined, len(report.open)) == ([], 3, 3, 1)
+    assert (verify(journal).problems, verify(journal).unclosed) == ([], [])
