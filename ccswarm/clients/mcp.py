@@ -16,7 +16,6 @@ from mcp_types import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
     INVALID_PARAMS,
-    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     Tool,
 )
@@ -25,7 +24,7 @@ from ccswarm.clients.base import OnProgress, ToolClient
 from ccswarm.clients.mcp_answers import OWN_META, refusal, to_answer
 from ccswarm.clients.mcp_connection import Connection, Era
 from ccswarm.clients.mcp_eras import EraFile
-from ccswarm.clients.mcp_http import NO_ANSWER, NOT_SENT
+from ccswarm.clients.mcp_http import NO_ANSWER, NOT_SENT, SESSION_GONE
 from ccswarm.clients.mcp_schemas import OutputSchemas
 from ccswarm.clients.mcp_tools import is_seen, to_infos
 from ccswarm.errors import CallTimedOut, InvalidArguments, ServerLost, ServerUnavailable, UnknownTool
@@ -35,7 +34,9 @@ from ccswarm.settings import ServerSettings
 MAX_PAGES = 200
 """Of one list of tools."""
 
-LOST = (NO_ANSWER, CONNECTION_CLOSED)
+TOO_LARGE_EVENT = "SSE stream failed"
+"""How the SDK begins to say that an answer is larger than it may be."""
+
 UNKNOWN_EFFECT = "whether it had an effect is not known: look before it is called again"
 
 
@@ -232,7 +233,7 @@ class McpToolClient:
         if error.code == HEADER_MISMATCH:
             await self.list_tools(fresh=True)
             return True
-        if self._settings.url and error.code == INVALID_REQUEST and error.message == "Session terminated":
+        if self._settings.url and error.code == SESSION_GONE:
             connection.abandon()
             return True
         return False
@@ -242,12 +243,8 @@ class McpToolClient:
         if not connection.alive:
             self._problem = f"server {self.name} {await connection.how_it_ended()}"
             raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
-        if self._settings.url and error.code == NOT_SENT:
-            self._problem = f"server {self.name} cannot be reached: {error.message}"
-            raise ServerUnavailable(self._problem)
-        if self._settings.url and (error.code in LOST or error.message.startswith("Failed to parse")):
-            self._problem = f"server {self.name} did not answer: {error.message}"
-            raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
+        if self._settings.url:
+            self._raise_for_way(name, error)
         if error.code == METHOD_NOT_FOUND:
             raise self._unknown(name)
         if error.code == INVALID_PARAMS:
@@ -255,6 +252,17 @@ class McpToolClient:
                 raise self._unknown(name)
             raise InvalidArguments(f"{self.name} refuses the arguments of {name}: {error.message}")
         return refusal(error.message, error.code, error.data)
+
+    def _raise_for_way(self, name: str, error: MCPError) -> None:
+        """Over HTTP it is each request by itself that fails."""
+        if error.code == NOT_SENT:
+            self._changed()
+            self._problem = f"server {self.name} cannot be reached: {error.message}"
+            raise ServerUnavailable(self._problem, suggestion=f"see whether {self._settings.url} is up")
+        if error.code in (NO_ANSWER, CONNECTION_CLOSED) and not error.message.startswith(TOO_LARGE_EVENT):
+            self._changed()
+            self._problem = f"server {self.name} did not answer: {error.message}"
+            raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
 
     def _was_closed(self) -> ServerUnavailable:
         return ServerUnavailable(f"server {self.name} was closed")

@@ -17,7 +17,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ccswarm import __version__
-from ccswarm.clients.mcp_http import reached
+from ccswarm.clients.mcp_http import NO_ANSWER, NOT_SENT, reached
 from ccswarm.clients.mcp_process import LEAVE_SECONDS, ServerProcess, started
 from ccswarm.clients.mcp_tools import usable_page
 from ccswarm.errors import ServerUnavailable
@@ -217,7 +217,8 @@ class Connection:
         if isinstance(error, TimeoutError):
             problem = f"did not answer within {self._settings.connect_seconds:g} s"
         elif isinstance(error, MCPError):
-            problem = f"refused the connection: {error.message}"
+            answered = error.code not in (NOT_SENT, NO_ANSWER)
+            problem = f"{'refused the connection' if answered else 'cannot be reached'}: {error.message}"
         else:
             problem = f"does not speak the protocol: {error}"
         process = self._process

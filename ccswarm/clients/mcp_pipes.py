@@ -1,82 +1,21 @@
-"""The two directions between a server's pipes and the SDK: bytes → messages that wait to be read, messages → bytes."""
+"""The two directions between a server's pipes and the SDK: messages that wait to be read, messages that are sent."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
-from pydantic import ValidationError
-
-MAX_MESSAGE_BYTES = 64 << 20
-"""Of one message of a server. A longer one is read to its end and refused, so that only its call fails."""
 
 MAX_UNSENT_BYTES = 64 << 20
 """What a server that has stopped reading may leave behind before it counts as broken."""
 
-KEPT_BYTES = 4096
-"""Of both ends of a message that is too long: its id stands there."""
-
 WAITING_MESSAGES = 256
 """With so many unread the pipe waits, and goes on at half of it."""
-
-_ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\\x00-\x1f]|\\.){0,200}")'
-_ID_AT_START = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID)
-_ID_AT_END = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
-
-
-class LineCutter:
-    """Cuts what a server writes into lines, in bounded memory."""
-
-    def __init__(self) -> None:
-        self._held = bytearray()
-        self._dropped = 0
-
-    def feed(self, chunk: bytes) -> Iterator[tuple[bytes, int]]:
-        """The lines ``chunk`` completes, each with the length it had: of one that was too long only both ends."""
-        pieces = chunk.split(b"\n")
-        for piece in pieces[:-1]:
-            self._held += piece
-            yield bytes(self._held), len(self._held) + self._dropped
-            self._held.clear()
-            self._dropped = 0
-        self._held += pieces[-1]
-        if len(self._held) > MAX_MESSAGE_BYTES or self._dropped:
-            excess = len(self._held) - 2 * KEPT_BYTES
-            if excess > 0:
-                del self._held[KEPT_BYTES:-KEPT_BYTES]
-                self._dropped += excess
-
-
-def read_message(line: bytes, length: int) -> SessionMessage | None:
-    """The message on a line; None where there is none, as on a banner."""
-    if length > MAX_MESSAGE_BYTES:
-        return _refusal(line, length)
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValidationError:
-        return None
-
-
-def _refusal(line: bytes, length: int) -> SessionMessage | None:
-    found = _ID_AT_START.match(line) or _ID_AT_END.search(line)
-    if found is None:
-        return None
-    text = found[1].decode(errors="replace")
-    message = f"the answer has {length} bytes; answers over {MAX_MESSAGE_BYTES} are not taken"
-    return SessionMessage(
-        JSONRPCError(
-            jsonrpc="2.0",
-            id=text[1:-1] if text.startswith('"') else int(text),
-            error=ErrorData(code=INTERNAL_ERROR, message=message),
-        )
-    )
 
 
 class PipeTransport(Protocol):

@@ -15,7 +15,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any, cast
 
-from ccswarm.clients.mcp_pipes import Incoming, LineCutter, Outgoing, read_message
+from ccswarm.clients.mcp_lines import LineCutter, read_message
+from ccswarm.clients.mcp_pipes import Incoming, Outgoing
 from ccswarm.errors import ServerUnavailable
 from ccswarm.settings import ServerSettings
 
@@ -76,7 +77,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 if message is not None:
                     self.incoming.put(message)
                 elif line.strip():
-                    self._hear(line + b"\n")
+                    self._hear(bytes(line) + b"\n")
         self._settle()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:

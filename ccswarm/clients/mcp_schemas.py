@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from jsonschema import Draft202012Validator
+import jsonschema
+import jsonschema.validators
+import referencing
 from jsonschema.exceptions import SchemaError
-from jsonschema.validators import extend
-from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 MAX_NODES = 20_000
@@ -16,12 +16,11 @@ MAX_NODES = 20_000
 
 MAX_MESSAGE = 500
 
+# jsonschema says little of its types.
+_extend: Any = jsonschema.validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 # A pattern of a server on a text of the same server may take for ever.
-_Validator: Any = extend(  # pyright: ignore[reportUnknownVariableType]
-    Draft202012Validator, {"pattern": None, "patternProperties": None}
-)
-_NOTHING: Any = Registry()
-"""Nothing is fetched."""
+_Validator = _extend(jsonschema.Draft202012Validator, {"pattern": None, "patternProperties": None})
+_nothing: Any = referencing.Registry  # what is referred to is not fetched
 
 
 class OutputSchemas:
@@ -49,7 +48,7 @@ class OutputSchemas:
         known = self._compiled.get(tool)
         if known is None or known[0] is not schema:
             _Validator.check_schema(schema)
-            known = self._compiled[tool] = (schema, _Validator(schema, registry=_NOTHING))
+            known = self._compiled[tool] = (schema, _Validator(schema, registry=_nothing()))
         return known[1]
 
 

@@ -1,0 +1,189 @@
+"""The client over Streamable HTTP: a real server of both eras, and endpoints that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from ccswarm.clients.mcp import McpToolClient
+from ccswarm.errors import CallTimedOut, ServerLost, ServerUnavailable
+from ccswarm.settings import ServerSettings
+from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, SERVERS, use
+
+pytestmark = pytest.mark.anyio
+
+READY_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def web(kind: str, port: int = 0) -> AsyncIterator[int]:
+    """The server as a process; its port."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SERVERS / "over_http.py"), kind, str(port), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            yield int(await process.stdout.readline())
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await process.stdout.read()
+
+
+class Known(dict[str, str]):
+    """An era cache that says the same of every server."""
+
+    def __init__(self, era: str) -> None:
+        super().__init__()
+        self._era = era
+
+    def get(self, *_: Any) -> Any:
+        return self._era
+
+
+@asynccontextmanager
+async def client_at(port: int, era: str = "", **more: Any) -> AsyncIterator[McpToolClient]:
+    settings = ServerSettings(name="web", url=f"http://127.0.0.1:{port}/mcp", **more)
+    client = McpToolClient(settings, env={"TOKEN": "sesame"}, era_cache=Known(era))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def endpoint(*answers: bytes) -> AsyncIterator[int]:
+    """Gives each request the next of ``answers``, the last one for ever, and closes."""
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        await reader.readexactly(int(length[1]) if length else 0)
+        writer.write(left.pop(0) if len(left) > 1 else left[0])
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def response(status: str, body: bytes, kind: str = "application/json") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+async def test_everything_over_http() -> None:
+    async with web("stream") as port:
+        for era in ("modern", "legacy"):
+            async with client_at(port, era, headers={"Authorization": "Bearer $TOKEN", "X-Team": "a$$b"}) as client:
+                await calls(client, era)
+                await cancels(client, era)
+                await changes(client, era)
+
+
+async def calls(client: McpToolClient, era: str) -> None:
+    assert (await use(client, "echo", text="hü")).text == "hü"
+    assert (await use(client, "headers")).structured == {"authorization": "Bearer sesame", "x-team": "a$b"}
+    told: list[Any] = []
+    await use(client, "release", name=f"progress {era}")
+    await client.call("hold", {"name": f"progress {era}"}, meta={}, on_progress=lambda *step: told.append(step))
+    assert told == [(1.0, 2.0, "held")]
+    assert len((await use(client, "big", size=3_000_000)).text) == 3_000_000
+
+
+async def cancels(client: McpToolClient, era: str) -> None:
+    with pytest.raises(CallTimedOut):
+        await client.call("hold", {"name": era}, meta={}, timeout_seconds=0.3)
+    assert (await use(client, "was_cancelled", name=era)).text == era
+
+
+async def changes(client: McpToolClient, era: str) -> None:
+    assert era not in {tool.name for tool in await client.list_tools()}
+    await use(client, "change", name=era)
+    async with asyncio.timeout(BOUND_SECONDS):
+        while era not in {tool.name for tool in await client.list_tools()}:
+            await use(client, "echo", text="word of it comes on a connection of its own")
+
+
+async def test_answers_in_one_piece() -> None:
+    async with web("json") as port:
+        for era in ("modern", "legacy"):
+            async with client_at(port, era) as client:
+                assert (await use(client, "echo", text="hü")).text == "hü"
+                answer = await use(client, "big", size=68_000_000)
+                assert answer.is_error
+                assert answer.text == "the answer has over 67108864 bytes, which are not taken"
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_server_that_dies_and_comes_back(era: str) -> None:
+    async with web("stream") as port, client_at(port, era) as client:
+        assert (await use(client, "echo", text="a")).text == "a"
+        with pytest.raises(ServerLost, match="while die was called, server web did not answer"):
+            await use(client, "die")
+        with pytest.raises((ServerLost, ServerUnavailable)):  # lost while a connection of before is tried
+            await use(client, "echo", text="b")
+        with pytest.raises(ServerUnavailable, match="server web cannot be reached"):
+            await use(client, "echo", text="b")
+        assert "cannot be reached" in client.problem
+        async with web("stream", port):
+            assert (await use(client, "echo", text="c")).text == "c"
+            assert client.problem == ""
+
+
+async def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        async with client_at(port, connect_seconds=0.5) as client:
+            with pytest.raises(ServerUnavailable, match=r"server web did not answer within 0.5 s"):
+                await client.list_tools()
+    async with client_at(port) as client:
+        with pytest.raises(ServerUnavailable, match="server web cannot be reached"):
+            await client.list_tools()
+
+
+async def test_a_header_whose_variable_is_not_set() -> None:
+    async with client_at(1, headers={"Authorization": "Bearer $NOBODY"}) as client:
+        with pytest.raises(ServerUnavailable, match="a variable that is not set: 'NOBODY'"):
+            await client.list_tools()
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (response("401 Unauthorized", b"<html>", "text/html"), "cannot be reached: HTTP 401 Unauthorized"),
+        (response("403 Forbidden", b'{"detail": "no"}'), "cannot be reached: HTTP 403 Forbidden"),
+        (response("502 Bad Gateway", b""), "cannot be reached: HTTP 502 Bad Gateway"),
+        (response("200 OK", b"<html>Welcome</html>", "text/html"), "Unexpected content type: text/html"),
+        (response("200 OK", b"{}"), "Failed to parse JSON response"),
+        (response("307 Moved\r\nLocation: http://example.com/", b""), "Redirect to http://example.com"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "cannot be reached"),
+        (b"", "cannot be reached"),
+    ],
+)
+async def test_what_is_no_server_is_reported(answer: bytes, problem: str) -> None:
+    async with endpoint(answer) as port, client_at(port) as client:
+        with pytest.raises(ServerUnavailable, match=re.escape(problem)):
+            await client.list_tools()
+
+
+async def test_a_request_that_fails_costs_no_other() -> None:
+    async with web("stream") as port, client_at(port, "modern") as client:
+        other = asyncio.create_task(use(client, "hold", name="other"))
+        await client.list_tools()
+        await cancels(client, "modern")
+        assert (await use(client, "big", size=68_000_000)).is_error
+        await use(client, "release", name="other")
+        assert (await other).text == "other"

@@ -1,0 +1,68 @@
+"""The MCP client and the real ai-session, which do not know each other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccswarm.clients.mcp import McpToolClient
+from ccswarm.settings import ServerSettings
+from tests.ai_session.contract.command_line import CommandLine
+from tests.conftest import UNBOXED_VARIABLES
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+SERVER = f"{sys.executable} -m ai_session mcp-server --stdio"
+
+
+class Known(dict[str, str]):
+    """An era cache that says the same of every server."""
+
+    def __init__(self, era: str) -> None:
+        super().__init__()
+        self._era = era
+
+    def get(self, *_: Any) -> Any:
+        return self._era
+
+
+@pytest.fixture
+def daemon(home: Path) -> Iterator[CommandLine]:
+    """Ends what the client starts."""
+    with CommandLine(home) as line:
+        yield line
+
+
+@pytest.fixture(params=["modern", "legacy"])
+async def client(request: pytest.FixtureRequest, daemon: CommandLine) -> AsyncIterator[McpToolClient]:
+    env = {"PYTHONPATH": str(ROOT), **UNBOXED_VARIABLES}
+    settings = ServerSettings(name="shell", command=SERVER, env=env, cwd=str(daemon.home), trusted=True)
+    client = McpToolClient(settings, env=os.environ, era_cache=Known(request.param))
+    yield client
+    await client.close()
+
+
+async def test_a_command_in_a_session(client: McpToolClient) -> None:
+    tools = {tool.name: tool for tool in await client.list_tools()}
+    assert tools["execute_command"].keyed
+    assert tools["list_sessions"].read_only
+    assert not client.notes
+    made = await client.call("create_session", {"name": "a"}, meta={})
+    assert made.structured is not None
+    session = made.structured["session_id"]
+    arguments = {"session_id": session, "command": "echo $((6 * 7)); false", "call_key": "one"}
+    first = await client.call("execute_command", arguments, meta={"run": "r1"})
+    again = await client.call("execute_command", arguments, meta={"run": "r1"})
+    assert first.structured is not None
+    assert (first.structured["exit_code"], first.is_error, "42" in first.text) == (1, False, True)
+    assert again.structured == first.structured
+    assert "ccswarm/problem" not in first.meta
+    wrong = await client.call("execute_command", {"session_id": session}, meta={})
+    assert wrong.is_error
+    assert "command" in wrong.text
