@@ -21,6 +21,7 @@ FIELDS: Mapping[str, str] = {"steps": "steps.ID…", "needs": "needs.TASK…", "
 }
 """What a reference may begin with: how it is written."""
 WHOLE = {"run.id", "task.id", "agent.name", "workspace"}
+SHOWN_CHARACTERS = 80
 
 Part = str | int
 
@@ -64,7 +65,7 @@ def parse(token: str) -> Reference:
     if parts is None or not known:
         forms = ", ".join(f"${{{form}}}" for form in FIELDS.values())
         raise PlanInvalid(
-            f"{token} is not a reference",
+            f"{token[:SHOWN_CHARACTERS]} is not a reference",
             suggestion=f"there are {forms}; write $${{ for a ${{ that is left as it is",
         )
     return Reference(token, scope, parts)

@@ -25,13 +25,6 @@ def needs_of(steps: Sequence[PlanStep]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def in_order(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Every name after all that it needs; otherwise as given. Raises PlanInvalid, naming the circles."""
-    if found := circles(needs):
-        raise PlanInvalid("; ".join(found), suggestion="take one of these needs away")
-    return list(TopologicalSorter(needs).static_order())
-
-
 def circles(needs: Mapping[str, Collection[str]]) -> list[str]:
     """``a → b → a need each other``, once for each set of names that wait for themselves."""
     left = {name: list(before) for name, before in needs.items()}

@@ -6,8 +6,9 @@ once": what a failing gate cancels is what had not ended by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Literal, cast
 
 from pydantic import ValidationError
@@ -19,7 +20,7 @@ from ccswarm.expectations import record, unmet
 from ccswarm.models import CallOutcome, CallStatus, Json, Usage
 from ccswarm.references import as_text, holds, parse, resolve, tokens
 from ccswarm.settings import PlanStep, Retry, TaskSettings
-from ccswarm.steps import in_order, needs_of, problems
+from ccswarm.steps import needs_of, problems
 
 TEXT_BYTES = 4096
 """Of each text in a task's result: its beginning and its end. Within the task texts are whole."""
@@ -39,8 +40,6 @@ WORTH_ANOTHER_TRY = {
 
 State = Literal["waiting", "going", "done", "failed", "skipped", "passed"]
 """``skipped``: what it needs failed. ``passed``: its condition did not hold, which keeps nothing else from going on."""
-OVER: tuple[State, ...] = ("done", "failed", "skipped", "passed")
-PASSED: Json = {"status": "skipped"}
 LONGEST_PAUSE_SECONDS = 86400.0
 
 
@@ -49,9 +48,10 @@ class _Call:
     """A step's only call, or that for one of its items."""
 
     id: str
+    place: int
     known: Mapping[str, Json]
     state: State = "waiting"
-    tries: int = 0
+    tries: int = 1
     due: Literal["", "pause", "call"] = ""
     """What is decided but was not said yet."""
     result: Json = None
@@ -68,26 +68,39 @@ class _Call:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a step is."""
+    """How far a step is. ``missing`` steps that it needs are not over; of its calls ``begun`` were begun, and
+    ``going`` of these are not over."""
 
     plan: PlanStep
+    place: int
     needs: tuple[str, ...]
+    missing: int
     state: State = "waiting"
     calls: list[_Call] = field(default_factory=list["_Call"])
+    begun: int = 0
+    going: int = 0
     result: Json = None
     problem: str = ""
 
 
 class Playbook:
-    """A task being carried out."""
+    """A task being carried out. Looks only at steps that something has happened to."""
 
     def __init__(self, assignment: Assignment, steps: Sequence[PlanStep]) -> None:
         needs = needs_of(steps)
         self._agent = assignment.agent
-        self._steps = {step.id: _Progress(step, needs[step.id]) for step in steps}
-        self._order = [self._steps[name] for name in in_order(needs)]
+        self._steps = {
+            step.id: _Progress(step, place, needs[step.id], len(needs[step.id])) for place, step in enumerate(steps)
+        }
+        self._order = tuple(self._steps.values())
+        self._needed_by: dict[str, list[_Progress]] = {name: [] for name in self._steps}
+        for progress in self._order:
+            for need in progress.needs:
+                self._needed_by[need].append(progress)
+        self._look_at = [progress.place for progress in self._order if not progress.missing]
+        self._left = len(self._order)
         self._results: dict[str, Json] = {}
-        self._going: dict[str, tuple[PlanStep, _Call]] = {}
+        self._going: dict[str, tuple[_Progress, _Call]] = {}
         self._known: dict[str, Json] = {
             "steps": self._results,
             "needs": dict(assignment.inputs),
@@ -103,26 +116,32 @@ class Playbook:
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """Calls and pauses in the order of the plan, or a Finish."""
+        due: dict[int, list[_Call]] = {}
         for name, outcome in ended.items():
-            plan, call = self._going.pop(name)
+            progress, call = self._going.pop(name)
             if name == call.name:
-                _settle(plan, call, outcome)
+                _settle(progress, call, outcome)
             else:
                 call.due = "call"
-        decided: dict[str, list[CallTool | Wait]] = {}
-        for progress in self._order:
+            due.setdefault(progress.place, []).append(call)
+        decided: dict[int, list[CallTool | Wait]] = {}
+        look_at, self._look_at = sorted({*due, *self._look_at}), []
+        while look_at:
+            progress = self._order[heappop(look_at)]
             self._begin(progress)
-            decided[progress.plan.id] = list(self._go_on(progress))
-            self._complete(progress)
+            again = sorted(due.get(progress.place, ()), key=lambda call: call.place)
+            decided[progress.place] = list(self._go_on(progress, again))
+            for freed in self._complete(progress):
+                heappush(look_at, freed.place)
             if progress.plan.gate and progress.state == "failed":
                 return [self._finish(f"gate {progress.problem}")]
-        if all(progress.state in OVER for progress in self._order):
+        if not self._left:
             return [self._finish("")]
-        return [step for name in self._steps for step in decided[name]]
+        return [step for place in sorted(decided) for step in decided[place]]
 
     def _begin(self, progress: _Progress) -> None:
         """Starts a step when all it needs is over: finds out whether it shall run, and for which items."""
-        if progress.state != "waiting" or any(self._steps[need].state not in OVER for need in progress.needs):
+        if progress.state != "waiting":
             return
         plan = progress.plan
         failed = [need for need in progress.needs if self._steps[need].state in ("failed", "skipped")]
@@ -134,47 +153,47 @@ class Playbook:
         known = {**self._known, "agent": {"name": plan.agent or self._agent}}
         try:
             if plan.when and not _about_items(plan) and not holds(plan.when, known):
-                progress.state, progress.result = "passed", PASSED
+                progress.state, progress.result = "passed", {"status": "skipped"}
             elif plan.for_each is None:
-                progress.calls = [_Call(plan.id, known)]
+                progress.calls = [_Call(plan.id, 0, known)]
             else:
-                items = _items(resolve(plan.for_each, known))
-                progress.calls = [_Call(f"{plan.id}[{at}]", {**known, "item": item}) for at, item in enumerate(items)]
+                items = enumerate(_items(resolve(plan.for_each, known)))
+                progress.calls = [_Call(f"{plan.id}[{at}]", at, {**known, "item": item}) for at, item in items]
         except PlanInvalid as error:
-            progress.calls = [_Call(plan.id, known)]
+            progress.calls, progress.begun = [_Call(plan.id, 0, known)], 1
             _refuse(progress.calls[0], error)
 
-    def _go_on(self, progress: _Progress) -> Iterator[CallTool | Wait]:
-        """What a step does next: second tries, and first ones as long as there is room."""
+    def _go_on(self, progress: _Progress, again: Iterable[_Call]) -> Iterator[CallTool | Wait]:
+        """What a step does next: further tries, and first ones as long as there is room."""
         plan = progress.plan
-        for call in progress.calls:
-            if call.state == "waiting" and sum(other.state == "going" for other in progress.calls) < plan.parallel:
-                self._first_try(plan, call)
-            due, call.due = call.due, ""
-            if due == "pause":
+        for call in again:
+            if call.due == "pause":
                 pause = Wait(f"{call.name}.pause", _pause(plan.retry, call.tries))
-                self._going[pause.id] = (plan, call)
+                self._going[pause.id] = (progress, call)
                 yield pause
-            elif due:
+            elif call.due:
                 arguments = cast("dict[str, Json]", resolve(plan.args, call.known))
-                self._going[call.name] = (plan, call)
-                yield CallTool(call.name, plan.tool, arguments, plan.agent or "", plan.timeout_seconds)
+                yield self._called(progress, call, arguments)
+            call.due = ""
+        while progress.state == "going" and progress.going < plan.parallel and progress.begun < len(progress.calls):
+            call = progress.calls[progress.begun]
+            progress.begun += 1
+            if (arguments := _arguments(plan, call)) is not None:
+                progress.going += 1
+                yield self._called(progress, call, arguments)
 
-    def _first_try(self, plan: PlanStep, call: _Call) -> None:
-        try:
-            if plan.when and _about_items(plan) and not holds(plan.when, call.known):
-                call.end("passed", PASSED)
-                return
-            resolve(plan.args, call.known)
-        except PlanInvalid as error:
-            _refuse(call, error)
-            return
-        call.state, call.tries, call.due = "going", 1, "call"
-
-    def _complete(self, progress: _Progress) -> None:
-        """Ends a step whose calls are all over, and lets others know its result."""
+    def _called(self, progress: _Progress, call: _Call, arguments: Mapping[str, Json]) -> CallTool:
+        call.state = "going"
+        self._going[call.name] = (progress, call)
         plan = progress.plan
-        if progress.state == "going" and all(call.state in OVER for call in progress.calls):
+        return CallTool(call.name, plan.tool, arguments, plan.agent or "", plan.timeout_seconds)
+
+    def _complete(self, progress: _Progress) -> Iterator[_Progress]:
+        """Ends a step whose calls are all over, and lets others know its result; those that can begin now."""
+        plan = progress.plan
+        if progress.state == "going":
+            if progress.going or progress.begun < len(progress.calls):
+                return
             failed = [call for call in progress.calls if call.state == "failed"]
             progress.state = "failed" if failed else "done"
             progress.problem = "; ".join(f"{call.id}: {call.problem}" for call in failed[:NAMED])
@@ -182,10 +201,14 @@ class Playbook:
                 progress.problem += f"; and so {', '.join(others)}"
             results = [call.result for call in progress.calls]
             progress.result = results[0] if plan.for_each is None else results
-        if progress.state in OVER:
-            self._results[plan.id] = progress.result
-            if plan.save_as:
-                self._results[plan.save_as] = progress.result
+        self._results[plan.id] = progress.result
+        if plan.save_as:
+            self._results[plan.save_as] = progress.result
+        self._left -= 1
+        for dependent in self._needed_by[plan.id]:
+            dependent.missing -= 1
+            if not dependent.missing:
+                yield dependent
 
     def _finish(self, at_once: str) -> Finish:
         failed = [progress.problem for progress in self._order if progress.state == "failed"]
@@ -202,17 +225,32 @@ class Playbook:
         return Finish("succeeded", counted + (f", not needed: {', '.join(passed)}" if passed else ""), result)
 
 
-def _settle(plan: PlanStep, call: _Call, outcome: CallOutcome) -> None:
+def _arguments(plan: PlanStep, call: _Call) -> dict[str, Json] | None:
+    """Those of a call's first try; None when it is over without one."""
+    try:
+        if plan.when and _about_items(plan) and not holds(plan.when, call.known):
+            call.end("passed", {"status": "skipped"})
+            return None
+        return cast("dict[str, Json]", resolve(plan.args, call.known))
+    except PlanInvalid as error:
+        _refuse(call, error)
+        return None
+
+
+def _settle(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
     """A try has ended: the call is done, tried again, or failed."""
-    problem = unmet(plan.expect, outcome)
-    if not problem:
-        call.end("done", record(outcome))
-    elif call.tries <= plan.retry.times and outcome.status in WORTH_ANOTHER_TRY:
+    retry = progress.plan.retry
+    problem = unmet(progress.plan.expect, outcome)
+    if problem and call.tries <= retry.times and outcome.status in WORTH_ANOTHER_TRY:
         call.tries += 1
-        call.due = "pause" if plan.retry.seconds else "call"
-    else:
+        call.due = "pause" if retry.seconds else "call"
+        return
+    progress.going -= 1
+    if problem:
         tried = f" (tried {call.tries} times)" if call.tries > 1 else ""
         call.end("failed", {**record(outcome), "problem": problem}, problem + tried)
+    else:
+        call.end("done", record(outcome))
 
 
 def _refuse(call: _Call, error: PlanInvalid) -> None:
@@ -270,6 +308,7 @@ class PlaybookBrain:
     """Needs steps, and nothing else."""
 
     name = "playbook"
+    wants_tools = False
 
     def begin(self, assignment: Assignment) -> Playbook:
         """Raises PlanInvalid, naming every problem, when the steps cannot be carried out."""

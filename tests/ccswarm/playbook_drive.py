@@ -55,13 +55,15 @@ async def drive(task: Mapping[str, Any], answer: Answer, pick: Pick = first, **f
 async def finish(thinking: Thinking, answer: Answer, pick: Pick = first) -> Drive:
     going: dict[str, CallTool | Wait] = {}
     ended: dict[str, CallOutcome] = {}
+    seen: set[str] = set()
     drive = Drive(Finish("failed"))
     while True:
         for step in await thinking.decide(NO_FLOW, ended):
             if isinstance(step, Finish):
                 drive.finish = step
                 return drive
-            assert step.id not in {known.id for known in drive.decided}, step.id
+            assert step.id not in seen, step.id
+            seen.add(step.id)
             going[step.id] = step
             drive.decided.append(step)
         assert going, "neither did anything nor finished"
