@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MAKEFILE = (ROOT / "Makefile").read_text()
-MAX_ARCHITECTURE_LINES = 150
+MAX_ARCHITECTURE_LINES = 190
 
 
 def name_of(path: Path) -> str:
@@ -31,7 +31,9 @@ def drawn_tree() -> set[str]:
         if not line.startswith(" "):
             package = first
         elif first.endswith("/"):
-            files |= {f"{package}{first}{name.strip()}.py" for name in line.rpartition(":")[2].split(",")}
+            names = [f"{first}{name.strip()}.py" for name in line.rpartition(":")[2].split(",")]
+            files |= {name for name in map(package.__add__, names) if "*" not in name}
+            files |= {name_of(path) for name in names if "*" in name for path in (ROOT / package).glob(name)}
         else:
             names = [word for word in line.split() if re.fullmatch(r"\w+\*?\.py", word)]
             files |= {package + path.name for name in names for path in (ROOT / package).glob(name)}
