@@ -53,7 +53,7 @@ class _Call:
     state: State = "waiting"
     tries: int = 1
     due: Literal["", "pause", "call"] = ""
-    """What is decided but was not said yet."""
+    """What comes next, when its try or its pause has ended."""
     result: Json = None
     problem: str = ""
 
@@ -174,7 +174,6 @@ class Playbook:
             elif call.due:
                 arguments = cast("dict[str, Json]", resolve(plan.args, call.known))
                 yield self._called(progress, call, arguments)
-            call.due = ""
         while progress.state == "going" and progress.going < plan.parallel and progress.begun < len(progress.calls):
             call = progress.calls[progress.begun]
             progress.begun += 1

@@ -225,6 +225,11 @@ def test_without_a_pause_it_is_tried_at_once() -> None:
     assert ended.finish.summary == "a: expected exit code 0, got 1 (tried 3 times)"
 
 
+def test_items_are_tried_again_in_their_order() -> None:
+    plan = task(step("each", for_each=[0, 1, 2], parallel=3, retry={"times": 1, "seconds": 0}))
+    assert run(plan, {"each": BROKEN}, backwards).ids[3:] == ["each[0]#2", "each[1]#2", "each[2]#2"]
+
+
 def test_a_pausing_item_keeps_its_place() -> None:
     plan = task(step("each", for_each=[0, 1], retry={"times": 1}))
     assert run(plan, {"each[0]": BROKEN}).ids == ["each[0]", "each[0]#2.pause", "each[0]#2", "each[1]"]
@@ -269,6 +274,12 @@ def test_a_failed_gate_ends_the_task_at_once() -> None:
     assert ended.ids == ["a", "b"]
     assert (ended.finish.status, ended.finish.summary) == ("failed", "gate a: expected exit code 0, got 1")
     assert set(ended.steps) == {"a"}
+
+
+def test_of_gates_that_fail_together_the_upper_one_is_told() -> None:
+    plan = task(step("a", needs=[], gate=True), step("b", needs=[], gate=True))
+    ended = run(plan, {"a": BROKEN, "b": BROKEN}, backwards)
+    assert ended.finish.summary.startswith("gate a: ")
 
 
 def test_a_gate_that_holds_is_a_step() -> None:
