@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -114,7 +115,7 @@ def test_the_shipped_configuration_surveys_a_repository(project: Path) -> None:
     ends = asyncio.run(carry_out(settings, project))
     assert (list(ends)[-1], last(ends).status) == ("report", "succeeded"), last(ends).summary
     lines = [line.strip() for line in (project / "ccswarm-report.md").read_text().splitlines()]
-    assert "3 lines in    2 files: py" in lines
+    assert {"Files: 4", "3 lines in    2 files: py"} <= set(lines)
     assert {"2 Python files parse", "1 shell scripts parse", "git: every object is there"} <= set(lines)
     assert "TODO 1" in lines
     assert ends["notes"].steps["where"]["output"].startswith("one.py:1:x = 1  # TODO")
@@ -128,12 +129,17 @@ def test_it_says_what_is_not_in_order(project: Path) -> None:
     assert "'(' was never closed" in last(ends).summary
 
 
-def test_the_starter_runs_as_it_is(project: Path) -> None:
+@pytest.mark.parametrize("repository", [True, False])
+def test_the_starter_runs_as_it_is(project: Path, repository: bool) -> None:
+    if not repository:
+        shutil.rmtree(project / ".git")
     ends = asyncio.run(carry_out(config.parse(config.starter()), project))
     assert last(ends).status == "succeeded", last(ends).summary
-    told = ends["tell"].steps["tell"]["output"].splitlines()
-    assert "files: 4" in told
-    assert ends["look"].steps["commits"]["output"].endswith("Begin\n")
+    told = [line.split() for line in ends["tell"].steps["tell"]["output"].splitlines()]
+    assert told[:2] == [["files:", "4"], ["directories:", "0"]]
+    assert {"README", "words.py"} <= {line[-1] for line in told[3:]}
+    commits = ends["look"].steps["commits"]
+    assert commits["output"].endswith("Begin\n") if repository else commits["status"] == "skipped"
 
 
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "docs/playbooks.md").read_text(), re.MULTILINE | re.DOTALL)
