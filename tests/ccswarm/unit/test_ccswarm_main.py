@@ -1,4 +1,4 @@
-"""The command says what it is, and no more."""
+"""The command says what it is and which verbs it has, and loads no verb for that."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import ccswarm
+from ccswarm.cli import SECTIONS
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -16,12 +17,30 @@ def test_version() -> None:
     assert run("--version").stdout == f"ccswarm {ccswarm.__version__}\n"
 
 
-def test_without_arguments_it_helps() -> None:
-    assert run().stdout == run("--help").stdout
-    assert "no commands yet" in run().stdout.replace("\n", " ")
+def test_help_has_every_verb_under_its_heading() -> None:
+    ran = run("--help")
+    assert ran.returncode == 0
+    for heading, verbs in SECTIONS.items():
+        _, _, below = ran.stdout.partition(f"\n{heading}:\n")
+        assert [line.split()[0] for line in below.partition("\n\n")[0].splitlines()] == list(verbs)
 
 
-def test_an_unknown_argument_is_a_usage_error() -> None:
-    ran = run("run")
+def test_without_a_verb_it_helps_and_fails() -> None:
+    ran = run()
+    assert (ran.returncode, ran.stdout + ran.stderr) == (2, run("--help").stdout)
+
+
+def test_help_loads_no_verb_and_nothing_heavy() -> None:
+    program = "import sys; sys.argv = ['ccswarm', '--help']; from ccswarm import cli\ntry: cli.main()\n"
+    program += "except SystemExit: print(*sys.modules, file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    loaded = set(ran.stderr.split())
+    assert {name for name in loaded if name.startswith("ccswarm.cli")} == {"ccswarm.cli", "ccswarm.cli_output"}
+    assert not loaded & {"pydantic", "dbos", "mcp", "rich", "asyncio"}
+
+
+def test_an_unknown_verb_is_a_usage_error_that_names_the_nearest() -> None:
+    ran = run("resum")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert "unrecognized arguments: run" in ran.stderr
+    assert "error usage_invalid: no such command 'resum'. Did you mean 'resume'" in ran.stderr
+    assert ran.stderr.splitlines()[-1] == "next: ccswarm --help"

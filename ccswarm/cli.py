@@ -1,0 +1,175 @@
+"""The command line: every verb, loaded when it is used; the shells' completion; how a failure is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import typer
+from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
+from typer.core import TyperGroup
+
+from ccswarm import __version__
+from ccswarm.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report, show_text
+from ccswarm.errors import OperatorError, SwarmError, UsageInvalid
+
+ClickException: Any = typer.BadParameter.__mro__[2]
+
+
+class Verb(NamedTuple):
+    """``load`` gives a function, or a Typer with verbs of its own; ``help`` is the first sentence of what it says."""
+
+    load: Callable[[], Any]
+    help: str
+
+
+SECTIONS: dict[str, dict[str, Verb]] = {
+    "Begin": {
+        "init": Verb(
+            lambda: import_module("ccswarm.cli_config").init, "Write a configuration to begin with: ccswarm.toml."
+        ),
+        "doctor": Verb(
+            lambda: import_module("ccswarm.cli_doctor").doctor, "Check that everything a run needs is there."
+        ),
+        "config": Verb(lambda: import_module("ccswarm.cli_config").app, "Check, show and explain the configuration."),
+        "plan": Verb(lambda: import_module("ccswarm.cli_tools").plan, "Check a plan, and show what it would do."),
+    },
+    "Runs": {
+        "run": Verb(
+            lambda: import_module("ccswarm.cli_run").run, "Carry out the tasks of the configuration, or a plan."
+        ),
+        "resume": Verb(lambda: import_module("ccswarm.cli_run").resume, "Go on with a run where it was."),
+        "pause": Verb(lambda: import_module("ccswarm.cli_stop").pause, "Stop a run for now; resume goes on."),
+        "cancel": Verb(lambda: import_module("ccswarm.cli_stop").cancel, "End a run and all its tasks."),
+        "status": Verb(lambda: import_module("ccswarm.cli_runs").status, "Show how far a run is."),
+        "ps": Verb(lambda: import_module("ccswarm.cli_runs").ps, "Show what goes on now, and the workers."),
+        "logs": Verb(lambda: import_module("ccswarm.cli_logs").logs, "Show what happened in a run."),
+        "runs": Verb(lambda: import_module("ccswarm.cli_runs").app, "List, show, compare and replay runs."),
+        "worker": Verb(lambda: import_module("ccswarm.cli_doctor").worker, "Carry out what is queued, until Ctrl-C."),
+    },
+    "People": {
+        "approvals": Verb(
+            lambda: import_module("ccswarm.cli_approvals").approvals, "Show what waits for a person's word."
+        ),
+        "approve": Verb(lambda: import_module("ccswarm.cli_approvals").approve, "Agree to what an agent asks."),
+        "reject": Verb(lambda: import_module("ccswarm.cli_approvals").reject, "Refuse what an agent asks."),
+    },
+    "Look": {
+        "tools": Verb(lambda: import_module("ccswarm.cli_tools").tools, "List the tools of all servers."),
+        "call": Verb(lambda: import_module("ccswarm.cli_tools").call, "Call one tool, and show its answer."),
+        "agents": Verb(lambda: import_module("ccswarm.cli_tools").agents, "List the agents and what they may use."),
+        "tasks": Verb(lambda: import_module("ccswarm.cli_tools").tasks, "List the tasks and who does them."),
+        "journal": Verb(lambda: import_module("ccswarm.cli_journal").app, "Prove and show what was called."),
+    },
+    "Shell": {
+        "completion": Verb(lambda: completion, "Print a shell's completion script."),
+    },
+}
+VERBS = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
+
+
+class Verbs(TyperGroup):
+    """The program: a verb's module is imported when the verb is used, and listing verbs imports none."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = dict.fromkeys(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """See TyperGroup."""
+        return command(cmd_name) if cmd_name in VERBS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Verbs under the headings of SECTIONS."""
+        del ctx
+        for heading, verbs in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, verb.help) for name, verb in verbs.items()])
+
+
+def command(name: str) -> Any:
+    """The verb as typer's own kind of command."""
+    loaded = VERBS[name].load()
+    if isinstance(loaded, typer.Typer):
+        loaded.info.name, loaded.info.no_args_is_help = name, True
+        made: Any = typer.main.get_group(loaded)
+    else:
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        alone.command(name)(loaded)
+        made = typer.main.get_command(alone)
+    made.name = name
+    return made
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Carries plans out with agents that use the tools of MCP servers.",
+    epilog=EXIT_CODES,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # its tables cost 60 ms
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def print_version(wanted: bool) -> None:
+    """What --version does."""
+    if wanted:
+        show_text(f"ccswarm {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=print_version)
+    ] = False,
+) -> None:
+    """Options before any verb."""
+
+
+def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print a shell's completion script. Use: source <(ccswarm completion bash)"""
+    if shell not in ("bash", "zsh", "fish"):
+        raise UsageInvalid(f"no completion for {shell!r}", suggestion="use bash, zsh or fish")
+    show_text(get_completion_script(prog_name="ccswarm", complete_var="_CCSWARM_COMPLETE", shell=shell) + "\n")
+
+
+def main() -> NoReturn:
+    """Run the verb in ``sys.argv`` and exit with its code."""
+    words = sys.argv[1:]
+    as_json = "--json" in words[: words.index("--") if "--" in words else None]
+    completion_init()
+    try:
+        code = app(prog_name="ccswarm", standalone_mode=False) or 0
+    except SwarmError as error:
+        code = report(error, as_json=as_json)
+    except ClickException as error:
+        code = _report_usage(error, as_json)
+    except (typer.Abort, KeyboardInterrupt):
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        code = EXIT_ERROR
+    except OSError as error:
+        code = report(OperatorError(str(error), suggestion="ccswarm doctor"), as_json=as_json)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone; nobody is left to tell, and the exit must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = code or EXIT_ERROR
+    sys.exit(code)
+
+
+def _report_usage(error: Any, as_json: bool) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return EXIT_USAGE
+    place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
+    message: str = error.format_message()
+    wrong = UsageInvalid(message[0].lower() + message[1:], suggestion=f"{place} --help")
+    return report(wrong, as_json=as_json)

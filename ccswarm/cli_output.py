@@ -1,0 +1,153 @@
+"""How verbs speak: tables for people, tabs for pipes, JSON for programs; errors with the next step."""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NoReturn, cast
+
+import typer
+
+from ccswarm.errors import SwarmError
+from ccswarm.models import RunStatus
+
+EXIT_ERROR, EXIT_USAGE, EXIT_BLOCKED, EXIT_BUDGET, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, plan or configuration, 3 blocked or waiting for approval, "
+    "4 a budget is used up, 130 Ctrl-C (ccswarm resume goes on)."
+)
+
+_BY_ERROR = {
+    **dict.fromkeys(
+        ("usage_invalid", "plan_invalid", "invalid_arguments", "unknown_tool", "run_not_found", "config_invalid"),
+        EXIT_USAGE,
+    ),
+    **dict.fromkeys(("approval_needed", "conflict"), EXIT_BLOCKED),
+    "budget_exhausted": EXIT_BUDGET,
+}
+
+BY_STATUS = {
+    RunStatus.SUCCEEDED: 0,
+    RunStatus.BLOCKED: EXIT_BLOCKED,
+    RunStatus.WAITING_APPROVAL: EXIT_BLOCKED,
+    RunStatus.EXHAUSTED: EXIT_BUDGET,
+}
+"""Exit codes of what a run came to; 1 for all others."""
+
+STYLES = {
+    **dict.fromkeys(("succeeded", "ok", "sound"), "green"),
+    **dict.fromkeys(("running", "queued", "waiting_approval", "paused", "warn"), "yellow"),
+    **dict.fromkeys(("failed", "blocked", "budget_exhausted", "cancelled", "fail", "changed"), "red"),
+    "skipped": "dim",
+}
+"""How words look on a terminal."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def to_person() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def show_json(value: Any) -> None:
+    """The one document of ``--json``."""
+    print(json.dumps(value, indent=2 if to_person() else None))
+
+
+def show_json_line(value: Any) -> None:
+    """One line of a stream of documents, told at once."""
+    print(json.dumps(value), flush=True)
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """A table on a terminal; lines of tab-separated values, no heading, in a pipe."""
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    if not to_person():
+        for line in cells:
+            print("\t".join(line))
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column.replace("_", " ").upper(), overflow="fold")
+    for line in cells:
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in line))
+    Console().print(table)
+
+
+def show_facts(facts: Mapping[str, Any]) -> None:
+    """Names and values, one a line: aligned on a terminal, with a tab between in a pipe."""
+    flat = {name: _cell(value) for name, value in facts.items()}
+    width = max(map(len, flat), default=0)
+    for name, value in flat.items():
+        print(f"{name.replace('_', ' '):<{width}}  {value}" if to_person() else f"{name}\t{value}")
+
+
+def show_line(text: str) -> None:
+    """One line of data, without control characters, told at once."""
+    print(printable(text), flush=True)
+
+
+def show_text(text: str) -> None:
+    """Text as it is, of a file or a program."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+
+
+def say(message: str) -> None:
+    """A remark for a person; a pipe gets only data."""
+    if to_person():
+        print(message, flush=True)
+
+
+def remark(message: str) -> None:
+    """A remark beside the output, on standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def confirm(question: str) -> bool:
+    """The person's yes; without a terminal there is nobody to ask, and the caller meant it."""
+    return not (sys.stdin.isatty() and to_person()) or typer.confirm(question)
+
+
+def report(error: SwarmError, *, as_json: bool, exit_code: int | None = None) -> int:
+    """Tell what went wrong and what to do; the exit code for it."""
+    if as_json:
+        show_json({"error": {"code": error.code, "message": error.message, "suggestion": error.suggestion}})
+    else:
+        remark(f"error {error.code}: {printable(error.message)}")
+        if error.suggestion:
+            remark(f"next: {printable(error.suggestion)}")
+    return _BY_ERROR.get(error.code, EXIT_ERROR) if exit_code is None else exit_code
+
+
+def leave(code: int) -> NoReturn:
+    """End the verb with an exit code."""
+    raise typer.Exit(code)
+
+
+def printable(text: str) -> str:
+    """``text`` on one line and without control characters, which a name or an answer could smuggle in."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        table: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return " ".join(f"{name}={_cell(inner)}" for name, inner in table.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_cell, cast("Sequence[Any]", value)))
+    return printable(str(value))
