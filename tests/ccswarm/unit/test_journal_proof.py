@@ -114,7 +114,11 @@ def test_torn_bytes_cannot_be_taken_away(tmp_path: Path) -> None:
     torn = len(whole) - 40 - (whole.rindex(b"\n", 0, -1) + 1)
     assert (report.problems, report.torn_bytes, report.recoveries) == ([], torn, 1)
     lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join([*lines[:7], *lines[8:]]))
+    assert b'"event":"journal.close"' in lines[7]
+    changed = [lines[7].replace(b"close", b"cloSe"), b""]
+    for other in changed:
+        file.write_bytes(b"".join([*lines[:7], other, *lines[8:]]))
+        assert not verify(tmp_path).sound
     assert [problem.what for problem in verify(tmp_path).problems] == ["it tells of torn bytes that are not there"]
 
 
@@ -224,9 +228,12 @@ def test_missing_and_doubled_records_are_found(pair: World) -> None:
     pair.audit.append(dict(pair.audit[1]))
     pair.journal.append("call.begin", call="ccall_c")
     pair.journal.append("call.end", call="ccall_x", server_call="call_x")
+    pair.call("twice", "call_twice")
+    pair.journal.append("call.end", call="ccall_twice", server_call="call_twice")
     assert found(pair) == [
         "ccall_c: the journal has 2 begin and 1 end records of it",
         "ccall_x: the journal has 0 begin and 1 end records of it",
+        "ccall_twice: the journal has 1 begin and 2 end records of it",
         "ccall_a: the audit log has 1 begin and 0 end records of call_a",
         "ccall_b: the audit log has 2 begin and 1 end records of call_b",
         "ccall_x: the server called it call_x, whose audit log has no record of it",
