@@ -162,7 +162,7 @@ def _parsed(text: str, where: str) -> _Table:
 
 def _refuse(where: str, problems: Iterable[str]) -> None:
     if found := list(dict.fromkeys(problems)):
-        raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion="mend these places")
+        raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion="ccswarm config reference tells every setting")
 
 
 def _not_valid(data: _Table) -> Iterator[str]:

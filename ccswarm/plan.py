@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
 from typing import Any
 
 from ccswarm.errors import PlanInvalid
+from ccswarm.grants import Grants
 from ccswarm.models import PRIORITIES, ToolInfo
 from ccswarm.settings import AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.steps import circles, needs_of, problems, unknown
@@ -39,11 +39,6 @@ def able(settings: Settings, task: TaskSettings) -> list[AgentSettings]:
         and task.type in (None, agent.type)
         and set(task.capabilities) <= set(agent.capabilities)
     ]
-
-
-def granted(agent: AgentSettings, tool: str) -> bool:
-    """Whether one of the agent's grants covers ``server.tool``."""
-    return any(fnmatchcase(tool, grant) for grant in agent.grants)
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -139,7 +134,7 @@ def _of_step(
     if step.tool.partition(".")[0] not in _servers(settings):
         return
     for agent in [agents[step.agent]] if step.agent else doers:
-        if not granted(agent, step.tool):
+        if not Grants(agent.grants).allows(step.tool):
             yield f"agent {agent.name} has no grant for {step.tool}"
 
 

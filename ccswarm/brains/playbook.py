@@ -105,7 +105,7 @@ class Playbook:
             "steps": self._results,
             "needs": dict(assignment.inputs),
             "run": {"id": assignment.run_id},
-            "task": {"id": assignment.task_id},
+            "task": {"id": assignment.task_id, "attempt": _attempt(assignment)},
             "workspace": assignment.workspace,
         }
 
@@ -222,6 +222,12 @@ class Playbook:
         done = len(self._steps) - len(passed)
         counted = f"{done} step{'' if done == 1 else 's'} done"
         return Finish("succeeded", counted + (f", not needed: {', '.join(passed)}" if passed else ""), result)
+
+
+def _attempt(assignment: Assignment) -> str:
+    """Differs each time the task is tried again, or given back by a gate; what it made before may still be there."""
+    tried, visit = assignment.settings.get("attempt", 1), assignment.settings.get("visit", 1)
+    return f"{tried}" if visit == 1 else f"{tried}-{visit}"
 
 
 def _arguments(plan: PlanStep, call: _Call) -> dict[str, Json] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -43,8 +44,39 @@ def assignment(task: Mapping[str, Any], inputs: Mapping[str, Json] | None = None
     return Assignment(task_id=task["id"], task=task, inputs=inputs or {}, **given)
 
 
+def step(name: str, **facts: Any) -> dict[str, Any]:
+    return {"id": name, "tool": "s.do", **facts}
+
+
+def task(*steps: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": "t", "steps": list(steps)}
+
+
+def ok(text: str = "", **fields: Any) -> CallOutcome:
+    return CallOutcome(CallStatus.OK, text, fields or None)
+
+
+def exited(code: int, text: str = "") -> CallOutcome:
+    return ok(text, status="finished", exit_code=code, output=text)
+
+
+BROKEN = CallOutcome(CallStatus.TOOL_ERROR, "no such thing")
+
+
 def first(going: Sequence[str]) -> Sequence[str]:
     return going[:1]
+
+
+def together(going: Sequence[str]) -> Sequence[str]:
+    return going
+
+
+def backwards(going: Sequence[str]) -> Sequence[str]:
+    return going[::-1]
+
+
+def last(going: Sequence[str]) -> Sequence[str]:
+    return going[-1:]
 
 
 async def drive(task: Mapping[str, Any], answer: Answer, pick: Pick = first, **facts: Any) -> Drive:
@@ -73,3 +105,19 @@ async def finish(thinking: Thinking, answer: Answer, pick: Pick = first) -> Driv
 
 async def _end(step: Step, answer: Answer) -> CallOutcome:
     return await answer(step) if isinstance(step, CallTool) else OK
+
+
+def run(
+    plan: Mapping[str, Any], answers: Mapping[str, CallOutcome] | None = None, pick: Pick = first, **facts: Any
+) -> Drive:
+    """Calls that have no answer by their id (that of a try, else that of the step) succeed and say their id."""
+
+    async def answer(call: CallTool) -> CallOutcome:
+        names = (call.id, call.id.partition("#")[0], call.id.partition("[")[0])
+        return next((answers[name] for name in names if name in (answers or {})), ok(call.id, id=call.id))
+
+    return asyncio.run(drive(plan, answer, pick, **facts))
+
+
+def arguments(ended: Drive) -> dict[str, Any]:
+    return {call.id: call.arguments for call in ended.decided if isinstance(call, CallTool)}

@@ -10,15 +10,7 @@ import pytest
 from ccswarm.expectations import SHOWN_CHARACTERS, record, unmet
 from ccswarm.models import CallOutcome, CallStatus
 from ccswarm.settings import Expect
-
-
-def ok(text: str = "", **fields: Any) -> CallOutcome:
-    return CallOutcome(CallStatus.OK, text, fields or None)
-
-
-def exited(code: int, text: str = "") -> CallOutcome:
-    return ok(text, status="finished", exit_code=code, output=text)
-
+from tests.ccswarm.playbook_drive import exited, ok
 
 EXPECTED = [
     ({}, exited(0), ""),

@@ -2,68 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ccswarm.brains.base import CallTool, Wait
 from ccswarm.brains.playbook import PLUGIN, STEP_BYTES, TEXT_BYTES
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import CallOutcome, CallStatus
 from ccswarm.plugins import load
-from tests.ccswarm.playbook_drive import Drive, Pick, assignment, drive, first
-
-Answers = Mapping[str, CallOutcome]
-
-
-def step(name: str, **facts: Any) -> dict[str, Any]:
-    return {"id": name, "tool": "s.do", **facts}
-
-
-def task(*steps: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": "t", "steps": list(steps)}
-
-
-def ok(text: str = "", **fields: Any) -> CallOutcome:
-    return CallOutcome(CallStatus.OK, text, fields or None)
-
-
-def exited(code: int, text: str = "") -> CallOutcome:
-    return ok(text, status="finished", exit_code=code, output=text)
-
-
-BROKEN = CallOutcome(CallStatus.TOOL_ERROR, "no such thing")
-
-
-def run(plan: Mapping[str, Any], answers: Answers | None = None, pick: Pick = first, **facts: Any) -> Drive:
-    """Calls that have no answer by their id (that of a try, else that of the step) succeed and say their id."""
-
-    async def answer(call: CallTool) -> CallOutcome:
-        names = (call.id, call.id.partition("#")[0], call.id.partition("[")[0])
-        return next((answers[name] for name in names if name in (answers or {})), ok(call.id, id=call.id))
-
-    return asyncio.run(drive(plan, answer, pick, **facts))
-
-
-def together(going: Sequence[str]) -> Sequence[str]:
-    return going
-
-
-def backwards(going: Sequence[str]) -> Sequence[str]:
-    return going[::-1]
-
-
-def last(going: Sequence[str]) -> Sequence[str]:
-    return going[-1:]
-
-
-def arguments(ended: Drive) -> dict[str, Any]:
-    return {call.id: call.arguments for call in ended.decided if isinstance(call, CallTool)}
+from tests.ccswarm.playbook_drive import (
+    BROKEN,
+    Pick,
+    arguments,
+    assignment,
+    backwards,
+    exited,
+    first,
+    last,
+    ok,
+    run,
+    step,
+    task,
+    together,
+)
 
 
 def test_it_is_the_plugin_of_that_name() -> None:
@@ -109,6 +72,15 @@ def test_references_carry_results_on() -> None:
         "c": {"old": [1], "where": "/work/x", "who": "ada"},
     }
     assert ended.steps["first"] == ended.steps["a"] == {"status": "ok", "n": 7}
+
+
+@pytest.mark.parametrize(
+    ("settings", "attempt"),
+    [({}, "1"), ({"attempt": 2, "visit": 1}, "2"), ({"visit": 3}, "1-3"), ({"attempt": 2, "visit": 3}, "2-3")],
+)
+def test_each_attempt_has_a_name(settings: Mapping[str, Any], attempt: str) -> None:
+    ended = run(task(step("a", args={"name": "x-${task.attempt}"})), settings=settings)
+    assert arguments(ended)["a"] == {"name": f"x-{attempt}"}
 
 
 def test_an_answer_without_fields_is_its_text() -> None:
@@ -327,67 +299,3 @@ def test_what_cannot_be_carried_out_is_not_begun(plan: Mapping[str, Any], said: 
     with pytest.raises(PlanInvalid) as caught:
         PLUGIN.begin(assignment(plan))
     assert said in caught.value.message
-
-
-NAMES = "abcdef"
-ANSWERS = st.sampled_from([ok("fine"), exited(0, "1\n2"), exited(1), BROKEN, CallOutcome(CallStatus.DENIED)])
-
-
-@st.composite
-def plans(draw: st.DrawFn) -> dict[str, Any]:
-    """Up to six steps, each after some of those above it."""
-    steps: list[dict[str, Any]] = []
-    for at, name in enumerate(NAMES[: draw(st.integers(1, len(NAMES)))]):
-        facts: dict[str, Any] = {}
-        if draw(st.booleans()):
-            facts["needs"] = draw(st.lists(st.sampled_from(NAMES[:at]), unique=True)) if at else []
-        if draw(st.booleans()):
-            facts |= {"for_each": list(range(draw(st.integers(0, 4)))), "parallel": draw(st.integers(1, 3))}
-            facts["when"] = draw(st.sampled_from(["", "${item} != 1"]))
-        if draw(st.booleans()):
-            facts["retry"] = {"times": draw(st.integers(1, 2)), "seconds": draw(st.sampled_from([0, 1]))}
-        if facts.get("needs"):
-            facts["args"] = {"status": f"${{steps.{facts['needs'][0]}}}"}
-        steps.append(step(name, **facts))
-    return task(*steps)
-
-
-def outcomes(draw: st.DrawFn) -> dict[str, CallOutcome]:
-    tries = [name + again for name in NAMES for again in ("", "#2", "#3")]
-    items = [f"{name}[{at}]{again}" for name in NAMES for at in range(4) for again in ("", "#2")]
-    return {name: draw(ANSWERS) for name in draw(st.lists(st.sampled_from(tries + items), unique=True, max_size=12))}
-
-
-def picks(draw: st.DrawFn) -> Pick:
-    """Some of what goes on, in any order."""
-    return lambda going: draw(st.permutations(going))[: draw(st.integers(1, len(going)))]
-
-
-@given(plans(), st.data())
-def test_the_order_in_which_calls_end_changes_nothing(plan: dict[str, Any], data: st.DataObject) -> None:
-    answers = data.draw(st.composite(outcomes)())
-    one = run(plan, answers)
-    for pick in (together, last, data.draw(st.composite(picks)())):
-        other = run(plan, answers, pick)
-        assert json.dumps(other.finish.result) == json.dumps(one.finish.result)
-        assert (other.finish.status, other.finish.summary) == (one.finish.status, one.finish.summary)
-        assert sorted(other.ids) == sorted(one.ids)
-        assert arguments(other) == arguments(one)
-
-
-@given(plans(), st.data())
-def test_the_same_endings_give_the_same_decisions(plan: dict[str, Any], data: st.DataObject) -> None:
-    """In whatever order those that are told together are told; a gate may be among the steps."""
-    for each in plan["steps"]:
-        each["gate"] = data.draw(st.booleans())
-    answers = data.draw(st.composite(outcomes)())
-    told: list[Sequence[str]] = []
-
-    def record(going: Sequence[str]) -> Sequence[str]:
-        told.append(data.draw(st.permutations(going))[: data.draw(st.integers(1, len(going)))])
-        return told[-1]
-
-    one = run(plan, answers, record)
-    replay = iter(told)
-    other = run(plan, answers, lambda _: next(replay)[::-1])
-    assert other == one
