@@ -17,6 +17,7 @@ from ccswarm.journal import Journal
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.settings import AgentSettings, ServerSettings
 from ccswarm.toolbox import Toolbox
+from ccswarm.topology import Links
 from ccswarm.workspaces import Workspaces
 
 SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY)", re.IGNORECASE)
@@ -46,27 +47,34 @@ class ToolHands:
             if SECRET_NAME.search(name) and len(value) >= LEAST_SECRET_CHARS
         }
 
-    def toolbox(self, agents: Mapping[str, AgentSettings], directory: str) -> Toolbox:
+    def toolbox(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Toolbox:
         """The one for these agents in ``directory``."""
-        who = json.dumps({name: agent.model_dump(mode="json") for name, agent in agents.items()}, sort_keys=True)
+        crew = [agent.model_dump(mode="json") for agent in agents.values()]
+        who = json.dumps([links and links.topology, *crew], sort_keys=True)
         if (who, directory) not in self._toolboxes:
+            reached = self._reached(directory)
+            if links:
+                mail = plugins.load("clients", "mail").open(self._state / "mail", links.reachable, links.check)
+                reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
-                self._reached(directory), agents, self._journal, mask=self._mask, process=self.process
+                reached, agents, self._journal, mask=self._mask, process=self.process
             )
         return self._toolboxes[who, directory]
 
-    async def call(self, agents: Mapping[str, AgentSettings], directory: str) -> Call:
+    async def call(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Call:
         """See ``swarm.Hands``."""
-        toolbox = self.toolbox(agents, directory)
+        toolbox = self.toolbox(agents, directory, links)
 
         async def send(request: CallRequest) -> CallOutcome:
             return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
 
         return send
 
-    async def tools(self, agents: Mapping[str, AgentSettings], agent: str, directory: str) -> list[ToolInfo]:
+    async def tools(
+        self, agents: Mapping[str, AgentSettings], agent: str, directory: str, links: Links | None = None
+    ) -> list[ToolInfo]:
         """See ``swarm.Hands``."""
-        return list(await self.toolbox(agents, directory).discover_tools(agent))
+        return list(await self.toolbox(agents, directory, links).discover_tools(agent))
 
     async def release(self, directory: str) -> None:
         """See ``swarm.Hands``."""

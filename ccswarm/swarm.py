@@ -29,11 +29,13 @@ class Hands(Protocol):
 
     process: str
 
-    async def call(self, agents: Mapping[str, AgentSettings], directory: str) -> Call:
-        """The way to the tools for agents that work in ``directory``."""
+    async def call(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Call:
+        """The way to the tools for agents that work in ``directory``, and write to each other as ``links`` says."""
         ...
 
-    async def tools(self, agents: Mapping[str, AgentSettings], agent: str, directory: str) -> list[ToolInfo]:
+    async def tools(
+        self, agents: Mapping[str, AgentSettings], agent: str, directory: str, links: Links | None = None
+    ) -> list[ToolInfo]:
         """What an agent is granted."""
         ...
 
@@ -217,6 +219,7 @@ class _Task:
         self._task = TaskSettings.model_validate(payload["task"])
         self._swarm = SwarmSettings.model_validate(payload["swarm"])
         agents = [AgentSettings.model_validate(one) for one in payload["agents"]]
+        self._links = Links(self._swarm.topology, agents)
         self._agents = {agent.name: agent for agent in agents}
         self._agent = self._agents[payload["agent"]]
         self._agents[ORCHESTRATOR] = orchestrator(self._swarm.shell, self._task.gates)
@@ -243,7 +246,7 @@ class _Task:
     async def _visits(self, directory: str) -> Ending:
         """The agent's work, given back to it as often as the task allows when a gate does not hold."""
         brain: Brain = plugins.load("brains", self._agent.brain)
-        call = await self._hands.call(self._agents, directory)
+        call = await self._hands.call(self._agents, directory, self._links)
         work = Work(
             self._run_id, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
             self._allowances, self._payload["attempt"],
@@ -288,7 +291,9 @@ class _Task:
 
     async def _tools(self, directory: str) -> list[ToolInfo]:
         async def listed(_: str) -> Json:
-            return [asdict(tool) for tool in await self._hands.tools(self._agents, self._agent.name, directory)]
+            return [
+                asdict(tool) for tool in await self._hands.tools(self._agents, self._agent.name, directory, self._links)
+            ]
 
         return [ToolInfo(**facts) for facts in await self._flow.step("tools", listed)]
 

@@ -12,6 +12,7 @@ from ccswarm.engines.base import Execution, Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.settings import AgentSettings, Settings
 from ccswarm.swarm import Swarm
+from ccswarm.topology import Links
 from ccswarm.workspaces import Workspaces
 from tests.ccswarm.engine_double import MemoryEngine, MemoryStore
 
@@ -30,7 +31,7 @@ class MemoryHands:
         self.directories: list[str] = []
         self.places: dict[str, Workspaces] = {}
 
-    async def call(self, agents: Mapping[str, AgentSettings], directory: str) -> Call:
+    async def call(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Call:
         async def send(request: CallRequest) -> CallOutcome:
             assert request.agent in agents
             if request.tool in self.asks and not request.approval:
@@ -46,7 +47,9 @@ class MemoryHands:
 
         return send
 
-    async def tools(self, agents: Mapping[str, AgentSettings], agent: str, directory: str) -> list[ToolInfo]:
+    async def tools(
+        self, agents: Mapping[str, AgentSettings], agent: str, directory: str, links: Links | None = None
+    ) -> list[ToolInfo]:
         assert agent in agents
         return [ToolInfo(name.partition(".")[0], name.partition(".")[2]) for name in self.acts]
 
