@@ -15,7 +15,7 @@ MIN_SECRET_CHARS = 6
 
 
 class Masks:
-    """Called with a text, returns it with each secret value as ``[NAME]``; made of an environment."""
+    """Called with a text, returns it with each secret value as ``[REDACTED:NAME]``; made of an environment."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         named = {
@@ -28,4 +28,4 @@ class Masks:
         self._find = re.compile("|".join(re.escape(value) for value in longest_first)) if named else None
 
     def __call__(self, text: str) -> str:
-        return self._find.sub(lambda found: f"[{self._names[found[0]]}]", text) if self._find else text
+        return self._find.sub(lambda found: f"[REDACTED:{self._names[found[0]]}]", text) if self._find else text

@@ -62,10 +62,11 @@ def test_any_arguments_have_a_shape(value: Any, name: str) -> None:
 def test_the_text_of_commands_is_told_without_secrets() -> None:
     mask = Masks(ENVIRONMENT)
     text = f"curl -H 'x: {SECRET}' https://ghp_1234567890abc@h /home/me/work /tmp/ssh-agent short"
-    told = shape({"command": text}, mask)["command"]
-    assert told["text"] == "curl -H 'x: [MY_API_KEY]' https://[LONGER_TOKEN]@h /home/me/work /tmp/ssh-agent short"
+    told = shape({"command": text}, mask)["command"]["text"]
+    assert told.startswith("curl -H 'x: [REDACTED:MY_API_KEY]' https://[REDACTED:LONGER_TOKEN]@h ")
+    assert told.endswith(" /home/me/work /tmp/ssh-agent short")
     assert shape({"command": ["bash", "-lc", f"echo {SECRET}"]}, mask)["command"]["text"] == (
-        "bash -lc 'echo [MY_API_KEY]'"
+        "bash -lc 'echo [REDACTED:MY_API_KEY]'"
     )
     assert Masks({})("as it is") == "as it is"
 
@@ -79,7 +80,7 @@ def test_no_piece_of_a_secret_stays_at_an_end(before: int) -> None:
 
 def test_a_text_that_is_too_long_to_be_masked_is_not_told() -> None:
     mask = Masks({"LONG_TOKEN": "s" * 3000})
-    assert masked("s" * MOST_MASKED_CHARS, mask).count("[LONG_TOKEN]") == MOST_MASKED_CHARS // 3000
+    assert masked("s" * MOST_MASKED_CHARS, mask).count("[REDACTED:LONG_TOKEN]") == MOST_MASKED_CHARS // 3000
     assert masked("s" * (MOST_MASKED_CHARS + 1), mask) == "(too long to be masked)"
 
 

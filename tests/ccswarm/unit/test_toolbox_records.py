@@ -167,7 +167,7 @@ async def test_contents_of_arguments_and_answers_are_not_written(tmp_path: Path)
     assert SWORDFISH.encode() not in written
     assert SECRET.encode() not in written
     told = records(tools)[-2].facts["args"]["command"]["text"]
-    assert told.startswith("login [DB_TOKEN] && xxx")
+    assert told.startswith("login [REDACTED:DB_TOKEN] && xxx")
     assert len(told) == 4096
 
 
