@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
 from typing import Any
 
 from ccswarm.errors import PlanInvalid
-from ccswarm.grants import Grants
 from ccswarm.models import PRIORITIES, ToolInfo
 from ccswarm.settings import AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.steps import circles, needs_of, problems, unknown
@@ -134,7 +134,7 @@ def _of_step(
     if step.tool.partition(".")[0] not in _servers(settings):
         return
     for agent in [agents[step.agent]] if step.agent else doers:
-        if not Grants(agent.grants).allows(step.tool):
+        if not any(fnmatchcase(step.tool, grant) for grant in agent.grants):
             yield f"agent {agent.name} has no grant for {step.tool}"
 
 
