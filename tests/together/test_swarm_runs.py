@@ -1,0 +1,295 @@
+"""Whole runs of ccswarm with the real ai-session: who submits, executes, answers and serves are processes apart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from ccswarm.clients.mcp import McpToolClient
+from ccswarm.engines.base import Execution
+from ccswarm.journal import Journal, verify
+from ccswarm.models import RunStatus
+from ccswarm.toolbox import Toolbox
+from tests.together.swarm_house import AI_SESSION, DATA, QUICK, House, event, git, open_house, over, submit
+
+pytestmark = pytest.mark.anyio
+
+CREW = """
+[[agents]]
+name = "maker"
+workspace = "clone"
+grants = ["ai-session.*"]
+
+[[agents]]
+name = "reader"
+grants = ["ai-session.create_session", "ai-session.execute_command", "ai-session.close_session"]
+
+[[agents]]
+name = "careful"
+approval = "all"
+grants = ["ai-session.*"]
+
+[[agents]]
+name = "outsider"
+grants = ["ai-session.read_*", "ai-session.list_sessions"]
+"""
+OPEN = """
+[[tasks.steps]]
+id = "open"
+tool = "ai-session.create_session"
+args = { name = "${run.id}-${task.id}", working_directory = "${workspace}" }
+gate = true
+"""
+CLOSE = """
+[[tasks.steps]]
+id = "close"
+tool = "ai-session.close_session"
+args = { session_id = "${steps.open.session_id}" }
+"""
+
+
+def command(name: str, text: str, more: str = "") -> str:
+    return f"""
+[[tasks.steps]]
+id = "{name}"
+tool = "ai-session.execute_command"
+args = {{ session_id = "${{steps.open.session_id}}", command = '''{text}''' }}
+{more}
+"""
+
+
+MAKE = (
+    """
+[[tasks]]
+id = "make"
+text = "write made.txt"
+agent = "maker"
+gates = [{ command = "grep -x 42 made.txt" }, { tool = "ai-session.list_sessions" }]
+"""
+    + OPEN
+    + command("write", "echo $((6 * 7)) > made.txt; pwd")
+    + command("commit", "git add made.txt; git -c user.name=M -c user.email=m@m commit -qm Made; echo more > more.txt")
+    + CLOSE
+)
+READ = (
+    """
+[[tasks]]
+id = "read"
+agent = "reader"
+needs = ["make"]
+"""
+    + OPEN
+    + command("see", "cat made.txt more.txt; echo ${needs.make.steps.write.exit_code}", 'expect = { contains = "42" }')
+    + CLOSE
+)
+ASK = """
+[[tasks]]
+id = "ask"
+agent = "careful"
+
+[[tasks.steps]]
+id = "open"
+tool = "ai-session.create_session"
+args = { name = "${run.id}-ask" }
+"""
+SNEAK = """
+[[tasks]]
+id = "sneak"
+agent = "outsider"
+
+[[tasks.steps]]
+id = "force"
+tool = "ai-session.execute_command"
+args = { session_id = "any", command = "touch sneaked" }
+
+[[tasks]]
+id = "look"
+agent = "outsider"
+
+[[tasks.steps]]
+id = "look"
+tool = "ai-session.list_sessions"
+"""
+
+
+def server(name: str, script: str, more: str = "") -> str:
+    command = f"{sys.executable} {DATA}/swarm_servers/{script}"
+    return f'[[mcp.servers]]\nname = "{name}"\ncommand = "{command}"\n{more}\n'
+
+
+def single(name: str, tool: str, more: str = "") -> str:
+    """A task of one call."""
+    return f'[[tasks]]\nid = "{name}"\n[[tasks.steps]]\nid = "call"\ntool = "{tool}"\n{more}\n'
+
+
+BAD_SERVERS = (
+    server("mute", "no_server.py mute", "connect_seconds = 1")
+    + server("crash", "no_server.py crash")
+    + server("banner", "no_server.py banner")
+    + server("dies", "plain.py")
+    + server("big", "plain.py")
+    + server("many", "strange_lists.py many")
+    + server("bad", "strange_lists.py bad")
+    + "".join(f'[[agents]]\nname = "a{number}"\ngrants = ["*"]\n' for number in range(3))
+)
+BAD_TASKS = (
+    single("mute", "mute.hello")
+    + single("crash", "crash.hello")
+    + single("banner", "banner.hello", 'expect = { contains = "hello" }')
+    + single("dies", "dies.die", 'args = { code = 3, words = "out of luck" }\nretry = { times = 1, seconds = 0 }')
+    + single("big", "big.big", "args = { size = 50_000_000 }")
+    + single("many", "many.tool_299", 'expect = { contains = "tool_299" }')
+    + single("bad", "bad.also_good", 'expect = { contains = "also_good" }')
+    + single("refers", "bad.net_reference")
+    + '[[tasks]]\nid = "good"\nneeds = ["banner", "many", "bad"]\n'
+    + OPEN
+    + command("see", "echo $((6 * 7))", 'expect = { contains = "42" }')
+    + CLOSE
+)
+
+
+@pytest.fixture
+def house(world: Path) -> Iterator[House]:
+    """As it is where ai-session is not configured: every session is in a box."""
+    with open_house(world, AI_SESSION + QUICK + CREW, "") as house:
+        yield house
+
+
+def statuses(run: Execution) -> dict[str, str]:
+    return {name: task["status"] for name, task in run.result["tasks"].items()}
+
+
+async def test_three_agents_work_and_every_call_stands_in_both_logs(house: House) -> None:
+    (house.project / "README").write_text("A project.\n")
+    git(house.project, "init", "-q", "-b", "main")
+    git(house.project, "add", ".")
+    git(house.project, "commit", "-qm", "Begin")
+    git(house.project, "config", "user.name", "Host")
+    git(house.project, "config", "user.email", "h@h")
+    async with house.client() as app, house.worker():
+        run_id = await submit(app, house.plan(MAKE + READ + ASK), house)
+        asked = await event(app, f"{run_id}.ask", "approval.asked")
+        (question,) = await asyncio.to_thread(house.answer, "yes", "ann")
+        assert (question["id"], question["tool"]) == (asked["id"], "ai-session.create_session")
+        answered = await event(app, f"{run_id}.ask", "approval.answered")
+        assert (answered["approved"], answered["by"]) == (True, "ann")
+        run = await over(app, run_id)
+        merge = await event(app, f"{run_id}.make", "merge")
+    assert (run.status, statuses(run)) == (RunStatus.SUCCEEDED, dict.fromkeys(("make", "read", "ask"), "succeeded"))
+    tasks = run.result["tasks"]
+    assert tasks["read"]["result"]["steps"]["see"]["output"] == "42\nmore\n0\n"
+    clone = tasks["make"]["result"]["steps"]["write"]["output"].strip()
+    assert Path(clone).is_relative_to(house.state / "workspaces" / run_id)
+    assert merge["commits"] == 2
+    assert git(house.project, "log", "--format=%s", "--no-merges").splitlines() == [
+        "make: write made.txt",
+        "Made",
+        "Begin",
+    ]
+    report = house.joined()
+    assert (report.problems, report.open, report.going_on) == ([], [], [])
+    calls = 4 + (3 + 1) + 3 + 1  # make, its two gates, read, ask
+    assert (report.calls, report.joined, report.refused) == (calls, calls, 1)
+    assert {record.facts["agent"] for record in house.records() if "agent" in record.facts} == {
+        "maker", "reader", "careful", "orchestrator",
+    }  # fmt: skip
+    assert verify(house.state / "journal").sound
+
+
+async def test_what_is_not_granted_or_not_agreed_to_is_not_done_and_is_on_record(house: House) -> None:
+    problem = "task sneak: step force: agent outsider has no grant for ai-session.execute_command"
+    async with house.client() as app, house.worker():
+        run_id = await submit(app, house.plan(SNEAK + ASK, problem), house)
+        await event(app, f"{run_id}.ask", "approval.asked")
+        assert len(await asyncio.to_thread(house.answer, "no", "bob")) == 1
+        run = await over(app, run_id)
+    assert statuses(run) == {"sneak": "failed", "look": "succeeded", "ask": "failed"}
+    assert "agent outsider may not use ai-session.execute_command" in run.result["tasks"]["sneak"]["summary"]
+    assert "bob said no" in run.result["tasks"]["ask"]["summary"]
+    refused = [record.facts for record in house.records() if record.event == "call.refused"]
+    assert {(facts["agent"], facts["code"], facts["status"]) for facts in refused} == {
+        ("outsider", "not_granted", "denied"),
+        ("careful", "approval_needed", "denied"),
+    }
+    report = house.joined()
+    assert (report.problems, report.calls, report.joined, report.refused) == ([], 1, 1, 2)
+
+
+async def test_an_agent_sees_no_tool_that_it_is_not_granted(house: House) -> None:
+    agents = {agent.name: agent for agent in house.settings.agents}
+    (server,) = house.settings.mcp.servers
+    client = McpToolClient(server, env=os.environ, era_cache={})
+    journal = Journal(house.home / "other", "w")
+    try:
+        tools = Toolbox({"ai-session": client}, agents, journal)
+        seen = [tool.name for tool in await tools.discover_tools("outsider")]
+        assert sorted(seen) == ["list_sessions", "read_output", "read_screen"]
+        assert len(await tools.discover_tools("maker")) > 8
+    finally:
+        await client.close()
+        journal.close()
+
+
+async def test_bad_servers_beside_good_ones_cost_only_their_own_tasks(world: Path) -> None:
+    with open_house(world, AI_SESSION + QUICK + BAD_SERVERS, "") as house:
+        async with house.client() as app, house.worker():
+            run = await over(app, await submit(app, house.plan(BAD_TASKS), house))
+        report = house.joined()
+    assert run.result["status"] == "failed"
+    assert {name for name, status in statuses(run).items() if status == "succeeded"} == {
+        "banner", "big", "many", "bad", "good",
+    }  # fmt: skip
+    said = {name: task["summary"] for name, task in run.result["tasks"].items()}
+    assert "server mute did not answer within 1 s. Its last words:\nthinking" in said["mute"]
+    assert "no licence found" in said["crash"]
+    assert "ended with exit code 3. Its last words:\nout of luck) (tried 2 times)" in said["dies"]
+    assert "server bad has no tool 'net_reference'" in said["refers"]
+    big = run.result["tasks"]["big"]["result"]["steps"]["call"]
+    assert len(str(big)) < 10_000
+    assert (report.problems, report.joined) == ([], 3)
+
+
+STEPS = ("one", "two", "three", "four")
+HELD = "".join(
+    f'[[tasks]]\nid = "{name}"\nagent = "reader"\n' + (f'needs = ["{need}"]\n' if need else "") + OPEN + work + CLOSE
+    for name, need, work in (
+        ("first", "", "".join(command(step, f"echo first {step} >> lines") for step in STEPS)),
+        (
+            "second",
+            "first",
+            command("held", "echo second held >> lines; cat pipe") + command("after", "echo second after >> lines"),
+        ),
+        ("third", "second", "".join(command(step, f"echo third {step} >> lines") for step in STEPS)),
+    )
+)
+
+
+async def test_a_second_worker_finishes_what_a_killed_one_began_with_every_effect_once(house: House) -> None:
+    os.mkfifo(house.project / "pipe")
+    async with house.client() as app:
+        async with house.worker() as first:
+            run_id = await submit(app, house.plan(HELD), house)
+            pipe = await asyncio.to_thread(open, house.project / "pipe", "w")
+            first.kill()
+        async with house.worker():
+            await asyncio.to_thread(write, pipe)
+            run = await over(app, run_id)
+    assert statuses(run) == dict.fromkeys(("first", "second", "third"), "succeeded")
+    expected = [f"first {step}" for step in STEPS] + ["second held", "second after"]
+    assert house.lines("lines") == expected + [f"third {step}" for step in STEPS]
+    assert run.result["tasks"]["second"]["result"]["steps"]["held"]["output"] == "go on\n"
+    report = house.joined()
+    assert (report.problems, len(report.open), report.joined) == ([], 1, report.calls)
+    workers = {record.worker for record in house.records() if record.event == "call.begin"}
+    assert len(workers) == 2
+
+
+def write(pipe: TextIO) -> None:
+    pipe.write("go on\n")
+    pipe.close()
