@@ -259,6 +259,8 @@ def _twice(data: _Table) -> Iterator[str]:
 def _not_startable(data: _Table) -> Iterator[str]:
     """Servers that nobody could start or reach."""
     for server in _items(_table(data.get("mcp")).get("servers")):
+        if server.get("name") == "swarm":
+            yield "[mcp.servers.swarm] name is that of every swarm's own server"
         command, url = str(server.get("command", "")), str(server.get("url", ""))
         place = f"[mcp.servers.{_name(server, 'servers') or '#?'}]"
         try:

@@ -13,6 +13,9 @@ from ccswarm.models import PRIORITIES, ToolInfo
 from ccswarm.settings import AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.steps import circles, needs_of, problems, unknown
 
+OWN_SERVER = "swarm"
+"""Every swarm has it: messages between its agents. It stands in no configuration."""
+
 
 def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
     """Every problem of the plan, each with its place; empty when it can be carried out.
@@ -144,9 +147,11 @@ def _of_tool(
     server, dot, name = tool.partition(".")
     if not dot or not name:
         yield f"{tool!r} is no SERVER.TOOL"
+    elif server == OWN_SERVER and not any(known.server == server for known in (tools or {}).values()):
+        return  # it was not asked
     elif server not in _servers(settings):
         yield f"server {unknown(server, _servers(settings))}"
-    elif tools is not None and not any(known.startswith(f"{server}.") for known in tools):
+    elif tools is not None and not any(known.server == server for known in tools.values()):
         yield f"server {server} offers no tools"
     elif tools is not None and tool not in tools:
         names = [known.name for known in tools.values() if known.server == server]
@@ -168,4 +173,4 @@ def _arguments(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _servers(settings: Settings) -> list[str]:
-    return [server.name for server in settings.mcp.servers]
+    return [*(server.name for server in settings.mcp.servers), OWN_SERVER]

@@ -182,6 +182,15 @@ def test_a_server_without_tools_is_named_and_not_each_tool() -> None:
     assert problems(text, None) == []
 
 
+def test_every_swarm_has_a_server_of_its_own() -> None:
+    agent = AGENT.replace('["sh.*"]', '["swarm.*"]')
+    text = agent + task("t", step("a", tool="swarm.send", args={"to": "bob"}))
+    assert problems(text) == problems(text, None) == []
+    known = TOOLS | {"swarm.send": ToolInfo("swarm", "send", input_schema={"required": ["to", "text"]})}
+    assert problems(text, known) == ["task t: step a: swarm.send needs text"]
+    assert problems(text.replace("swarm.*", "sh.*")) == ["task t: step a: agent ada has no grant for swarm.send"]
+
+
 def test_a_task_for_another_brain_needs_no_steps_and_may_return_anything() -> None:
     agent = AGENT + '[[agents]]\nname = "bob"\nbrain = "llm"\n'
     text = task("think", agent="bob") + task(
