@@ -42,6 +42,9 @@ AGENT, CLIENT_CALL_ID, RUN = "ai-session/agent", "ai-session/client_call_id", "c
 MOST_TEXT_CHARS = 1 << 20
 """Of an answer; outcomes are kept with the run, step by step."""
 
+MOST_SENDS = 3
+"""Of one call whose server ends while it is under way, where twice is the same as once."""
+
 Budgeted = Callable[[CallRequest], Awaitable[str]]
 """Takes a call from what may be used; the name of what is used up, or ``""``."""
 
@@ -63,6 +66,7 @@ class _Entry:
     call_id: str
     began: float
     begun: bool = False
+    repeatable: bool = False
     outcome: CallOutcome = field(default_factory=lambda: CallOutcome(CallStatus.LOST))
 
 
@@ -134,9 +138,32 @@ class Toolbox:
 
         In this order: the agent is known, the tool exists and is granted, the arguments fit its schema, a person agreed
         where one has to, no other process may have made the call, the budget suffices, the begin is written; the first
-        that is not so is the outcome, and nothing was sent.
+        that is not so is the outcome, and nothing was sent. A call that was lost with its server is sent again, and is
+        on record again, where that is the same as once: with the same key, or to a tool that only reads.
         """
-        entry = _Entry(CALL_PREFIX + secrets.token_hex(16), self._clock())
+        entry = self._entry()
+        outcome = await self._recorded(request, entry, budget, approved, on_progress)
+        for _ in range(1, MOST_SENDS):
+            if outcome.status is not CallStatus.LOST or not entry.repeatable:
+                break
+            entry = self._entry()
+            again = await self._recorded(request, entry, None, approved, on_progress)
+            if not entry.begun:  # what became of the one before is as unknown as it was
+                break
+            outcome = again
+        return outcome
+
+    def _entry(self) -> _Entry:
+        return _Entry(CALL_PREFIX + secrets.token_hex(16), self._clock())
+
+    async def _recorded(
+        self,
+        request: CallRequest,
+        entry: _Entry,
+        budget: Budgeted | None,
+        approved: Callable[[CallRequest], bool],
+        on_progress: OnProgress | None,
+    ) -> CallOutcome:
         try:
             entry.outcome = await self._carry_out(request, entry, budget, approved, on_progress)
         except asyncio.CancelledError:
@@ -175,7 +202,7 @@ class Toolbox:
         if budget and (name := await budget(request)):
             raise BudgetExhausted(f"{name} is used up", suggestion="raise the budget, and resume the run")
         self._journal.append("call.begin", **self._facts(request, entry), **self._given(request))
-        entry.begun = True
+        entry.begun, entry.repeatable = True, _same_twice(request, tool)
         told = {AGENT: request.agent, CLIENT_CALL_ID: entry.call_id, RUN: request.run_id}
         answer = await self._clients[tool.server].call(
             tool.name,
@@ -206,7 +233,7 @@ class Toolbox:
     def _require_own(self, request: CallRequest, tool: ToolInfo) -> None:
         """Raises ServerLost for what another process may have done already, where twice is not the same as once."""
         foreign = request.claim and self._process and request.claim != self._process
-        if foreign and not (tool.read_only or tool.idempotent or (tool.keyed and request.key)):
+        if foreign and not _same_twice(request, tool):
             raise ServerLost(
                 f"another process was about to call {tool.full_name} and ended: whether it did is not known",
                 suggestion="see what came of it, then go on from there",
@@ -244,6 +271,11 @@ class Toolbox:
     def _given(self, request: CallRequest) -> dict[str, Any]:
         facts = {"key": request.key, "approval": request.approval, "claim": request.claim}
         return _filled({**facts, "args": shape(request.arguments, self._mask)})
+
+
+def _same_twice(request: CallRequest, tool: ToolInfo) -> bool:
+    """Whether a call may be made again when nobody knows whether it was made."""
+    return tool.read_only or tool.idempotent or bool(tool.keyed and request.key)
 
 
 def _filled(facts: Mapping[str, Any]) -> dict[str, Any]:

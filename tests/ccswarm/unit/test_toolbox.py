@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from ccswarm.errors import ConfigInvalid, EngineUnavailable, ServerUnavailable, UnknownTool, UsageInvalid
+from ccswarm.journal import join
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ServerAnswer, ToolInfo
-from ccswarm.toolbox import MOST_TEXT_CHARS, Toolbox
+from ccswarm.toolbox import MOST_SENDS, MOST_TEXT_CHARS, Toolbox
 from tests.ccswarm.doubles import MemoryClient, Received, ToolFailed, tool
 from tests.ccswarm.toolbox_world import ToolWorld
 
@@ -309,6 +310,53 @@ async def test_a_call_that_waits_is_timed_out_lost_or_cancelled(tmp_path: Path) 
 
     tools.one.down = "no such file"
     assert (await tools.call()).status is CallStatus.UNAVAILABLE
+
+
+async def test_what_is_lost_with_its_server_is_sent_again_where_that_is_the_same_as_once(tmp_path: Path) -> None:
+    deaths = 0
+
+    async def die(call: Received) -> str:
+        nonlocal deaths
+        if deaths:
+            deaths -= 1
+            tools.one.die("exited 9")
+            await asyncio.get_running_loop().create_future()
+        return str(call.arguments.get("call_key"))
+
+    async def pay(_: CallRequest) -> str:
+        paid.append("call")
+        return ""
+
+    paid: list[str] = []
+    tools = ToolWorld(
+        tmp_path, [tool("die", die, properties=KEYED), tool("look2", die, read_only=True), tool("do", die)]
+    )
+    for name, key, times, status, sent in (
+        ("die", "k", MOST_SENDS - 1, CallStatus.OK, MOST_SENDS),
+        ("die", "k2", MOST_SENDS, CallStatus.LOST, MOST_SENDS),
+        ("die", "", 1, CallStatus.LOST, 1),
+        ("look2", "", 1, CallStatus.OK, 2),
+        ("do", "k", 1, CallStatus.LOST, 1),
+    ):
+        deaths = times
+        tools.one.received.clear()
+        outcome = await tools.call(name=f"one.{name}", key=key, budget=pay)
+        assert (outcome.status, len(tools.one.received)) == (status, sent), name
+        assert len({received.meta["ai-session/client_call_id"] for received in tools.one.received}) == sent
+    assert len(paid) == 5
+    report = join(tools.where, tools.one.audit)
+    assert (report.problems, report.calls, report.joined) == ([], 10, 10)
+
+
+async def test_what_is_lost_stays_lost_where_the_server_does_not_come_back(tmp_path: Path) -> None:
+    async def die(_: Received) -> str:
+        tools.one.down = "no such file"
+        tools.one.die("exited 9")
+        return await asyncio.get_running_loop().create_future()
+
+    tools = ToolWorld(tmp_path, [tool("die", die, properties=KEYED)])
+    outcome = await tools.call(name="one.die", key="k")
+    assert (outcome.status, outcome.code) == (CallStatus.LOST, "server_lost")
 
 
 async def test_what_is_too_much_to_keep_is_left_out_and_said(tmp_path: Path) -> None:
