@@ -23,7 +23,8 @@ from dbos._error import (
     DBOSWorkflowCancelledError,
     DBOSWorkflowConflictIDError,
 )
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ccswarm.engines import dbos_accounts as accounts
 from ccswarm.engines.base import Durable, Execution, Outcome
@@ -125,6 +126,7 @@ class Shared:
 def seen(row: Any, why: str, shown: Mapping[str, Any] | None) -> Execution:
     """A row of dbos as an execution. Of an execution that waits dbos names the worker that queued it."""
     paused = row.status == "CANCELLED" and why == "paused"
+    given: Any = row.input
     status = RunStatus.PAUSED if paused else STATUS[row.status]
     agent = row.queue_partition_key or ""
     return Execution(
@@ -137,7 +139,7 @@ def seen(row: Any, why: str, shown: Mapping[str, Any] | None) -> Execution:
         worker=(row.executor_id or "") if status is RunStatus.RUNNING or status.over else "",
         created_at=(row.created_at or 0) / 1000,
         ended_at=(row.completed_at or 0) / 1000 if status.over else 0.0,
-        payload=row.input["args"][0] if isinstance(row.input, dict) else None,
+        payload=given["args"][0] if isinstance(given, dict) else None,
         result=row.output if status is RunStatus.SUCCEEDED else None,
         error=text_of(row.error),
         shown=shown,
@@ -301,7 +303,9 @@ class DbosFlow:
         while True:
             try:
                 return await self._shared.call(function, *given)
-            except EngineUnavailable:
+            except EngineUnavailable as error:
+                if not isinstance(error.__cause__, OperationalError | InterfaceError | PoolTimeout):
+                    raise
                 await self._shared.changed.heard(1.0)
 
     async def _do(self, make: Callable[[], Awaitable[T]]) -> T:

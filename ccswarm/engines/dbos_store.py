@@ -50,7 +50,7 @@ SPENDING = sa.Table(
     sa.Column("scope", sa.Text, nullable=False, index=True),
     sa.Column("answer", sa.Text, nullable=False),
 )
-LOCK = 7_201_933_481
+LOCK = 720_193_348
 """For advisory locks of PostgreSQL; dbos takes 1234567890."""
 CHUNK = 500
 
@@ -59,6 +59,8 @@ def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
     """Of the database the settings name, or of ``engine.db`` in ``directory``; nothing is opened yet."""
     if settings.database_url:
         url = sa.make_url(settings.database_url)
+        # A worker that is stopped inside a transaction would hold its locks; dbos sees to it only for its own engines.
+        bound = f"-c idle_in_transaction_session_timeout={int(settings.lost_after_seconds * 1000)}"
         return sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
             pool_size=settings.pool_size,
@@ -66,6 +68,8 @@ def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
             pool_pre_ping=True,
             connect_args={
                 "connect_timeout": 5,
+                "client_encoding": "utf8",
+                "options": f"{url.query.get('options', '')} {bound}".strip(),
                 "keepalives_idle": 5,
                 "keepalives_interval": 2,
                 "keepalives_count": 3,
@@ -79,17 +83,19 @@ def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:
         connection.isolation_level = "IMMEDIATE"
-        if sqlite3.sqlite_version_info < (3, 42):  # dbos asks for unixepoch('subsec') from Python 3.12 on
+        # dbos asks for the time so before Python 3.12: for whole seconds, in which nothing has an order.
+        connection.create_function("strftime", 2, exact_time)
+        if sqlite3.sqlite_version_info < (3, 42):  # and so from then on, whatever SQLite there is
             connection.create_function("unixepoch", 1, exact_time)
         # The rollback journal is 1.7 times slower than WAL, and NORMAL loses nothing but to a crash of the machine.
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000", "foreign_keys=ON"):
+        for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     return engine
 
 
-def exact_time(_: str) -> float:
-    """Seconds since 1970, in milliseconds."""
+def exact_time(*_: str) -> float:
+    """Seconds since 1970, to the millisecond: the answer to ``strftime('%s', 'now')`` and ``unixepoch('subsec')``."""
     return round(time.time(), 3)
 
 

@@ -136,6 +136,11 @@ class Referee:
             await self._arrived.wait_for(lambda: self.names.count(name) >= number)
         return [visit for visit in self.visits if visit.name == name][number - 1]
 
+    async def visited(self, prefix: str, number: int) -> None:
+        """Until that many different steps with that prefix were begun."""
+        async with asyncio.timeout(120), self._arrived:
+            await self._arrived.wait_for(lambda: len({n for n in self.names if n.startswith(prefix)}) >= number)
+
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task

@@ -15,9 +15,10 @@ from ccswarm.plugins import load
 from ccswarm.settings import EngineSettings
 from tests.ccswarm.contract.engine_plays import Referee, play
 from tests.ccswarm.engine_double import MemoryEngine
+from tests.ccswarm.torture.engine_postgres import database, server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from ccswarm.engines.base import Engine, Execution
@@ -59,11 +60,22 @@ class Stage:
 SETTINGS = EngineSettings(poll_seconds=0.02, heartbeat_seconds=0.5, lost_after_seconds=3)
 
 
-@pytest.fixture(params=["memory", "dbos"])
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    with server() as address:
+        yield address
+
+
+@pytest.fixture(params=["memory", "dbos", pytest.param("postgres", marks=pytest.mark.torture)])
 def make(request: pytest.FixtureRequest, home: Path) -> Callable[[], Engine]:
+    def remote() -> Engine:
+        url = database(request.getfixturevalue("postgres"), home.name)
+        return load("engines", "dbos").open(SETTINGS.model_copy(update={"database_url": url}), home / "state")
+
     engines: dict[str, Callable[[], Engine]] = {
         "memory": MemoryEngine,
         "dbos": lambda: load("engines", "dbos").open(SETTINGS, home / "state"),
+        "postgres": remote,
     }
     return engines[request.param]
 

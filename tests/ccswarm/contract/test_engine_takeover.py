@@ -9,7 +9,7 @@ import pickle
 import signal
 import sqlite3
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,6 +72,20 @@ async def test_another_worker_goes_on_where_a_killed_one_was(home: Path) -> None
         assert answers == [["X", "x2"], ["Y", "y2"] if answers[1][0] == "Y" else ["y1", "Y"], ["z1"]]
         assert sorted(referee.names) == ["a", "b", "x1", "x1", "x2", "y1", "y2", "y2", "z1"]
         assert len(referee.keys) == 7
+
+
+async def test_a_new_store_is_made_once_by_all_who_start_together(home: Path) -> None:
+    async with AsyncExitStack() as workers:
+        names = [f"w{number}" for number in range(4)]
+        await asyncio.gather(*[workers.enter_async_context(started(QUICK, home / "state", name)) for name in names])
+        async with client(home) as (engine, referee, _):
+            await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
+            assert await result(engine, "e1") == ["s"]
+            async with asyncio.timeout(20):
+                while sorted((await engine.health())["workers"]) != names:
+                    pass
+            ended = await engine.status("e1")
+            assert ended.ended_at % 1 or ended.created_at % 1, "whole seconds have no order"
 
 
 async def test_a_worker_started_anew_under_its_name_goes_on_at_once(home: Path) -> None:

@@ -1,0 +1,113 @@
+"""The swarm's engine on SQLite: what a durable step costs beside a bare transaction, how soon work starts, and what a
+worker takes while it has nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.report import Report
+from ccswarm.engines.base import Limits
+from ccswarm.plugins import load
+from ccswarm.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from ccswarm.engines.base import Engine, Flow
+
+STEPS, AT_ONCE, STARTS, CHILDREN = 1000, 25, 20, 200
+IDLE_SECONDS = 5.0
+IMPORT = "import time; t = time.perf_counter(); import ccswarm.engines.dbos_client; print(time.perf_counter() - t)"
+
+
+async def nothing(_: str) -> None:
+    """What a step does here."""
+
+
+async def chain(flow: Flow, payload: Any) -> float:
+    """One step after another; how long they took."""
+    start = time.perf_counter()
+    for number in range(payload):
+        await flow.step(f"s{number}", nothing)
+    return time.perf_counter() - start
+
+
+async def fan(flow: Flow, payload: Any) -> float:
+    """As many side by side as a busy agent has."""
+    start = time.perf_counter()
+    for begin in range(0, payload, AT_ONCE):
+        await asyncio.gather(*[flow.step(f"s{begin + number}", nothing) for number in range(AT_ONCE)])
+    return time.perf_counter() - start
+
+
+async def stamp(flow: Flow, _: Any) -> float:
+    """When it was started."""
+    return await flow.step("now", moment)
+
+
+async def moment(_: str) -> float:
+    return time.perf_counter()
+
+
+async def run(report: Report, directory: Path) -> None:
+    """Everything in one process, as ``ccswarm run`` has it."""
+    engine: Engine = load("engines", "dbos").open(EngineSettings(), directory)
+    for name, function in (("chain", chain), ("fan", fan), ("stamp", stamp)):
+        engine.define(name, function)
+    report.title("The engine of the swarm (dbos on SQLite)")
+    imported = await asyncio.to_thread(subprocess.check_output, [sys.executable, "-c", IMPORT], text=True)
+    report.row("import of the engine", float(imported) * 1e3, "ms")
+    start = time.perf_counter()
+    await engine.open()
+    report.row("open a new store", (time.perf_counter() - start) * 1e3, "ms", note="with that import")
+    stop = asyncio.Event()
+    working = asyncio.create_task(engine.run_worker("bench", stop, limits=Limits(per_agent=0)))
+    await ended(engine, "stamp", "warm", 0)
+    floor = await asyncio.to_thread(transactions, directory / "bare.db")
+    report.row("a bare transaction of one row", floor, "ms")
+    for name in ("chain", "fan"):
+        took = await ended(engine, name, name, STEPS)
+        words = "sequential" if name == "chain" else f"{AT_ONCE} at once"
+        report.row(f"one of {STEPS:,} steps, {words}", took / STEPS * 1e3, "ms", floor=floor)
+    waits = list[float]()
+    for number in range(STARTS):
+        start = time.perf_counter()
+        waits.append(await ended(engine, "stamp", f"one{number}", 0) - start)
+    report.row("from submit to the first step", statistics.median(waits) * 1e3, "ms", note="looks every 200 ms")
+    start = time.perf_counter()
+    await asyncio.gather(*[engine.submit("stamp", f"many{number}", 0) for number in range(CHILDREN)])
+    await asyncio.gather(*[engine.wait(f"many{number}") for number in range(CHILDREN)])
+    report.row(f"one of {CHILDREN} executions at once", (time.perf_counter() - start) / CHILDREN * 1e3, "ms")
+    used = time.process_time()
+    await asyncio.wait([working], timeout=IDLE_SECONDS)
+    used = time.process_time() - used
+    report.row("processor, idle", used / IDLE_SECONDS * 100, "%", most=5, note=f"{threading.active_count()} threads")
+    start = time.perf_counter()
+    stop.set()
+    await working
+    report.row("stop a worker", (time.perf_counter() - start) * 1e3, "ms")
+    await engine.close()
+
+
+async def ended(engine: Engine, kind: str, execution_id: str, payload: Any) -> float:
+    """What the execution returned."""
+    await engine.submit(kind, execution_id, payload)
+    return (await engine.wait(execution_id)).result
+
+
+def transactions(file: Path) -> float:
+    """Milliseconds of one, as the engine sets up the file."""
+    store = sqlite3.connect(file, isolation_level=None)
+    store.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; CREATE TABLE row (text TEXT)")
+    start = time.perf_counter()
+    for _ in range(STEPS):
+        store.execute("INSERT INTO row VALUES (?)", ("x" * 200,))
+    took = time.perf_counter() - start
+    store.close()
+    return took / STEPS * 1e3
