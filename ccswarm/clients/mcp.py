@@ -212,7 +212,9 @@ class McpToolClient:
                 else:
                     notes.append(f"its list of tools has more than {MAX_PAGES} pages: the rest is left out")
         except (MCPError, ValueError, TimeoutError) as error:
-            raise await self._unlisted(error, connection) from error
+            if not (isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND and connection.alive):
+                raise await self._unlisted(error, connection) from error
+            notes.append("it has no tools")
         notes += connection.left_out
         infos = to_infos(tools, self._settings, notes)
         self._notes = tuple(notes)
@@ -240,8 +242,9 @@ class McpToolClient:
 
     async def _refused(self, name: str, error: MCPError, connection: Connection) -> ServerAnswer:
         """An answer where the server gave one; raises what the call ended with where it did not."""
-        if not connection.alive:
-            self._problem = f"server {self.name} {await connection.how_it_ended()}"
+        if not connection.alive and error.code == CONNECTION_CLOSED:
+            how = "was closed" if self._closed else await connection.how_it_ended()
+            self._problem = f"server {self.name} {how}"
             raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
         if self._settings.url:
             self._raise_for_way(name, error)

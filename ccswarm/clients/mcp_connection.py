@@ -20,7 +20,7 @@ from ccswarm import __version__
 from ccswarm.clients.mcp_http import NO_ANSWER, NOT_SENT, reached
 from ccswarm.clients.mcp_process import LEAVE_SECONDS, ServerProcess, started
 from ccswarm.clients.mcp_tools import usable_page
-from ccswarm.errors import ServerUnavailable
+from ccswarm.errors import ServerUnavailable, SwarmError
 from ccswarm.settings import ServerSettings
 
 Era = Literal["", "legacy", "modern"]
@@ -92,7 +92,7 @@ class Connection:
     @property
     def alive(self) -> bool:
         """Whether it can be used, as far as is known."""
-        return self._open and not (self._process is not None and self._process.ended.is_set())
+        return self._open and (self._process is None or self._process.alive)
 
     @property
     def over(self) -> bool:
@@ -154,7 +154,7 @@ class Connection:
         except Exception as error:
             # Whatever goes wrong under way ends this connection; who waits for an answer is told by the SDK.
             if not ready.done():
-                ready.set_exception(error)
+                ready.set_exception(error if isinstance(error, SwarmError) else await self._unavailable(error))
         finally:
             self._open = False
 
@@ -190,7 +190,7 @@ class Connection:
                     return
             except (MCPError, RuntimeError, ValidationError, TimeoutError):
                 if self._process is not None and self._process.ended.is_set():
-                    self.ended_when_asked = True
+                    self.ended_when_asked = not era
                     raise
         try:
             await self.session.initialize()

@@ -4,11 +4,10 @@ may cost seconds.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,12 +28,13 @@ class EraFile(MutableMapping[str, str]):
         return {str(key): str(value) for key, value in cast("dict[Any, Any]", found).items()}
 
     def _write(self, eras: dict[str, str]) -> None:
-        with contextlib.suppress(OSError):
+        written = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-            with os.fdopen(handle, "w") as file:
-                json.dump(eras, file)
-            Path(name).replace(self._path)
+            written.write_text(json.dumps(eras))
+            written.replace(self._path)
+        with suppress(OSError):
+            written.unlink(missing_ok=True)
 
     def __getitem__(self, key: str) -> str:
         return self._read()[key]

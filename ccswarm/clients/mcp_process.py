@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import fcntl
 import os
+import select
 import shlex
 import signal
 import struct
@@ -31,15 +33,20 @@ INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR
 
 NAMES = {int(number): number.name for number in signal.Signals}
 
-GUARDIAN = """
+GUARDIAN = r"""
+left() {
+    kill -0 "-$group" 2>/dev/null || return 1
+    [ ! -e /proc/self/stat ] || grep -qsE "\) [^Z] [0-9]+ $group " /proc/[0-9]*/stat
+}
 read -r group || exit
 read -r word
 kill -TERM "-$group" 2>/dev/null || exit
 turns=40
-while [ $turns -gt 0 ] && kill -0 "-$group" 2>/dev/null; do sleep 0.05; turns=$((turns - 1)); done
+while [ $turns -gt 0 ] && left; do sleep 0.05; turns=$((turns - 1)); done
 kill -KILL "-$group" 2>/dev/null
 """
-"""Ends the group it was told when its own input ends: at close, and also when this process was killed with -9."""
+"""Ends the group it was told when its own input ends: at close, and also when this process was killed with -9. The
+dead whom nobody buries, as in containers without an init, do not count as left."""
 
 
 def child_environment(env: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -60,6 +67,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._on_stderr = on_stderr
         self._lines = LineCutter()
         self._words = bytearray()
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._reason = ""
         self._exited = False
         self._open = {1, 2}
@@ -106,7 +114,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._words += data
         del self._words[:-LAST_WORDS_BYTES]
         if self._on_stderr is not None:
-            self._on_stderr(data.decode(errors="replace"))
+            # Later, so that what goes wrong there is not taken for a broken pipe.
+            asyncio.get_running_loop().call_soon(self._on_stderr, self._decoder.decode(data))
 
     def _stuck(self) -> None:
         self._end("does not read what it is sent")
@@ -122,6 +131,15 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if self._exited and not any(_unread(self._pipe(fd)) for fd in self._open):
             self._end("ended")
             self.explained.set()
+
+    @property
+    def alive(self) -> bool:
+        """Asks the kernel too: the loop may not have come to read of the end yet."""
+        if self.ended.is_set():
+            return False
+        look = select.poll()
+        look.register(self._pipe(0).get_extra_info("pipe").fileno(), 0)
+        return not look.poll(0)
 
     def how_it_ended(self) -> str:
         """For messages: its end as far as it is known, and its last words."""

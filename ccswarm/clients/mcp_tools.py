@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
+from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp_types import Tool
 from mcp_types.methods import validate_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ccswarm.models import ToolInfo
 from ccswarm.settings import ServerSettings, ToolFilter
 
-PAGE_DEFAULTS: Mapping[str, Any] = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+ALL_OF_IT: Mapping[str, Any] = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+"""What a page must say of itself in the later revisions; nobody here asks."""
+
 METASCHEMAS = ("http://json-schema.org/", "https://json-schema.org/")
 VALUES = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords below which nothing is a schema."""
@@ -24,13 +28,13 @@ MAX_SCHEMA_NODES = 100_000
 def usable_page(result: Mapping[str, Any], version: str, left_out: list[str]) -> dict[str, Any]:
     """A page of ``tools/list`` without the tools nobody can call; what is wrong with them goes to ``left_out``."""
     tools = result.get("tools")
-    page: dict[str, Any] = {**PAGE_DEFAULTS, **result, "tools": []}
-    if not isinstance(page.get("nextCursor"), str):
-        page.pop("nextCursor", None)
+    page: dict[str, Any] = dict(ALL_OF_IT)
+    if isinstance(cursor := result.get("nextCursor"), str):
+        page["nextCursor"] = cursor
     kept: list[Any] = []
     for tool in cast("list[Any]", tools) if isinstance(tools, list) else []:
         name = str(cast("dict[str, Any]", tool).get("name", "?")) if isinstance(tool, dict) else "?"
-        if problem := _problem(tool, version, page):
+        if problem := _problem(tool, version):
             left_out.append(f"tool {name} is left out: {problem}")
         else:
             kept.append(tool)
@@ -38,15 +42,18 @@ def usable_page(result: Mapping[str, Any], version: str, left_out: list[str]) ->
     return page
 
 
-def _problem(tool: Any, version: str, page: Mapping[str, Any]) -> str:
+def _problem(tool: Any, version: str) -> str:
     try:
-        validate_server_result("tools/list", version, {**page, "tools": [tool]})
+        validate_server_result("tools/list", version, {**ALL_OF_IT, "tools": [tool]})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return f"{'.'.join(str(part) for part in first['loc'][2:])}: {first['msg']}"
     except RecursionError:
         return "its description is nested too deep"
-    return foreign_reference(tool["inputSchema"])
+    schema = tool["inputSchema"]
+    if version in MODERN_PROTOCOL_VERSIONS and (reason := find_invalid_x_mcp_header(schema)):
+        return f"its x-mcp-header is not valid: {reason}"
+    return foreign_reference(schema)
 
 
 def foreign_reference(schema: Mapping[str, Any]) -> str:

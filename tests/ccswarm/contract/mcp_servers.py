@@ -14,7 +14,8 @@ from ccswarm.clients.mcp import McpToolClient
 from ccswarm.models import ServerAnswer
 from ccswarm.settings import ServerSettings
 
-SERVERS = Path(__file__).parents[2] / "data/swarm_servers"
+ROOT = Path(__file__).parents[3]
+SERVERS = ROOT / "tests/data/swarm_servers"
 BOUND_SECONDS = 10.0
 
 

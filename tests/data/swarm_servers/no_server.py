@@ -1,4 +1,5 @@
-"""Programs that are no good servers. Argument: mute, stubborn, crash, chatty_crash, probe_dies or banner."""
+"""Programs that are no good servers. Argument: mute, stubborn, crash, chatty_crash, probe_dies, nonsense,
+old_fashioned, full or banner."""
 
 from __future__ import annotations
 
@@ -26,6 +27,28 @@ class ProbeDies(Banner):
         return super().dispatch(request_id, method, params)
 
 
+class Nonsense(Banner):
+    def dispatch(self, request_id: Any, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        return {"hello": "world"}
+
+
+class OldFashioned(Banner):
+    def dispatch(self, request_id: Any, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        result = super().dispatch(request_id, method, params)
+        return {**result, "protocolVersion": "1999-01-01"} if result and method == "initialize" else result
+
+
+class Full(Banner):
+    """Reads no more after the first call."""
+
+    def call_tool(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any]:
+        self.reading.clear()
+        return text("full")
+
+
+SERVERS = {"probe_dies": ProbeDies, "nonsense": Nonsense, "old_fashioned": OldFashioned, "full": Full}
+
+
 def main(kind: str, *words: str) -> None:
     if kind == "crash":
         os.write(2, b"x" * 10_000 + b"\nno licence found\n")
@@ -36,8 +59,8 @@ def main(kind: str, *words: str) -> None:
     if kind == "banner":
         os.write(1, b"Welcome!\r\n\r\nServer 1.0 (c) nobody\n")
         Banner().run()
-    elif kind == "probe_dies":
-        ProbeDies("legacy").run()
+    elif kind in SERVERS:
+        SERVERS[kind]("legacy").run()
     else:
         os.write(2, b"thinking\n")
         if kind == "stubborn":

@@ -6,10 +6,11 @@ import asyncio
 import os
 import socket
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
+from pydantic import Field
 
 server = MCPServer("web")
 held: dict[str, asyncio.Event] = {}
@@ -30,6 +31,13 @@ async def big(size: int) -> str:
 async def headers(context: Context[Any]) -> dict[str, str]:
     request = context.request_context.request
     return {name: value for name, value in request.headers.items() if name in ("authorization", "x-team")}
+
+
+@server.tool()
+async def teamwork(
+    team: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Team"})], context: Context[Any]
+) -> dict[str, str]:
+    return {"mcp-param-team": context.request_context.request.headers["mcp-param-team"]}
 
 
 @server.tool()

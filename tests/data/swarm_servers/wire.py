@@ -31,6 +31,8 @@ class Server:
         self.cancels: dict[Any, threading.Event] = {}
         self.listeners: list[Any] = []
         self.modern = False
+        self.reading = threading.Event()
+        self.reading.set()
         self._lock = threading.Lock()
 
     def write(self, message: Any) -> None:
@@ -57,6 +59,7 @@ class Server:
             elif "id" not in message:
                 self.got_notification(message["method"], message.get("params") or {})
             else:
+                self.reading.wait()
                 self.cancels[message["id"]] = threading.Event()
                 threading.Thread(target=self._serve, args=(message,), daemon=True).start()
 
