@@ -75,12 +75,18 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     try:
         await engine.open(limits=limits(settings))
         worker = asyncio.create_task(engine.run_worker(worker_id, stop, limits=limits(settings)))
+        block = asyncio.current_task()
+        assert block
+        # What ended the worker is raised in place of the cancellation.
+        worker.add_done_callback(lambda _: stop.is_set() or block.cancel())
         try:
             yield App(settings, state_directory, engine, swarm, hands, journal)
         finally:
             stop.set()
-            await worker
-            await engine.close()
+            try:
+                await worker
+            finally:
+                await engine.close()
     finally:
         await hands.close()
         journal.close()

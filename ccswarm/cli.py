@@ -35,7 +35,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
             lambda: import_module("ccswarm.cli_doctor").doctor, "Check that everything a run needs is there."
         ),
         "config": Verb(lambda: import_module("ccswarm.cli_config").app, "Check, show and explain the configuration."),
-        "plan": Verb(lambda: import_module("ccswarm.cli_tools").plan, "Check a plan, and show what it would do."),
+        "plan": Verb(lambda: import_module("ccswarm.cli_plan").app, "Check a plan, and show what it would do."),
     },
     "Runs": {
         "run": Verb(
@@ -48,7 +48,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "ps": Verb(lambda: import_module("ccswarm.cli_runs").ps, "Show what goes on now, and the workers."),
         "logs": Verb(lambda: import_module("ccswarm.cli_logs").logs, "Show what happened in a run."),
         "runs": Verb(lambda: import_module("ccswarm.cli_runs").app, "List, show, compare and replay runs."),
-        "worker": Verb(lambda: import_module("ccswarm.cli_doctor").worker, "Carry out what is queued, until Ctrl-C."),
+        "worker": Verb(lambda: import_module("ccswarm.cli_worker").worker, "Carry out what is queued, until Ctrl-C."),
     },
     "People": {
         "approvals": Verb(
@@ -59,7 +59,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     },
     "Look": {
         "tools": Verb(lambda: import_module("ccswarm.cli_tools").tools, "List the tools of all servers."),
-        "call": Verb(lambda: import_module("ccswarm.cli_tools").call, "Call one tool, and show its answer."),
+        "call": Verb(lambda: import_module("ccswarm.cli_call").call, "Call one tool, and show its answer."),
         "agents": Verb(lambda: import_module("ccswarm.cli_tools").agents, "List the agents and what they may use."),
         "tasks": Verb(lambda: import_module("ccswarm.cli_tools").tasks, "List the tasks and who does them."),
         "journal": Verb(lambda: import_module("ccswarm.cli_journal").app, "Prove and show what was called."),

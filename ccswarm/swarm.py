@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from ccswarm.workspaces import Clone, Workspaces
 
 RUN, TASK = "run", "task"
 FOREVER_SECONDS = 365 * 86400.0
+log = logging.getLogger(__name__)
 
 
 class Hands(Protocol):
@@ -88,11 +90,19 @@ class Swarm:
         return found
 
     async def _run(self, flow: Flow, payload: Json) -> Json:
-        return await _Run(flow, payload).carry_out()
+        return await _logged(flow.id, _Run(flow, payload).carry_out())
 
     async def _task(self, flow: Flow, payload: Json) -> Json:
         assert self._hands, "this process only submits"
-        return await _Task(flow, payload, self._hands).carry_out()
+        return await _logged(flow.id, _Task(flow, payload, self._hands).carry_out())
+
+
+async def _logged(execution_id: str, work: Coroutine[Any, Any, Json]) -> Json:
+    """Tells, at level INFO, what this process executes: id, status, summary."""
+    log.info("%s: %s %s", execution_id, RunStatus.RUNNING.value, "")
+    result = await work
+    log.info("%s: %s %s", execution_id, str(result["status"]), result.get("summary", ""))
+    return result
 
 
 class _Run:

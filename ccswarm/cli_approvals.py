@@ -1,0 +1,109 @@
+"""Verbs about what waits for a person: approvals, approve, reject."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli_app import Config, looking, person
+from ccswarm.cli_output import Json, printable, remark, say, show_json, show_line
+from ccswarm.errors import RunNotFound, UsageInvalid
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+
+MARK = "ap_"
+"""How ids of questions begin; it may be left out."""
+
+QuestionId = Annotated[str, typer.Argument(metavar="ID", help="As approvals shows it, or the beginning of it.")]
+
+
+def approvals(config: Config = None, as_json: Json = False) -> None:
+    """Show what waits for a person's word: who wants to call what in which task.
+
+    Exit code: 0, also when nothing waits.
+    """
+
+    async def asked() -> list[dict[str, Any]]:
+        async with looking(config) as app:
+            return await app.swarm.approvals()
+
+    found = asyncio.run(asked())
+    if as_json:
+        show_json({"approvals": found})
+        return
+    for question in found:
+        show_line(f"{question['id']}  {question['agent']} wants to call {question['tool']} in {question['task_id']}")
+        for name, value in question["arguments"].items():
+            first, *rest = str(value).split("\n")
+            show_line(f"    {name} = {first}")
+            for line in rest:
+                show_line(f"        {line}")
+    say("ccswarm approve ID, or ccswarm reject ID --reason WHY." if found else "Nothing waits for an answer.")
+
+
+def approve(
+    question: QuestionId,
+    reason: Annotated[str, typer.Option(help="Recorded.", show_default=False)] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Agree to one call: it is made as soon as a worker executes the run.
+
+    The first answer counts. Exit codes: 0 answered, 2 nothing waits under that id, or more than one.
+    """
+    _answer(question, approved=True, reason=reason, config=config, as_json=as_json)
+
+
+def reject(
+    question: QuestionId,
+    reason: Annotated[str, typer.Option(help="Told to the agent, and recorded.", show_default=False)],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Refuse one call: the agent is told why, and goes on without it.
+
+    The first answer counts. Exit codes: 0 answered, 2 nothing waits under that id, or more than one.
+    """
+    _answer(question, approved=False, reason=reason, config=config, as_json=as_json)
+
+
+def _answer(question: str, *, approved: bool, reason: str, config: Path | None, as_json: bool) -> None:
+    done, workers = asyncio.run(_sent(question, approved=approved, reason=reason, config=config))
+    if as_json:
+        show_json({**done, "approved": approved, "workers": workers})
+        return
+    word = "Agreed to" if approved else "Refused"
+    remark(printable(f"{word} {done['tool']} for {done['agent']} in {done['task_id']} ({done['id']})"))
+    if not workers:
+        run = str(done["task_id"]).partition(".")[0]
+        remark(printable(f"next: nothing executes it now: ccswarm resume {run}, or ccswarm worker"))
+
+
+async def _sent(question: str, *, approved: bool, reason: str, config: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """What was asked, and the workers that are alive."""
+    async with looking(config) as app:
+        number = _whole(question, await app.swarm.approvals())
+        done = await app.swarm.answer(number, approved=approved, by=person(), reason=reason)
+        return done, await _alive(app)
+
+
+async def _alive(app: App) -> list[str]:
+    beats = (await app.engine.health())["workers"]
+    return [worker for worker, age in beats.items() if age < app.settings.engine.lost_after_seconds]
+
+
+def _whole(text: str, waiting: list[dict[str, Any]]) -> str:
+    """The one id that begins so. Raises RunNotFound, UsageInvalid."""
+    beginning = text if text.startswith(MARK) else MARK + text
+    found = [str(one["id"]) for one in waiting if str(one["id"]).startswith(beginning)]
+    if beginning in found:
+        return beginning
+    if not found:
+        raise RunNotFound(f"nothing waits for approval {text!r}", suggestion="ccswarm approvals shows what waits")
+    if len(found) > 1:
+        raise UsageInvalid(f"{text!r} is the beginning of {', '.join(found[:5])}", suggestion="give more of it")
+    return found[0]

@@ -1,0 +1,110 @@
+"""The verbs plan check and plan show, and where plans are read."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli_app import Config, load
+from ccswarm.cli_output import Json, say, show_facts, show_json, show_rows
+from ccswarm.errors import PlanInvalid, ServerUnavailable
+
+if TYPE_CHECKING:
+    from ccswarm.config import Loaded
+    from ccswarm.models import ToolInfo
+    from ccswarm.settings import Settings
+
+app = typer.Typer(help="Check a plan, and show what it would do.", rich_markup_mode=None)
+
+PlanFile = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="A plan; without one the tasks of the configuration.")
+]
+
+
+@app.command()
+def check(
+    file: PlanFile = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no server: names and arguments of tools are not looked at.")
+    ] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether a plan can be carried out, before anything runs: servers are asked for the tools it calls.
+
+    Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: every problem is named with its place.
+    """
+    from ccswarm import plan as plans
+
+    loaded = load(config)
+    settings = settings_of(file, loaded)
+    if not settings.tasks:
+        raise PlanInvalid(
+            f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
+        )
+    if wrong := plans.check(settings, None if offline else asyncio.run(_tools(settings, loaded))):
+        raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="mend these places")
+    counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
+    facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
+    if as_json:
+        show_json({"valid": True, **facts})
+    else:
+        show_facts(facts)
+        say("It can be carried out.")
+
+
+@app.command()
+def show(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:
+    """Show what a plan would do: every step in order, with who calls which tool after what.
+
+    Exit codes: 0 shown, 2 the plan is wrong.
+    """
+    from ccswarm import plan as plans
+
+    told = plans.describe(settings_of(file, load(config)))
+    if as_json:
+        show_json(told)
+        return
+    say(f"{told['swarm']}: {told['topology']}, {told['strategy']}")
+    stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
+    rows: list[dict[str, Any]] = []
+    for task in told["tasks"]:
+        head = {"stage": stages[task["id"]], "task": task["id"], "agents": task["agents"]}
+        rows += [head | _step(step) for step in task["steps"]] or [head | {"tool": "(as its brain decides)"}]
+        rows += [head | {"step": "gate", "tool": gate.get("tool") or gate["command"]} for gate in task.get("gates", ())]
+    show_rows(rows, ("stage", "task", "agents", "step", "tool", "after", "only"))
+
+
+def settings_of(file: Path | None, loaded: Loaded) -> Settings:
+    """The plan over the configuration, or the configuration itself."""
+    from ccswarm import config
+
+    return config.load_plan(file, loaded.settings) if file else loaded.settings
+
+
+def _step(step: dict[str, Any]) -> dict[str, Any]:
+    only = [step["when"]] if step.get("when") else []
+    only += [f"for each of {step['for_each']}"] if step.get("for_each") else []
+    agents = {"agents": [step["agent"]]} if step.get("agent") else {}
+    return {"step": step["id"], "tool": step["tool"], "after": step["needs"], "only": only, **agents}
+
+
+def _place(file: Path | None, loaded: Loaded) -> str:
+    return str(file or loaded.path or "the configuration")
+
+
+async def _tools(settings: Settings, loaded: Loaded) -> dict[str, ToolInfo]:
+    """By full name, of the servers that the plan calls. Raises ServerUnavailable."""
+    from ccswarm.cli_servers import listings, workspace_of
+
+    called = [step.tool for task in settings.tasks for step in task.steps]
+    called += [gate.tool for task in settings.tasks for gate in task.gates]
+    names = {tool.partition(".")[0] for tool in called}
+    found = await listings([one for one in settings.mcp.servers if one.name in names], workspace_of(loaded))
+    if broken := [one for one in found if one.problem]:
+        advice = f"{broken[0].suggestion or 'mend it'}; or check without servers: --offline"
+        raise ServerUnavailable("; ".join(one.problem for one in broken), suggestion=advice)
+    return {tool.full_name: tool for one in found for tool in one.tools}

@@ -1,0 +1,83 @@
+"""The verb worker: executes what is queued until it is told to end, and says what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli_app import Config, load
+from ccswarm.cli_output import Json, printable, remark, show_json_line
+
+if TYPE_CHECKING:
+    from ccswarm.settings import Settings
+
+EXECUTED = "ccswarm.swarm"
+"""The logger that is told what begins and ends in this process: id, status, summary."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def worker(
+    name: Annotated[
+        str, typer.Option("--id", metavar="NAME", help="Its own, and stable; else made from host and process.")
+    ] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Carry out what is queued, until SIGTERM or Ctrl-C; then what is unfinished is handed back.
+
+    Says on standard error what it does, with --json as events on standard output. Exit codes: 0 ended as it was told,
+    1 the store or the journal cannot be used, or a worker of that name runs, 2 the configuration is wrong,
+    75 it lost the store for so long that others took its work over.
+    """
+    from ccswarm import app
+
+    settings = load(config).settings
+    name = name or app.worker_name(settings)
+    engine = settings.engine.model_copy(update={"worker_id": name})
+    asyncio.run(_work(settings.model_copy(update={"engine": engine}), name, as_json))
+
+
+async def _work(settings: Settings, name: str, as_json: bool) -> None:
+    from ccswarm import app, config
+
+    def tell(event: str, words: str, **facts: Any) -> None:
+        if as_json:
+            show_json_line({"event": event, "worker": name, **facts})
+        else:
+            remark(printable(words))
+
+    over, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, over.set)
+    log(tell)
+    if not settings.mcp.servers:
+        remark("warning: no server is configured: agents have no tools here")
+    async with app.working(settings, config.state_directory(), config.server_environment()) as opened:
+        store = (await opened.engine.health())["store"]
+        tell("worker.started", f"worker {name} executes what is queued in {store}; Ctrl-C ends it", store=store)
+        await over.wait()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)  # a second one ends it at once
+        tell("worker.ending", f"worker {name} ends: what is unfinished is handed back")
+    tell("worker.ended", f"worker {name} has ended")
+
+
+def log(tell: Any) -> None:
+    """What is executed is told; warnings of everything else go to standard error."""
+
+    class Executed(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name != EXECUTED or record.levelno > logging.INFO:
+                remark(printable(f"{record.levelname.lower()}: {record.getMessage()}"))
+                return
+            execution, status, summary = map(str, record.args or ("", "", ""))
+            facts = {"id": execution, "status": status, **({"summary": summary} if summary else {})}
+            tell("execution", f"{execution}: {status}{', ' if summary else ''}{summary}", **facts)
+
+    logging.basicConfig(level=logging.WARNING, handlers=[Executed()])
+    logging.getLogger(EXECUTED).setLevel(logging.INFO)
