@@ -1,0 +1,258 @@
+"""What happens in a run: its own record and those of its tasks as one sequence, and the calls the journal has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.errors import RunNotFound
+from ccswarm.journal_chain import Record, opened
+from ccswarm.journal_files import files
+
+if TYPE_CHECKING:
+    from ccswarm.engines.base import Engine, Execution
+
+SHOWN_CHARS = 120
+CALLS = ("call.begin", "call.end", "call.refused")
+"""Events of the journal that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing that happened in ``run``. ``task`` is empty where it was the run itself; ``at`` is in seconds since
+    1970, 0 where nobody knows."""
+
+    run: str
+    execution: str
+    facts: Mapping[str, Any]
+    at: float = 0.0
+
+    @property
+    def event(self) -> str:
+        """What kind."""
+        return str(self.facts.get("event", ""))
+
+    @property
+    def task(self) -> str:
+        """The task it is about."""
+        return str(self.facts.get("task") or task_of(self.run, self.execution))
+
+    def to_json(self) -> dict[str, Any]:
+        """A line of ``--json``."""
+        shown = {"event": self.event, "at": round(self.at, 3) or None, "run": self.run, "task": self.task or None}
+        return {name: value for name, value in {**shown, **self.facts}.items() if value is not None}
+
+
+def task_of(run: str, execution: str) -> str:
+    """The task that an execution is an attempt at; empty for the run itself."""
+    return execution.removeprefix(run).removeprefix(".").partition("~")[0]
+
+
+def execution_of(run: str, task: str, attempt: int) -> str:
+    """The id of an attempt at a task."""
+    return f"{run}.{task}" + (f"~{attempt}" if attempt > 1 else "")
+
+
+class Feed:
+    """The events of a run and its tasks in order: what a task told comes before its end. Each event comes once."""
+
+    def __init__(self, engine: Engine, run: str) -> None:
+        self.run = run
+        self._engine = engine
+        self._offsets = {run: 0}
+        self._over: set[str] = set()
+
+    async def past(self) -> list[Happening]:
+        """What is recorded by now and was not given before."""
+        async with self._reading(follow=False) as queue:
+            found: list[Happening] = []
+            while (happening := await queue.get()) is not None:
+                found.append(happening)
+            return found
+
+    @asynccontextmanager
+    async def coming(self) -> AsyncGenerator[asyncio.Queue[Happening | None]]:
+        """What was not given before, as it happens, with the time it was heard of; None when the run is over."""
+        async with self._reading(follow=True) as queue:
+            yield queue
+
+    @asynccontextmanager
+    async def _reading(self, *, follow: bool) -> AsyncGenerator[asyncio.Queue[Happening | None]]:
+        reader = _Reader(self._engine, self.run, self._offsets, self._over, follow=follow)
+        work = asyncio.create_task(reader.read_all())
+        try:
+            yield reader.queue
+            if not follow:
+                await work
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+
+class _Reader:
+    """Reads the streams of a run side by side into one queue."""
+
+    def __init__(self, engine: Engine, run: str, offsets: dict[str, int], over: set[str], *, follow: bool) -> None:
+        self.queue: asyncio.Queue[Happening | None] = asyncio.Queue()
+        self._engine, self._run, self._follow = engine, run, follow
+        self._offsets, self._over = offsets, over
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def read_all(self) -> None:
+        try:
+            for execution in [one for one in self._offsets if one != self._run and one not in self._over]:
+                self._begin(execution)
+            await self._read(self._run)
+            await asyncio.gather(*self._tasks.values())
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self.queue.put_nowait(None)
+
+    def _begin(self, execution: str) -> None:
+        self._offsets.setdefault(execution, 0)
+        if execution not in self._tasks:
+            self._tasks[execution] = asyncio.create_task(self._read_task(execution))
+
+    async def _read_task(self, execution: str) -> None:
+        try:
+            await self._read(execution)
+        except RunNotFound:
+            return  # removed meanwhile, as runs are that were over long ago
+
+    async def _read(self, execution: str) -> None:
+        events = self._engine.events(execution, offset=self._offsets[execution], follow=self._follow)
+        async for facts in events:
+            self._offsets[execution] += 1
+            if facts.get("event") == "task.started":
+                self._begin(str(facts["execution"]))
+            elif facts.get("event") == "task.ended":
+                ended = execution_of(self._run, str(facts["task"]), int(facts["attempt"]))
+                if ended in self._tasks:
+                    await self._tasks[ended]
+                self._over.add(ended)
+            at = float(facts.get("at") or (time.time() if self._follow else 0.0))
+            self.queue.put_nowait(Happening(self._run, execution, facts, at))
+
+
+def timed(happenings: Sequence[Happening], executions: Mapping[str, Execution]) -> list[Happening]:
+    """With the times that are known of what has none of its own: when executions began and ended; what is between has
+    the time of what came before it in the same execution."""
+    last = {name: execution.created_at for name, execution in executions.items()}
+    found: list[Happening] = []
+    for one in happenings:
+        about = one.execution
+        if one.event.startswith("task."):
+            about = execution_of(one.run, one.task, int(one.facts["attempt"]))
+        execution = executions.get(about)
+        at = one.at or last.get(about, 0.0)
+        if not one.at and execution and one.event in ("task.ended", "run.ended"):
+            at = execution.ended_at or at
+        last[about] = at
+        found.append(replace(one, at=at))
+    return found
+
+
+class Calls:
+    """What the journal of this machine's workers says of a run's calls. ``fresh``: only what is written from now on."""
+
+    def __init__(self, directory: Path, run: str, *, fresh: bool = False) -> None:
+        self._directory, self._run = directory, run
+        self._offsets = {path: path.stat().st_size for path in files(directory).values()} if fresh else {}
+
+    def new(self) -> list[Record]:
+        """What was written since the last time, by time."""
+        found: list[Record] = []
+        for path in files(self._directory).values():
+            offset = self._offsets.get(path, 0)
+            if path.stat().st_size <= offset:
+                continue
+            with path.open("rb") as file:
+                file.seek(offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    offset += len(line)
+                    if (link := opened(line)) and link.record.run_id == self._run:
+                        found.append(link.record)
+            self._offsets[path] = offset
+        return sorted(found, key=lambda record: record.at)
+
+
+def of_record(run: str, record: Record) -> Happening:
+    """A journal's record as something that happened in its task."""
+    facts = {name: value for name, value in record.facts.items() if name not in ("run", "task")}
+    return Happening(run, str(record.facts.get("task") or run), {"event": record.event, **facts}, record.at)
+
+
+def told(happening: Happening) -> str:
+    """One line for people."""
+    facts, event = happening.facts, happening.event
+    line = (_told_of_call if event in CALLS else _told_of_run)(event, facts)
+    return f"{happening.task}: {line}" if happening.task else line
+
+
+def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
+    match event:
+        case "run.started":
+            return f"run started: {len(facts['tasks'])} tasks, {facts['agents']} agents"
+        case "run.ended":
+            counts = ", ".join(f"{count} {status}" for status, count in facts["counts"].items())
+            return f"run {facts['status']}: {counts}"
+        case "task.started":
+            again = f", attempt {facts['attempt']}" if facts["attempt"] > 1 else ""
+            return f"started by {facts['agent']}{again}"
+        case "task.ended":
+            said = f": {cut(str(facts['summary']))}" if facts["summary"] else ""
+            return f"{facts['status']}{' (again)' if facts.get('again') else ''}{said}"
+        case "approval.asked":
+            return f"waits for approval {facts['id']}: {facts['agent']} asks for {asked(facts)}"
+        case "approval.answered":
+            by = f" by {facts['by']}" if facts.get("by") else ""
+            why = f": {facts['reason']}" if facts.get("reason") else ""
+            return f"approval {facts['id']} {'given' if facts['approved'] else 'refused'}{by}{why}"
+        case "gates.held":
+            return "gates held"
+        case "gate.failed":
+            return cut(str(facts["said"]))
+        case "merge":
+            came = f"conflict: {facts['conflict']}" if facts.get("conflict") else f"{facts.get('commits')} commits"
+            return f"merge of {facts['ref']}: {cut(str(came))}"
+        case _:
+            rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in ("event", "at", "task"))
+            return cut(f"{event} {rest}")
+
+
+def _told_of_call(event: str, facts: Mapping[str, Any]) -> str:
+    who = f"{facts.get('agent', '')} {facts.get('tool', '')}".strip()
+    if event == "call.begin":
+        return f"{who} {_command(facts)}".rstrip()
+    code = facts.get("exit_code")
+    came = str(facts.get("status", "")) + (f" {facts['code']}" if facts.get("code") else "")
+    came += f", exit code {code}" if code is not None else ""
+    why = f": {cut(str(facts['message']))}" if facts.get("message") else ""
+    return f"{who} → {came}{why} ({float(facts.get('seconds') or 0):.1f} s)"
+
+
+def _command(facts: Mapping[str, Any]) -> str:
+    arguments: dict[str, Any] = facts.get("args") or {}
+    command: dict[str, Any] = arguments.get("command") or {}
+    return cut(str(command.get("text", "")))
+
+
+def asked(question: Mapping[str, Any]) -> str:
+    """The call that a person is asked about."""
+    given = (f"{name}={cut(str(value))}" for name, value in question.get("arguments", {}).items())
+    return " ".join((str(question["tool"]), *given))
+
+
+def cut(text: str) -> str:
+    """The beginning, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…"

@@ -1,0 +1,101 @@
+"""How far a run is: what the store knows of it and its tasks, as plain facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.cli_app import RUN
+from ccswarm.cli_events import task_of
+from ccswarm.models import RunStatus
+
+if TYPE_CHECKING:
+    from ccswarm.engines.base import Engine, Execution
+
+TASK = "task"
+MOST_TASKS = 10_000
+
+
+def status_of(execution: Execution, waiting: bool = False) -> RunStatus:
+    """Of a run or a task: what its result says where it has one. ``waiting``: nothing of it goes on but questions to
+    people."""
+    if execution.status is RunStatus.SUCCEEDED:
+        return RunStatus(_result(execution).get("status", RunStatus.SUCCEEDED))
+    going = execution.status in (RunStatus.QUEUED, RunStatus.RUNNING)
+    return RunStatus.WAITING_APPROVAL if waiting and going else execution.status
+
+
+def approvals_of(execution: Execution) -> list[dict[str, Any]]:
+    """What of a task waits for a person."""
+    if execution.status.over or not execution.shown:
+        return []
+    return [{**one, "task": execution.id} for one in execution.shown.get("approvals", ())]
+
+
+async def facts_of(engine: Engine, run_id: str) -> dict[str, Any]:
+    """All of a run: id, name, status, workspace, worker, times, tasks, usage, approvals. Raises RunNotFound."""
+    run = await engine.status(run_id)
+    tasks = await engine.list(kind=TASK, prefix=f"{run_id}.", limit=MOST_TASKS)
+    return described(run, tasks)
+
+
+def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]:
+    """See ``facts_of``."""
+    payload: Mapping[str, Any] = run.payload or {}
+    plan: Mapping[str, Any] = payload.get("plan", {})
+    latest: dict[str, Execution] = {}
+    for execution in sorted(executions, key=lambda one: one.created_at):
+        latest[task_of(run.id, execution.id)] = execution
+    names = [str(task["id"]) for task in plan.get("tasks", ())] or list(latest)
+    result = _result(run)
+    tasks = {name: _task(name, latest.get(name), result.get("tasks", {}), over=run.status.over) for name in names}
+    asked = [one for execution in latest.values() for one in approvals_of(execution)]
+    return {
+        "run": run.id,
+        "name": plan.get("swarm", {}).get("name", "swarm"),
+        "status": status_of(run, all_waiting(run, latest)).value,
+        "workspace": payload.get("workspace", ""),
+        "worker": run.worker,
+        "created_at": run.created_at,
+        "ended_at": run.ended_at,
+        "error": run.error,
+        "tasks": tasks,
+        "usage": result.get("usage") or {},
+        "approvals": asked,
+    }
+
+
+def all_waiting(run: Execution, latest: Mapping[str, Execution]) -> bool:
+    """Whether everything that a run has going waits for people."""
+    going: Sequence[Mapping[str, Any]] = (run.shown or {}).get("going", ())
+    asking = [one["task"] in latest and bool(approvals_of(latest[one["task"]])) for one in going]
+    return bool(asking) and all(asking)
+
+
+def _task(name: str, execution: Execution | None, results: Mapping[str, Any], *, over: bool) -> dict[str, Any]:
+    times = (execution.created_at, execution.ended_at) if execution else (0.0, 0.0)
+    timed = {"started_at": times[0], "ended_at": times[1]}
+    if name in results:
+        return {**results[name], **timed}
+    if execution is None:
+        status, agent = (RunStatus.SKIPPED if over else RunStatus.QUEUED), ""
+        return {"status": status.value, "agent": agent, "summary": "", "result": None, "attempts": 0, **timed}
+    result = _result(execution)
+    facts: dict[str, Any] = {
+        "status": status_of(execution, bool(approvals_of(execution))).value,
+        "agent": execution.agent,
+        "summary": result.get("summary") or execution.error,
+        "result": result.get("result"),
+        "usage": result.get("usage") or {},
+        "attempts": int(execution.id.partition("~")[2] or 1),
+    }
+    return {**facts, **timed}
+
+
+def _result(execution: Execution) -> dict[str, Any]:
+    return execution.result or {}
+
+
+async def runs(engine: Engine, limit: int) -> Sequence[Execution]:
+    """The newest first."""
+    return await engine.list(kind=RUN, limit=limit)

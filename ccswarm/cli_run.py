@@ -1,0 +1,271 @@
+"""The verbs run and resume: a plan carried out here, or left to workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli_app import Config, RunName, load, looking, run_id_of
+from ccswarm.cli_facts import status_of
+from ccswarm.cli_output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
+from ccswarm.errors import PlanInvalid, ServerUnavailable, UsageInvalid
+from ccswarm.models import RunStatus
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+    from ccswarm.cli_watch import Interrupts
+    from ccswarm.config import Loaded
+    from ccswarm.engines.base import Execution
+    from ccswarm.settings import Settings
+
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Leave with exit code 3 when only people's answers are missing.")
+]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Only queue it: ccswarm worker carries it out.")]
+
+CHECKER = "checker"
+"""Who looks at all tools there are before a run starts."""
+
+
+def run(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE|TEXT]", help="A plan, or what is to be done; without it the tasks of the configuration."
+        ),
+    ] = None,
+    config: Config = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, instead of the configured one.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", "-n", help="What the run is called, instead of swarm.name.")] = "",
+    detach: Detach = False,
+    no_wait: NoWait = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the plan, and show what would be done.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Carry out the tasks of the configuration, or a plan.
+
+    On a terminal agents and tasks are shown as they work, and y or n answers what they ask. In a pipe each event is a
+    line; with --json a JSON document, and the last one is the result. Ctrl-C pauses the run, and ccswarm resume goes
+    on with it; a second Ctrl-C ends at once.
+
+    Exit codes: 0 done, 1 failed, 2 the plan is wrong, 3 blocked or waiting for approval, 4 a budget is used up,
+    130 Ctrl-C.
+    """
+    from ccswarm import plan as plans
+
+    loaded = load(config)
+    settings = _named(_planned(what, loaded), name)
+    directory = _directory(workspace, settings, loaded)
+    _refuse(plans.check(settings, None))
+    if dry_run:
+        _show_plan(settings, as_json)
+    elif detach:
+        asyncio.run(_queue(settings, directory, as_json))
+    else:
+        leave(asyncio.run(_execute(settings, lambda opened: _submit(opened, settings, directory), no_wait, as_json)))
+
+
+def resume(
+    run: RunName, config: Config = None, detach: Detach = False, no_wait: NoWait = False, as_json: Json = False
+) -> None:
+    """Go on with a run where it was: one that was paused, cancelled or interrupted, waits for approval, or is queued.
+
+    Exit codes: as of ccswarm run.
+    """
+    settings = load(config).settings
+    if detach:
+        asyncio.run(_resume_detached(run, config, as_json))
+    else:
+        leave(asyncio.run(_execute(settings, lambda opened: _go_on(opened, run), no_wait, as_json)))
+
+
+async def _execute(
+    settings: Settings, start: Callable[[App], Awaitable[Execution]], no_wait: bool, as_json: bool
+) -> int:
+    """Start a run and execute it here; the exit code."""
+    from ccswarm.cli_watch import Interrupts
+
+    interrupts = Interrupts()
+    with interrupts.caught():
+        try:
+            return await _watched(settings, start, interrupts, no_wait=no_wait, as_json=as_json)
+        except asyncio.CancelledError:
+            return EXIT_INTERRUPTED
+
+
+async def _watched(
+    settings: Settings,
+    start: Callable[[App], Awaitable[Execution]],
+    interrupts: Interrupts,
+    *,
+    no_wait: bool,
+    as_json: bool,
+) -> int:
+    from ccswarm import app
+    from ccswarm import config as files
+    from ccswarm.cli_watch import Watch
+
+    async with app.working(settings, files.state_directory(), files.server_environment()) as opened:
+        started = await start(opened)
+        if not as_json and not to_person():
+            show_line(started.id)
+        plan: dict[str, Any] = started.payload["plan"]
+        return await Watch(opened, started.id, plan, no_wait=no_wait, as_json=as_json).until_left(interrupts)
+
+
+async def _submit(opened: App, settings: Settings, directory: str) -> Execution:
+    """What the servers' tools make impossible is found before anything starts."""
+    from ccswarm import plan as plans
+    from ccswarm.app import new_run_id
+    from ccswarm.settings import AgentSettings
+
+    assert opened.hands
+    toolbox = opened.hands.toolbox({CHECKER: AgentSettings(name=CHECKER, grants=("*",))}, directory)
+    tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
+    wrong = plans.check(settings, tools)
+    for name, problem in toolbox.problems().items():
+        if any(one.endswith(f"server {name} offers no tools") for one in wrong):
+            raise ServerUnavailable(f"server {name}: {problem}", suggestion="ccswarm doctor")
+        remark(f"warning: {name}: {problem}")
+    _refuse(wrong)
+    run_id = new_run_id()
+    await opened.swarm.submit(settings, run_id, directory)
+    return await opened.engine.status(run_id)
+
+
+async def _go_on(opened: App, text: str) -> Execution:
+    run_id = await run_id_of(opened.engine, text)
+    found = await opened.engine.status(run_id)
+    if found.status is RunStatus.SUCCEEDED:
+        raise UsageInvalid(
+            f"{run_id} is over: {status_of(found).replace('_', ' ')}",
+            suggestion=f"ccswarm runs show {run_id}; ccswarm run begins another one",
+        )
+    if found.status is RunStatus.RUNNING and _ended_here(found.worker):
+        await opened.engine.recover(found.worker)
+    await opened.engine.resume(run_id)
+    return found
+
+
+def _ended_here(worker: str) -> bool:
+    """Whether it was a process of this machine, without a name of its own, that is gone: nobody needs to wait until
+    it counts as lost."""
+    host, _, pid = worker.rpartition("-")
+    if host != (platform.node() or "host") or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+async def _queue(settings: Settings, directory: str, as_json: bool) -> None:
+    from ccswarm import app
+    from ccswarm import config as files
+
+    async with app.submitting(settings, files.state_directory()) as opened:
+        run_id = app.new_run_id()
+        await opened.swarm.submit(settings, run_id, directory)
+        _tell_queued(run_id, as_json)
+
+
+async def _resume_detached(text: str, config: Path | None, as_json: bool) -> None:
+    async with looking(config) as opened:
+        found = await _go_on(opened, text)
+        _tell_queued(found.id, as_json)
+
+
+def _tell_queued(run_id: str, as_json: bool) -> None:
+    if as_json:
+        show_json_line({"run": run_id, "status": "queued"})
+        return
+    show_line(run_id)
+    say(f"It is queued: ccswarm worker carries it out, ccswarm logs -f {run_id} shows it.")
+
+
+def _planned(what: str | None, loaded: Loaded) -> Settings:
+    """The settings with the tasks that are meant."""
+    from ccswarm import config as files
+
+    if what is None:
+        if not loaded.settings.tasks:
+            place = loaded.path or "there is no configuration, and so"
+            raise PlanInvalid(f"{place}: there are no tasks", suggestion="ccswarm init, or ccswarm run PLAN")
+        return loaded.settings
+    if Path(what).exists():
+        return files.load_plan(Path(what), loaded.settings)
+    if what.endswith(".toml") or (os.sep in what and not any(char.isspace() for char in what)):
+        raise UsageInvalid(f"there is no file {what}", suggestion="give the path of a plan")
+    return _thought(what, loaded.settings)
+
+
+def _thought(text: str, settings: Settings) -> Settings:
+    """One task in words, for the first agent that thinks; a coordinator before others."""
+    from ccswarm.settings import TaskSettings
+
+    thinking = [agent for agent in settings.agents if agent.brain != "playbook"]
+    thinking.sort(key=lambda agent: agent.type != "coordinator")
+    if not thinking:
+        raise UsageInvalid(
+            "a task in words needs an agent that thinks, and every agent here follows a playbook",
+            suggestion="write the steps: a file with [[steps]] (id, tool, args), then ccswarm run FILE; "
+            "ccswarm init writes an example",
+        )
+    task = TaskSettings(id="main", text=text, agent=thinking[0].name)
+    return settings.model_copy(update={"tasks": (task,)})
+
+
+def _named(settings: Settings, name: str) -> Settings:
+    if not name:
+        return settings
+    from pydantic import ValidationError
+
+    from ccswarm.settings import SwarmSettings
+
+    try:
+        swarm = SwarmSettings.model_validate({**settings.swarm.model_dump(), "name": name})
+    except ValidationError:
+        raise UsageInvalid(
+            f"{name[:80]!r} cannot name a run", suggestion="use letters, digits, - and _, at most 63"
+        ) from None
+    return settings.model_copy(update={"swarm": swarm})
+
+
+def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
+    """Where the work is done: a relative path in a configuration counts from its place."""
+    configured = loaded.directory / Path(settings.swarm.workspace).expanduser() if settings.swarm.workspace else None
+    directory = (given or configured or Path.cwd()).expanduser().absolute()
+    if not directory.is_dir():
+        raise UsageInvalid(f"the workspace {directory} is no directory", suggestion="make it, or give --workspace")
+    return str(directory.resolve())
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise PlanInvalid("; ".join(problems), suggestion="mend these places")
+
+
+def _show_plan(settings: Settings, as_json: bool) -> None:
+    from ccswarm import plan as plans
+    from ccswarm.cli_output import show_json, show_rows
+
+    told = plans.describe(settings)
+    if as_json:
+        show_json(told)
+        return
+    stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
+    rows = [
+        {"stage": stages[task["id"]], "task": task["id"], **task, "steps": len(task["steps"])} for task in told["tasks"]
+    ]
+    show_rows(rows, ("stage", "task", "agents", "needs", "steps", "text"))

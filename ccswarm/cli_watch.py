@@ -1,0 +1,223 @@
+"""Watching a run to its end: on a terminal, as lines, or as JSON; until it is over, waits for people, or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ccswarm.cli_app import person
+from ccswarm.cli_board import Board
+from ccswarm.cli_events import Calls, Feed, Happening, of_record, told
+from ccswarm.cli_facts import facts_of
+from ccswarm.cli_output import (
+    BY_STATUS,
+    EXIT_BLOCKED,
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    remark,
+    say,
+    show_json_line,
+    show_line,
+    show_rows,
+    to_person,
+)
+from ccswarm.errors import RunNotFound
+from ccswarm.models import RunStatus
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+
+LOOK_SECONDS = 1.0
+"""Between looks whether somebody paused the run."""
+
+DRAW_SECONDS = 0.25
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """Ctrl-C, and what else asks to end: the first is told by ``first``, or cancels the task that ``until_watched``
+    began; the second ends the process at once, after ``restore``."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.restore: Callable[[], None] = lambda: None
+        self._opening: asyncio.Task[Any] | None = None
+
+    @contextmanager
+    def caught(self) -> Generator[None]:
+        """While the command works."""
+        loop = asyncio.get_running_loop()
+        self._opening = asyncio.current_task()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._heard)
+        try:
+            yield
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """While somebody waits for ``first``; before and afterwards what goes on is cancelled."""
+        opening, self._opening = self._opening, None
+        yield
+        if not self.first.is_set():
+            self._opening = opening
+
+    def _heard(self) -> None:
+        if self.first.is_set():
+            self.restore()
+            os._exit(EXIT_INTERRUPTED)
+        self.first.set()
+        if self._opening:
+            self._opening.cancel()
+
+
+class View(Protocol):
+    """How happenings are shown. ``tick`` is called after those that came together, and every ``period`` seconds."""
+
+    period: float
+
+    def show(self, happening: Happening) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+class Lines:
+    """One line for each event."""
+
+    period = LOOK_SECONDS
+
+    def show(self, happening: Happening) -> None:
+        show_line(told(happening))
+
+    def tick(self) -> None:
+        return
+
+
+class JsonLines(Lines):
+    """One document for each event."""
+
+    def show(self, happening: Happening) -> None:
+        show_json_line(happening.to_json())
+
+
+class Drawn:
+    """The live view, which looks at the board."""
+
+    period = DRAW_SECONDS
+
+    def __init__(self, draw: Callable[[], None]) -> None:
+        self.tick = draw
+
+    def show(self, happening: Happening) -> None:
+        del happening
+
+
+class Watch:
+    """One run being watched by the process that executes it. ``plan`` is the one it was submitted with; with
+    ``no_wait`` it is left when nothing goes on but questions to people."""
+
+    def __init__(self, opened: App, run: str, plan: Mapping[str, Any], *, no_wait: bool, as_json: bool) -> None:
+        self._app, self._engine, self._run = opened, opened.engine, run
+        self._no_wait, self._json = no_wait, as_json
+        name = str(plan.get("swarm", {}).get("name", "swarm"))
+        self._board = Board(run, [str(task["id"]) for task in plan.get("tasks", ())], name)
+        self._feed = Feed(opened.engine, run)
+        self._calls = Calls(opened.state_directory / "journal", run, fresh=True)
+
+    async def until_left(self, interrupts: Interrupts) -> int:
+        """The exit code of the command. After Ctrl-C the run is paused."""
+        for happening in await self._feed.past():
+            self._board.take(happening)
+        with interrupts.watched():
+            if to_person() and not self._json:
+                why = await self._drawn(interrupts)
+            else:
+                why = await self._follow(JsonLines() if self._json else Lines(), interrupts.first)
+            if why == "interrupted":
+                await self._engine.pause(self._run)
+            return await self._tell_end(why)
+
+    async def _drawn(self, interrupts: Interrupts) -> str:
+        from ccswarm.cli_live import LiveView, drawable
+
+        if not drawable():
+            return await self._follow(Lines(), interrupts.first)
+        view = LiveView(self._board, self._answer)
+        interrupts.restore = view.restore
+        with view.shown():
+            return await self._follow(Drawn(view.draw), interrupts.first)
+
+    async def _answer(self, number: str, approved: bool) -> None:
+        with suppress(RunNotFound):  # somebody else was quicker
+            await self._app.swarm.answer(number, approved=approved, by=person())
+
+    async def _follow(self, view: View, interrupted: asyncio.Event) -> str:
+        """Why it is not watched any longer: over, interrupted, paused (by somebody) or waiting."""
+        async with self._feed.coming() as queue:
+            stop = asyncio.create_task(interrupted.wait())
+            coming = asyncio.create_task(queue.get())
+            try:
+                while True:
+                    done, _ = await asyncio.wait({stop, coming}, timeout=view.period, return_when="FIRST_COMPLETED")
+                    if stop in done:
+                        return "interrupted"
+                    for record in self._calls.new():
+                        self._board.take(of_record(self._run, record))
+                    while coming.done():
+                        happening = coming.result()
+                        if happening is None:
+                            return "over"
+                        self._board.take(happening)
+                        view.show(happening)
+                        coming = asyncio.create_task(queue.get())
+                        await asyncio.sleep(0)
+                    view.tick()
+                    asks = self._no_wait and self._board.questions
+                    if (asks or not done) and (why := await self._standstill()):
+                        return why
+            finally:
+                stop.cancel()
+                coming.cancel()
+                await asyncio.gather(stop, coming, return_exceptions=True)
+
+    async def _standstill(self) -> str:
+        run = await self._engine.status(self._run)
+        if run.status is RunStatus.PAUSED:
+            return "paused"
+        going = [one["task"] for one in (run.shown or {}).get("going", ())]
+        rows = [self._board.rows.get(task) for task in going]
+        return "waiting" if self._no_wait and rows and all(row and row.waits for row in rows) else ""
+
+    async def _tell_end(self, why: str) -> int:
+        facts = await facts_of(self._engine, self._run)
+        code = BY_STATUS.get(RunStatus(facts["status"]), EXIT_ERROR)
+        code = {"interrupted": EXIT_INTERRUPTED, "paused": EXIT_BLOCKED, "waiting": EXIT_BLOCKED}.get(why, code)
+        if self._json:
+            show_json_line({"event": "result", **facts, "exit_code": code})
+            return code
+        show_summary(facts)
+        for question in facts["approvals"]:
+            remark(f"waits for approval: ccswarm approve {question['id']}")
+        if why != "over":
+            remark(f"next: ccswarm resume {self._run}")
+        return code
+
+
+def show_summary(facts: Mapping[str, Any]) -> None:
+    """The tasks of a run as a table, and where there is more."""
+    tasks: Mapping[str, Mapping[str, Any]] = facts["tasks"]
+    rows = [{"task": name, **task, "seconds": _seconds(task)} for name, task in tasks.items()]
+    show_rows(rows, ("task", "status", "agent", "attempts", "seconds", "summary"))
+    say(f"{facts['run']} {facts['status'].replace('_', ' ')}")
+    say(f"more: ccswarm runs show {facts['run']}, ccswarm logs {facts['run']}")
+
+
+def _seconds(task: Mapping[str, Any]) -> str:
+    began, ended = task["started_at"], task["ended_at"]
+    return f"{ended - began:.1f}" if began and ended else ""
