@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,14 +13,12 @@ from ccswarm import plugins
 from ccswarm.agent import Call
 from ccswarm.clients.base import ToolClient
 from ccswarm.journal import Journal
+from ccswarm.masks import Masks
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.settings import AgentSettings, ServerSettings
 from ccswarm.toolbox import Toolbox
 from ccswarm.topology import Links
 from ccswarm.workspaces import Workspaces
-
-SECRET_NAME = re.compile(r"(TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY)", re.IGNORECASE)
-LEAST_SECRET_CHARS = 8
 
 
 class ToolHands:
@@ -41,11 +38,7 @@ class ToolHands:
         self._journal = journal
         self._clients: dict[tuple[str, str], ToolClient] = {}
         self._toolboxes: dict[tuple[str, str], Toolbox] = {}
-        self._secrets = {
-            value: f"[REDACTED:{name}]"
-            for name, value in environ.items()
-            if SECRET_NAME.search(name) and len(value) >= LEAST_SECRET_CHARS
-        }
+        self._mask = Masks(environ)
 
     def toolbox(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Toolbox:
         """The one for these agents in ``directory``."""
@@ -104,8 +97,3 @@ class ToolHands:
                 )
             found[server.name] = self._clients[key]
         return found
-
-    def _mask(self, text: str) -> str:
-        for value, shown in self._secrets.items():
-            text = text.replace(value, shown)
-        return text

@@ -285,7 +285,7 @@ class _Task:
             task,
             self._payload["inputs"],
             tools,
-            {**self._agent.settings, "prompt": self._agent.prompt, "visit": visit},
+            {**self._agent.settings, "prompt": self._agent.prompt, "visit": visit, "attempt": self._payload["attempt"]},
             feedback,
             directory,
         )
