@@ -11,7 +11,7 @@ from typing import Any
 
 from ccswarm.engines import dbos_accounts as accounts
 from ccswarm.engines.base import RUNS, TASKS, Durable, Execution, Limits
-from ccswarm.engines.dbos_flow import STATUS, Shared, partition
+from ccswarm.engines.dbos_shared import STATUS, Shared, partition
 from ccswarm.engines.dbos_store import Store
 from ccswarm.engines.dbos_values import NUMBERS, harden
 from ccswarm.engines.dbos_workers import VERSION, Worker
@@ -21,6 +21,7 @@ from ccswarm.settings import EngineSettings
 
 PAGE = 100
 """Events read at once."""
+QUIET_SECONDS = 1.0
 
 
 class Client:
@@ -43,8 +44,7 @@ class Client:
 
     async def close(self) -> None:
         """Let go of the database."""
-        await self._shared.call(self._shared.store.bare.dispose)
-        self._shared.close()
+        await self._shared.close()
 
     def _make(self, store: Store, limits: Limits) -> None:
         store.make()
@@ -92,17 +92,14 @@ class Client:
 
     async def wait(self, execution_id: str) -> Execution:
         """See Engine."""
-        while True:
-            states = await self._shared.call(self._shared.store.states, [execution_id])
-            if execution_id not in states or STATUS[states[execution_id]].over:
-                return await self.status(execution_id)
-            await self._shared.changed.heard(self._settings.poll_seconds)
+        await self._shared.ends.first([execution_id])
+        return await self.status(execution_id)
 
     async def stop(self, execution_id: str, why: str) -> None:
         """``why`` is cancelled or paused."""
         await self._shared.call(self._stop_now, execution_id, why)
-        self._shared.stopped.ring()
-        self._shared.changed.ring()
+        self._shared.stirred.ring()
+        self._shared.ended.ring()
 
     def _stop_now(self, root: str, why: str) -> None:
         """Marks come first for what is known, and afterwards for what the family started meanwhile: dbos takes it from
@@ -126,7 +123,6 @@ class Client:
     async def resume(self, execution_id: str) -> None:
         """See Engine."""
         await self._shared.call(self._resume_now, execution_id)
-        self._shared.changed.ring()
 
     def _resume_now(self, execution_id: str) -> None:
         """Children before their parents, which would take them for cancelled."""
@@ -145,22 +141,26 @@ class Client:
     async def send(self, execution_id: str, topic: str, message: Json, key: str) -> None:
         """See Engine."""
         await self._shared.call(self._shared.send, execution_id, topic, message, key)
-        self._shared.changed.ring()
+        self._shared.stirred.ring()
 
     async def events(self, execution_id: str, offset: int, follow: bool) -> AsyncGenerator[Mapping[str, Any]]:
         """See Engine."""
-        shared = self._shared
+        shared, bell, pause = self._shared, self._shared.bell(execution_id), self._settings.poll_seconds
         read, decode = shared.store.system.read_stream_values, shared.store.system.serializer.deserialize
         while True:
-            over = (await self.status(execution_id)).status.over
-            _, values = await shared.call(read, execution_id, "events", offset, PAGE)
+            count = bell.count
+            state, values = await shared.call(read, execution_id, "events", offset, PAGE)
             for text, _ in values:
                 offset += 1
                 yield decode(text or "null")
-            if not values:
-                if over or not follow:
-                    return
-                await shared.changed.heard(self._settings.poll_seconds)
+            if values:
+                pause = self._settings.poll_seconds
+                continue
+            if state is None or not follow or (STATUS[state].over and (await self.status(execution_id)).status.over):
+                await self.status(execution_id)
+                return
+            # Quiet ones are asked less often: there may be one for each of many tasks.
+            pause = self._settings.poll_seconds if await bell.heard(pause, count) else min(pause * 2, QUIET_SECONDS)
 
     async def spent(self, scope: str) -> Mapping[str, float]:
         """See Engine."""

@@ -1,4 +1,4 @@
-"""What a durable function does on dbos, and what every execution of a process shares."""
+"""What a durable function does on dbos."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import asyncio
 import copy
 import itertools
 import json
-import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -17,138 +15,20 @@ from weakref import WeakKeyDictionary
 from dbos import DBOS, SetEnqueueOptions, SetWorkflowID
 from dbos._context import DBOSContext
 from dbos._context import _set_local_dbos_context as set_context  # pyright: ignore[reportPrivateUsage]
-from dbos._error import (
-    DBOSException,
-    DBOSNonExistentWorkflowError,
-    DBOSWorkflowCancelledError,
-    DBOSWorkflowConflictIDError,
-)
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from dbos._error import DBOSWorkflowCancelledError, DBOSWorkflowConflictIDError
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ccswarm.engines import dbos_accounts as accounts
-from ccswarm.engines.base import Durable, Execution, Outcome
-from ccswarm.engines.dbos_store import Store
-from ccswarm.engines.dbos_values import NUMBERS, Recorded, error_of, text_of, words_of
-from ccswarm.errors import EngineUnavailable, RunNotFound, StorageFull, UsageInvalid
+from ccswarm.engines.base import Outcome
+from ccswarm.engines.dbos_shared import Shared, partition
+from ccswarm.engines.dbos_values import NUMBERS, Recorded, error_of, words_of
+from ccswarm.errors import EngineUnavailable, RunNotFound, UsageInvalid
 from ccswarm.models import Json, Priority, RunStatus
-from ccswarm.settings import EngineSettings
 
 T = TypeVar("T")
-STATUS = {
-    "ENQUEUED": RunStatus.QUEUED,
-    "DELAYED": RunStatus.QUEUED,
-    "PENDING": RunStatus.RUNNING,
-    "SUCCESS": RunStatus.SUCCEEDED,
-    "ERROR": RunStatus.FAILED,
-    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": RunStatus.FAILED,
-    "CANCELLED": RunStatus.CANCELLED,
-    "PAUSED": RunStatus.PAUSED,
-}
-PRIORITY: dict[int, Priority] = {number: name for name, number in NUMBERS.items()}
 LANE = 50_000
 """Calls of one asyncio task on the flow; dbos numbers steps up to 2**31, so there may be 42,949 such tasks."""
-UNOWNED = "~"
-"""Begins the partition of an execution that is no agent's: each is alone in its own."""
-
-
-class Bell:
-    """Wakes who waits in this process, so that polling is for what other processes did."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def ring(self) -> None:
-        """Wake everybody who waits now."""
-        self._event.set()
-        self._event = asyncio.Event()
-
-    async def heard(self, seconds: float) -> None:
-        """Until it rings, but no longer than that."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-
-
-class Shared:
-    """Of one engine in one process: ``changed`` rings when an execution here got on, ``stopped`` when one was stopped
-    here. ``registered`` are the kinds as dbos knows them, while a worker runs."""
-
-    def __init__(self, settings: EngineSettings, store: Store, kinds: Mapping[str, tuple[Durable, str]]) -> None:
-        self.settings, self.store, self.kinds = settings, store, kinds
-        self.changed, self.stopped = Bell(), Bell()
-        self.registered: dict[str, Callable[..., Any]] = {}
-        self._threads = ThreadPoolExecutor(4, "ccswarm-store")
-
-    async def call(self, function: Callable[..., T], *given: Any, threads: ThreadPoolExecutor | None = None) -> T:
-        """``function`` on a thread; raises EngineUnavailable and StorageFull for what the database says."""
-        try:
-            return await asyncio.get_running_loop().run_in_executor(threads or self._threads, function, *given)
-        except (SQLAlchemyError, sqlite3.Error, OSError, DBOSException) as error:
-            text = str(getattr(error, "orig", None) or error)
-            if "disk is full" in text or "No space left" in text:
-                raise StorageFull(f"the store of the runs is full: {text}", suggestion="free disk space") from error
-            raise EngineUnavailable(
-                f"the store of the runs cannot be used: {text}", suggestion="look at engine.database_url and the disk"
-            ) from error
-
-    def queue(self, kind: str) -> str:
-        """Where executions of that kind wait."""
-        if kind not in self.kinds:
-            raise UsageInvalid(f"no kind of execution is called {kind!r}", suggestion=f"known: {', '.join(self.kinds)}")
-        return self.kinds[kind][1]
-
-    def execution(self, execution_id: str) -> Execution:
-        """As it is now; on a thread."""
-        found = self.executions(workflow_ids=[execution_id])
-        if not found:
-            raise RunNotFound(f"no execution is called {execution_id!r}")
-        return found[0]
-
-    def executions(self, **which: Any) -> list[Execution]:
-        """What ``list_workflows`` of dbos finds; on a thread."""
-        rows = self.store.client.list_workflows(**which)
-        why, shown = self.store.notes([row.workflow_id for row in rows])
-        return [seen(row, why.get(row.workflow_id, ""), shown.get(row.workflow_id)) for row in rows]
-
-    def send(self, execution_id: str, topic: str, message: Json, key: str) -> None:
-        """With ``key`` only once; on a thread."""
-        try:
-            self.store.client.send(execution_id, message, topic, f"{execution_id}/{topic}/{key}" if key else None)
-        except DBOSNonExistentWorkflowError as error:
-            raise RunNotFound(f"no execution is called {execution_id!r}") from error
-
-    def close(self) -> None:
-        """Ends the threads."""
-        self._threads.shutdown(wait=False)
-
-
-def seen(row: Any, why: str, shown: Mapping[str, Any] | None) -> Execution:
-    """A row of dbos as an execution. Of an execution that waits dbos names the worker that queued it."""
-    paused = row.status == "CANCELLED" and why == "paused"
-    given: Any = row.input
-    status = RunStatus.PAUSED if paused else STATUS[row.status]
-    agent = row.queue_partition_key or ""
-    return Execution(
-        id=row.workflow_id,
-        kind=row.name,
-        status=status,
-        parent=row.parent_workflow_id or "",
-        agent="" if agent.startswith(UNOWNED) else agent,
-        priority=PRIORITY.get(row.priority, "medium"),
-        worker=(row.executor_id or "") if status is RunStatus.RUNNING or status.over else "",
-        created_at=(row.created_at or 0) / 1000,
-        ended_at=(row.completed_at or 0) / 1000 if status.over else 0.0,
-        payload=given["args"][0] if isinstance(given, dict) else None,
-        result=row.output if status is RunStatus.SUCCEEDED else None,
-        error=text_of(row.error),
-        shown=shown,
-    )
-
-
-def partition(agent: str, execution_id: str) -> str:
-    """The part of a queue that is one agent's."""
-    return agent or UNOWNED + execution_id
 
 
 class DbosFlow:
@@ -225,18 +105,12 @@ class DbosFlow:
         key = partition(agent, execution_id)
         with SetWorkflowID(execution_id), SetEnqueueOptions(priority=NUMBERS[priority], queue_partition_key=key):
             await self._do(lambda: DBOS.enqueue_workflow_async(queue, function, payload))
-        self._shared.changed.ring()
 
     async def first_of(self, ids: Sequence[str]) -> str:
         """See Flow."""
 
         async def run() -> str:
-            while True:
-                states = await self._ask(self._shared.store.states, ids)
-                for one in ids:
-                    if one in states and STATUS[states[one]].over:
-                        return one
-                await self._shared.changed.heard(self._shared.settings.poll_seconds)
+            return await self._ask(lambda: self._shared.ends.first(ids))
 
         return await self._do(lambda: DBOS.run_step_async({"name": "first_of"}, run))
 
@@ -244,11 +118,9 @@ class DbosFlow:
         """See Flow."""
 
         async def run() -> list[Json]:
-            while True:
-                child = await self._ask(self._shared.execution, execution_id)
-                if child.status.over:
-                    return [child.status.value, child.result, child.error]
-                await self._shared.changed.heard(self._shared.settings.poll_seconds)
+            await self._ask(lambda: self._shared.ends.first([execution_id]))
+            child = await self._ask(lambda: self._shared.call(self._shared.execution, execution_id))
+            return [child.status.value, child.result, child.error]
 
         given = await self._do(lambda: DBOS.run_step_async({"name": f"outcome {execution_id}"}, run))
         return Outcome(RunStatus(given[0]), given[1], given[2])
@@ -264,10 +136,10 @@ class DbosFlow:
         async def run() -> None:
             key = f"{sender}/{DBOS.step_id}"
             with suppress(RunNotFound):
-                await self._ask(self._shared.send, execution_id, topic, message, key)
+                await self._ask(lambda: self._shared.call(self._shared.send, execution_id, topic, message, key))
 
         await self._do(lambda: DBOS.run_step_async({"name": f"send {topic}"}, run))
-        self._shared.changed.ring()
+        self._shared.stirred.ring()
 
     async def sleep(self, seconds: float) -> None:
         """See Flow."""
@@ -276,12 +148,11 @@ class DbosFlow:
     async def emit(self, event: Mapping[str, Any]) -> None:
         """See Flow."""
         await self._do(lambda: DBOS.write_stream_async("events", dict(event)))
-        self._shared.changed.ring()
+        self._shared.bell(self.id).ring()
 
     async def publish(self, status: Mapping[str, Any]) -> None:
         """See Flow."""
         await self._do(lambda: DBOS.set_event_async("shown", dict(status)))
-        self._shared.changed.ring()
 
     async def spend(self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float]) -> str:
         """See Flow."""
@@ -289,7 +160,8 @@ class DbosFlow:
 
         async def run() -> str:
             step = f"{execution}/{DBOS.step_id}"
-            return await self._ask(accounts.spend, store, step, execution, scope, amounts, caps)
+            call = self._shared.call
+            return await self._ask(lambda: call(accounts.spend, store, step, execution, scope, amounts, caps))
 
         return await self._do(lambda: DBOS.run_step_async({"name": f"spend {scope}"}, run))
 
@@ -298,15 +170,15 @@ class DbosFlow:
             self._lanes[task] = next(self._numbers)
         return self._lanes[task]
 
-    async def _ask(self, function: Callable[..., T], *given: Any) -> T:
+    async def _ask(self, make: Callable[[], Awaitable[T]]) -> T:
         """The store, however long it cannot be reached: a worker that loses it for too long ends by itself."""
         while True:
             try:
-                return await self._shared.call(function, *given)
+                return await make()
             except EngineUnavailable as error:
                 if not isinstance(error.__cause__, OperationalError | InterfaceError | PoolTimeout):
                     raise
-                await self._shared.changed.heard(1.0)
+                await self._shared.ended.heard(1.0, self._shared.ended.count)
 
     async def _do(self, make: Callable[[], Awaitable[T]]) -> T:
         """Every call goes through here: in its task's lane, and as a cancellation once the execution is not ours."""

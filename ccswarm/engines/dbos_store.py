@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,16 @@ class Store:
                 rows = c.execute(sa.select(self.flows.c.workflow_uuid, self.flows.c.owner_xid).where(part))
                 owned |= {(row.workflow_uuid, row.owner_xid) for row in rows}
         return [taking for taking in running if taking not in owned]
+
+    def addressed(self, executions: Collection[str]) -> set[tuple[str, str]]:
+        """Which of them has a message nobody received, on which topic."""
+        mail, ids, found = self.system.tables.notifications, sorted(executions), set[tuple[str, str]]()
+        with self.engine.connect() as c:
+            for start in range(0, len(ids), CHUNK):
+                part = mail.c.destination_uuid.in_(ids[start : start + CHUNK])
+                query = sa.select(mail.c.destination_uuid, mail.c.topic).where(part, mail.c.consumed == sa.false())
+                found |= {(row.destination_uuid, row.topic) for row in c.execute(query.distinct())}
+        return found
 
     def family(self, root: str) -> list[Any]:
         """``root`` and its children, parents first: id, kind, status, and how it was stopped by whom."""

@@ -9,6 +9,7 @@ import os
 import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from dbos import DBOS, DBOSConfig
@@ -16,7 +17,8 @@ from dbos._context import assert_current_dbos_context
 
 from ccswarm.engines import dbos_accounts as accounts
 from ccswarm.engines.base import Durable
-from ccswarm.engines.dbos_flow import DbosFlow, Shared
+from ccswarm.engines.dbos_flow import DbosFlow
+from ccswarm.engines.dbos_shared import Shared
 from ccswarm.engines.dbos_store import NAME
 from ccswarm.engines.dbos_values import AsciiJson, Recorded
 from ccswarm.errors import EngineUnavailable, UsageInvalid
@@ -85,14 +87,15 @@ class Worker:
             "max_executor_threads": settings.threads,
             "run_migrations": False,
             "log_level": "WARNING",
-            # Waiting messages of other processes; on PostgreSQL they are announced.
-            "notification_listener_polling_interval_sec": 1.0 if self._shared.store.remote else 0.25,
+            # Looks for messages, one query for each who waits for one, and is waited for at the end: see _watch.
+            "notification_listener_polling_interval_sec": min(1.0, settings.poll_seconds * 5),
             # Announces events, for which nobody here listens: once a second instead of a hundred times.
             "notification_coalesce_sec": 1.0,
         }
         instance = await self._shared.call(lambda: DBOS(config=config))
         # launch is called on a thread, but executions belong on this loop
         instance._background_event_loop.set_main_loop()  # pyright: ignore[reportPrivateUsage]
+        self._instance = instance
         DBOS.listen_queues(sorted({queue for _, queue in self._shared.kinds.values()}))
         await self._shared.call(DBOS.launch)
 
@@ -106,7 +109,7 @@ class Worker:
             flow = DbosFlow(self._shared, context)
             taking = (flow.id, context.owner_xid)
             self._flows[taking] = (flow, task)
-            task.add_done_callback(lambda _: self._shared.changed.ring())
+            task.add_done_callback(lambda _: self._over(flow.id))
             try:
                 return Recorded(json.dumps(await function(flow, payload)))
             finally:
@@ -143,18 +146,33 @@ class Worker:
                 store.forget(worker, after)
                 log.warning("worker %s is lost; %d executions are queued again", worker, taken)
 
+    def _over(self, execution_id: str) -> None:
+        self._shared.ended.ring()
+        self._shared.bell(execution_id).ring()
+
     async def _watch(self) -> NoReturn:
-        """Cancels what was stopped, or was taken over while this process could not do anything."""
+        """Cancels what was stopped, or was taken over while this process could not do anything, and wakes who has a
+        message."""
+        shared = self._shared
         while True:
-            await self._shared.stopped.heard(WATCH_SECONDS)
-            running = list(self._flows)
+            count = shared.stirred.count
             try:
-                taken = await self._shared.call(self._shared.store.taken, running) if running else []
-            except EngineUnavailable:  # the beat decides when that is too long
-                continue
-            for taking in taken:
-                if taking in self._flows:
-                    self._flows[taking][0].stop()
+                if self._flows:
+                    taken = await shared.call(shared.store.taken, list(self._flows))
+                    for flow, _ in [self._flows[taking] for taking in taken if taking in self._flows]:
+                        flow.stop()
+                    if not shared.store.remote:  # PostgreSQL announces them
+                        await shared.call(self._wake)
+            except EngineUnavailable as error:  # the beat decides when that is too long
+                log.debug("nothing was watched: %s", error)
+            await shared.stirred.heard(WATCH_SECONDS, count)
+
+    def _wake(self) -> None:
+        waiting = self._instance._sys_db.notifications_map.snapshot()  # pyright: ignore[reportPrivateUsage]
+        found = self._shared.store.addressed({one for _, (one, _, _), _ in waiting})
+        for _, (execution, topic, _), signal in waiting:
+            if (execution, topic) in found:
+                signal.set()
 
     async def _clean(self) -> NoReturn:
         """Removes what is older than it is to be kept."""
@@ -167,7 +185,9 @@ class Worker:
             await self._pause(RETAIN_SECONDS)
 
     async def _pause(self, seconds: float) -> None:
-        await asyncio.wait([asyncio.create_task(self._stopping.wait())], timeout=seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     async def _leave(self) -> None:
         """Ends what runs without recording it, ends dbos, and queues again what is unfinished."""
@@ -185,7 +205,6 @@ class Worker:
             await self._shared.call(self._shared.store.forget, self.id)
         finally:
             self._pulse.shutdown(wait=False)
-            self._shared.changed.ring()
 
 
 def alive(pid: int) -> bool:

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from ccswarm.engines.base import Limits
+from ccswarm.models import RunStatus
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
-    from ccswarm.engines.base import Flow
+    from ccswarm.engines.base import Engine, Execution, Flow
     from ccswarm.models import Json
 
 
@@ -156,3 +159,34 @@ class Referee:
             await reader.read()
         visit.left.set()
         writer.close()
+
+
+class Stage:
+    """An engine, a referee, and what a test needs of both."""
+
+    def __init__(self, engine: Engine, referee: Referee) -> None:
+        self.engine, self.referee = engine, referee
+
+    @asynccontextmanager
+    async def worker(self, **limits: Any) -> AsyncGenerator[None]:
+        stop = asyncio.Event()
+        working = asyncio.create_task(self.engine.run_worker("w1", stop, limits=Limits(**limits)))
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.wait_for(working, 15)
+
+    async def submit(self, execution_id: str, *do: Any, kind: str = "play", **given: Any) -> None:
+        await self.engine.submit(kind, execution_id, {"door": self.referee.door, "do": do}, **given)
+
+    async def status(self, execution_id: str) -> RunStatus:
+        return (await self.engine.status(execution_id)).status
+
+    async def ended(self, execution_id: str) -> Execution:
+        return await asyncio.wait_for(self.engine.wait(execution_id), 15)
+
+    async def result(self, execution_id: str) -> Any:
+        ended = await self.ended(execution_id)
+        assert ended.status is RunStatus.SUCCEEDED, ended.error
+        return ended.result

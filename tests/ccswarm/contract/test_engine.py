@@ -3,58 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ccswarm.engines.base import RUNS, Limits
+from ccswarm.engines.base import RUNS
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
 from ccswarm.plugins import load
 from ccswarm.settings import EngineSettings
-from tests.ccswarm.contract.engine_plays import Referee, play
+from tests.ccswarm.contract.engine_plays import Referee, Stage, play
 from tests.ccswarm.engine_double import MemoryEngine
 from tests.ccswarm.torture.engine_postgres import database, server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from ccswarm.engines.base import Engine, Execution
+    from ccswarm.engines.base import Engine
 
 pytestmark = pytest.mark.anyio
-
-
-class Stage:
-    """An engine, a referee, and what a test needs of both."""
-
-    def __init__(self, engine: Engine, referee: Referee) -> None:
-        self.engine, self.referee = engine, referee
-
-    @asynccontextmanager
-    async def worker(self, **limits: Any) -> AsyncGenerator[None]:
-        stop = asyncio.Event()
-        working = asyncio.create_task(self.engine.run_worker("w1", stop, limits=Limits(**limits)))
-        try:
-            yield
-        finally:
-            stop.set()
-            await asyncio.wait_for(working, 15)
-
-    async def submit(self, execution_id: str, *do: Any, kind: str = "play", **given: Any) -> None:
-        await self.engine.submit(kind, execution_id, {"door": self.referee.door, "do": do}, **given)
-
-    async def status(self, execution_id: str) -> RunStatus:
-        return (await self.engine.status(execution_id)).status
-
-    async def ended(self, execution_id: str) -> Execution:
-        return await asyncio.wait_for(self.engine.wait(execution_id), 15)
-
-    async def result(self, execution_id: str) -> Any:
-        ended = await self.ended(execution_id)
-        assert ended.status is RunStatus.SUCCEEDED, ended.error
-        return ended.result
 
 
 SETTINGS = EngineSettings(poll_seconds=0.02, heartbeat_seconds=0.5, lost_after_seconds=3)
