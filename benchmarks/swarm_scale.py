@@ -1,0 +1,149 @@
+"""The swarm at size: 10,000 tasks scheduled, 50 agents at once in one process, how soon a killed run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Report
+from ccswarm.app import new_run_id
+from ccswarm.engines.base import Limits
+from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
+from ccswarm.plugins import load
+from ccswarm.scheduler import Scheduler
+from ccswarm.settings import AgentSettings, EngineSettings, Settings, TaskSettings
+from ccswarm.swarm import Swarm
+from ccswarm.topology import Links
+from ccswarm.workspaces import Workspaces
+
+TASKS, LAYER, AGENTS, STEPS = 10_000, 100, 50, 30
+MOST_MB, LOST_SECONDS = 250, 2.0
+CHILD = "import asyncio, sys; from benchmarks.swarm_scale import child; asyncio.run(child(*sys.argv[1:]))"
+
+
+class NoHands:
+    """Tools that do nothing; each call is a line of ``log``."""
+
+    def __init__(self, log: Path) -> None:
+        self.process = str(os.getpid())
+        self._log = log.open("a")
+
+    async def call(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Any:
+        """See ``swarm.Hands``."""
+
+        async def send(request: CallRequest) -> CallOutcome:
+            print(time.time(), request.key, file=self._log, flush=True)
+            return CallOutcome(CallStatus.OK, structured={"exit_code": 0})
+
+        return send
+
+    async def tools(
+        self, agents: Mapping[str, AgentSettings], agent: str, directory: str, links: Links | None = None
+    ) -> list[ToolInfo]:
+        """See ``swarm.Hands``."""
+        return []
+
+    async def release(self, directory: str) -> None:
+        """See ``swarm.Hands``."""
+
+    def workspaces(self, repository: str) -> Workspaces:
+        """See ``swarm.Hands``."""
+        return Workspaces(Path(repository), Path(repository), {})
+
+
+def plan(agents: int, steps: int) -> Settings:
+    """One task for each agent."""
+    names = [f"a{number}" for number in range(agents)]
+    return Settings.model_validate(
+        {
+            "swarm": {"max_agents": agents, "strategy": "parallel", "topology": "mesh"},
+            "agents": [{"name": name, "grants": ["*"]} for name in names],
+            "tasks": [
+                {"id": f"t{n}", "agent": name, "steps": [{"id": f"s{s}", "tool": "no.op"} for s in range(steps)]}
+                for n, name in enumerate(names)
+            ],
+        }
+    )
+
+
+def peak_mb() -> float:
+    """Of this process."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+async def child(directory: str, run_id: str, agents: str, steps: str) -> None:
+    """A worker that submits a run, unless it is there already, and tells what the run took."""
+    home = Path(directory)
+    settings = EngineSettings(lost_after_seconds=LOST_SECONDS, heartbeat_seconds=0.5, poll_seconds=0.05)
+    engine = load("engines", "dbos").open(settings, home)
+    swarm, stop = Swarm(engine, NoHands(home / "log")), asyncio.Event()
+    await engine.open()
+    worker = asyncio.create_task(engine.run_worker(f"w{os.getpid()}", stop, limits=Limits(per_agent=0)))
+    start = time.perf_counter()
+    await swarm.submit(plan(int(agents), int(steps)), run_id, directory)
+    done = await engine.wait(run_id)
+    took = time.perf_counter() - start
+    assert done.status is RunStatus.SUCCEEDED, done.error
+    assert done.result["status"] == "succeeded", done.result
+    print(json.dumps({"seconds": took, "mb": peak_mb()}))
+    stop.set()
+    await worker
+    await engine.close()
+
+
+def started(directory: Path, run_id: str, agents: int, steps: int) -> subprocess.Popen[str]:
+    """``child`` in a process of its own."""
+    words = [sys.executable, "-c", CHILD, str(directory), run_id, str(agents), str(steps)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+async def run(report: Report, directory: Path) -> None:
+    """The killed run is killed after a third of its steps."""
+    report.title("The swarm at size")
+    crew = [AgentSettings(name=f"a{number}") for number in range(AGENTS)]
+    tasks = [TaskSettings(id=f"t{n}", needs=(f"t{n - LAYER}",) if n >= LAYER else ()) for n in range(TASKS)]
+    start = time.perf_counter()
+    scheduler = Scheduler(tasks, crew, Links("mesh", crew), "parallel", AGENTS)
+    going: list[str] = []
+    while not scheduler.done:
+        going += [placed.task_id for placed in scheduler.start()]
+        scheduler.ended(going.pop(0), RunStatus.SUCCEEDED)
+    report.row(f"{TASKS} tasks scheduled, each", (time.perf_counter() - start) / TASKS * 1e3, "ms")
+
+    process = started(directory, new_run_id(), AGENTS, 3)
+    facts = json.loads(process.communicate()[0])
+    report.row(f"{AGENTS} agents of 3 steps at once", facts["seconds"], "s")
+    report.row("  memory of the process that does it all", facts["mb"], "MB", most=MOST_MB)
+
+    run_id, log = new_run_id(), directory / "log"
+    log.unlink()
+    killed = started(directory, run_id, 1, STEPS)
+    with open_when_there(log) as lines:
+        seen = 0
+        while seen < STEPS // 3:
+            seen += bool(lines.readline())
+    killed.kill()
+    killed.wait()
+    made, at = log.read_text().splitlines(), time.time()
+    process = started(directory, run_id, 1, STEPS)
+    process.communicate()
+    all_made = log.read_text().splitlines()
+    report.row("killed run: new process to its next step", float(all_made[len(made)].split()[0]) - at, "s")
+    report.row(
+        "  calls sent again, with the key they had", len(all_made) - len({line.split()[1] for line in all_made}), ""
+    )
+
+
+def open_when_there(path: Path) -> Any:
+    """The file, as soon as somebody has made it."""
+    while not path.exists():
+        os.sched_yield()
+    return path.open()
