@@ -29,6 +29,9 @@ _BY_ERROR = {
     "budget_exhausted": EXIT_BUDGET,
 }
 
+_LISTED = ("plan_invalid", "config_invalid")
+"""Errors whose message may name many problems: people get each on a line of its own."""
+
 BY_STATUS = {
     RunStatus.SUCCEEDED: 0,
     RunStatus.BLOCKED: EXIT_BLOCKED,
@@ -124,7 +127,8 @@ def report(error: SwarmError, *, as_json: bool, exit_code: int | None = None) ->
     if as_json:
         show_json({"error": {"code": error.code, "message": error.message, "suggestion": error.suggestion}})
     else:
-        remark(f"error {error.code}: {printable(error.message)}")
+        first, *more = error.message.split("; ") if error.code in _LISTED else [error.message]
+        remark("\n  ".join((f"error {error.code}: {printable(first)}", *map(printable, more))))
         if error.suggestion:
             remark(f"next: {printable(error.suggestion)}")
     return _BY_ERROR.get(error.code, EXIT_ERROR) if exit_code is None else exit_code

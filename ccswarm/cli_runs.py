@@ -1,0 +1,287 @@
+"""The verbs status, ps and runs: what there is, how far it is, what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli_app import LAST, MOST_RUNS, Config, RunName, looking, run_id_of
+from ccswarm.cli_facts import MOST_TASKS, TASK, approvals_of, facts_of, runs, status_of, task_of
+from ccswarm.cli_output import (
+    EXIT_ERROR,
+    Json,
+    leave,
+    say,
+    show_facts,
+    show_json,
+    show_json_line,
+    show_line,
+    show_rows,
+)
+from ccswarm.errors import UsageInvalid
+from ccswarm.models import RunStatus
+
+if TYPE_CHECKING:
+    from ccswarm.engines.base import Execution
+
+app = typer.Typer(help="List, show, compare and replay runs.", rich_markup_mode=None)
+
+TASK_COLUMNS = ("task", "status", "agent", "attempts", "seconds", "summary")
+DIFFERENCES = ("status", "agent", "attempts", "summary", "result")
+RESULT_CHARS = 400
+
+
+def status(
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Id of a run, the beginning of one, or: last.")] = LAST,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Show how far a run is: its tasks, and what waits for a person.
+
+    Exit codes: 0 shown, 2 there is no such run.
+    """
+    facts = asyncio.run(_facts(run, config))
+    if as_json:
+        show_json(facts)
+        return
+    _show_head(facts)
+    show_rows(task_rows(facts), TASK_COLUMNS)
+    _show_approvals(facts)
+
+
+def ps(config: Config = None, as_json: Json = False) -> None:
+    """Show what goes on now: runs, their tasks, and the workers with the seconds since each was heard of."""
+    found = asyncio.run(_going(config))
+    if as_json:
+        show_json(found)
+        return
+    show_rows(found["going"], ("id", "status", "agent", "worker", "seconds"))
+    workers = [{"worker": name, "heard_seconds_ago": round(age, 1)} for name, age in found["workers"].items()]
+    if workers:
+        show_rows(workers, ("worker", "heard_seconds_ago"))
+    if not found["going"]:
+        say("Nothing goes on.")
+
+
+@app.command("list")
+def list_runs(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST_RUNS, help="How many, newest first.")] = 20,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """List runs, the newest first."""
+    found = asyncio.run(_listed(limit, config))
+    if as_json:
+        show_json(found)
+    elif found:
+        show_rows(found, ("run", "status", "begun", "seconds", "tasks"))
+    else:
+        say("There are no runs: ccswarm run begins one.")
+
+
+@app.command()
+def show(run: RunName, config: Config = None, as_json: Json = False) -> None:
+    """Show all of a run: its tasks, their results, what was used, and what the journal knows of its calls.
+
+    Exit codes: 0 shown, 2 there is no such run.
+    """
+    facts = asyncio.run(_shown(run, config))
+    if as_json:
+        show_json(facts)
+        return
+    _show_head(facts)
+    show_facts({f"used_{name}": round(value, 3) for name, value in facts["usage"].items()})
+    show_facts({f"journal_{name}": value for name, value in facts["journal"].items()})
+    show_rows(task_rows(facts), TASK_COLUMNS)
+    for name, task in facts["tasks"].items():
+        if task["result"] is not None:
+            text = _compact(task["result"])
+            show_line(f"{name}: {text[:RESULT_CHARS]}{'…' if len(text) > RESULT_CHARS else ''}")
+    say("--json shows results as a whole.")
+    _show_approvals(facts)
+
+
+@app.command()
+def diff(
+    one: Annotated[str, typer.Argument(metavar="A", help="Id of a run, the beginning of one, or: last.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs task by task: status, agent, attempts, summary, and every part of the results.
+
+    Exit codes: 0 they came to the same, 1 they did not, 2 there is no such run.
+    """
+    first, second = asyncio.run(_both(one, other, config))
+    rows = differences(first, second)
+    if as_json:
+        show_json({"a": first["run"], "b": second["run"], "differences": rows})
+    elif rows:
+        shown = [{**row, "a": _compact(row["a"])[:200], "b": _compact(row["b"])[:200]} for row in rows]
+        show_rows(shown, ("task", "what", "a", "b"))
+    else:
+        say("They came to the same.")
+    leave(EXIT_ERROR if rows else 0)
+
+
+@app.command()
+def replay(run: RunName, config: Config = None, as_json: Json = False) -> None:
+    """Show again what happened in a run, each event with the seconds since the run began. Nothing is executed.
+
+    Calls are those in the journal of this machine.
+    """
+    asyncio.run(_replay(run, config, as_json))
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of task, what, a and b; of results only the parts that are not the same. Pure."""
+    rows: list[dict[str, Any]] = []
+    if one["status"] != other["status"]:
+        rows.append({"task": "", "what": "status", "a": one["status"], "b": other["status"]})
+    for name in dict.fromkeys((*one["tasks"], *other["tasks"])):
+        first, second = one["tasks"].get(name), other["tasks"].get(name)
+        if first is None or second is None:
+            rows.append({"task": name, "what": "task", "a": bool(first), "b": bool(second)})
+            continue
+        for what in DIFFERENCES:
+            rows += [{"task": name, **part} for part in _parts(what, first.get(what), second.get(what))]
+    return rows
+
+
+def _parts(place: str, one: Any, other: Any) -> list[dict[str, Any]]:
+    if one == other:
+        return []
+    if isinstance(one, dict) and isinstance(other, dict):
+        names: list[Any] = list(dict.fromkeys((*one, *other)))  # pyright: ignore[reportUnknownArgumentType]
+        parts = [_parts(f"{place}.{name}", one.get(name), other.get(name)) for name in names]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        return [row for rows in parts for row in rows]
+    return [{"what": place, "a": one, "b": other}]
+
+
+def task_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of TASK_COLUMNS."""
+    return [
+        {"task": name, **task, "seconds": _between(task["started_at"], task["ended_at"])}
+        for name, task in facts["tasks"].items()
+    ]
+
+
+async def _facts(text: str, config: Path | None) -> dict[str, Any]:
+    async with looking(config) as opened:
+        return await facts_of(opened.engine, await run_id_of(opened.engine, text))
+
+
+async def _both(one: str, other: str, config: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    async with looking(config) as opened:
+        names = [await run_id_of(opened.engine, text) for text in (one, other)]
+        if names[0] == names[1]:
+            raise UsageInvalid(f"{one} and {other} are the same run", suggestion="ccswarm runs list")
+        return await facts_of(opened.engine, names[0]), await facts_of(opened.engine, names[1])
+
+
+async def _shown(text: str, config: Path | None) -> dict[str, Any]:
+    from ccswarm import journal_files
+
+    async with looking(config) as opened:
+        facts = await facts_of(opened.engine, await run_id_of(opened.engine, text))
+        journal: dict[str, Any] = {"calls": 0, "ended": 0, "refused": 0, "seconds": 0.0}
+        names = {"call.begin": "calls", "call.end": "ended", "call.refused": "refused"}
+        workers: set[str] = set()
+        for record in journal_files.read(opened.state_directory / "journal", facts["run"]):
+            workers.add(record.worker)
+            if record.event in names:
+                journal[names[record.event]] += 1
+            if record.event == "call.end":
+                journal["seconds"] += float(record.facts.get("seconds") or 0)
+        journal["seconds"] = round(journal["seconds"], 3)
+        return {**facts, "journal": {**journal, "workers": sorted(workers)}}
+
+
+async def _listed(limit: int, config: Path | None) -> list[dict[str, Any]]:
+    async with looking(config) as opened:
+        return [_row(execution) for execution in await runs(opened.engine, limit)]
+
+
+def _row(execution: Execution) -> dict[str, Any]:
+    result: dict[str, Any] = execution.result or {}
+    counts: dict[str, int] = dict((execution.shown or {}).get("counts", {}))
+    if result:
+        counts = dict(Counter(task["status"] for task in result.get("tasks", {}).values()))
+    return {
+        "run": execution.id,
+        "status": status_of(execution).value,
+        "begun": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(execution.created_at)),
+        "seconds": _between(execution.created_at, execution.ended_at),
+        "tasks": ", ".join(f"{count} {status}" for status, count in counts.items()),
+    }
+
+
+async def _going(config: Path | None) -> dict[str, Any]:
+    async with looking(config) as opened:
+        health = await opened.engine.health()
+        found: list[dict[str, Any]] = []
+        tasks = [one for one in await opened.engine.list(kind=TASK, limit=MOST_TASKS) if not one.status.over]
+        for run in await runs(opened.engine, MOST_RUNS):
+            if run.status.over:
+                continue
+            found.append(_process(run, run.id))
+            own = [task for task in tasks if task.id.startswith(f"{run.id}.")]
+            found += [_process(task, f"  {task_of(run.id, task.id)}") for task in reversed(own)]
+        return {"going": found, "workers": dict(health["workers"])}
+
+
+def _process(execution: Execution, shown: str) -> dict[str, Any]:
+    state = status_of(execution, bool(approvals_of(execution)))
+    seconds = round(time.time() - execution.created_at, 1)
+    facts = {"id": shown, "kind": execution.kind, "status": state.value, "agent": execution.agent}
+    return {**facts, "worker": execution.worker, "seconds": seconds}
+
+
+async def _replay(text: str, config: Path | None, as_json: bool) -> None:
+    from ccswarm.cli_events import Calls, Feed, told
+    from ccswarm.cli_logs import merged
+
+    async with looking(config) as opened:
+        run_id = await run_id_of(opened.engine, text)
+        found = await merged(opened, Feed(opened.engine, run_id), Calls(opened.state_directory / "journal", run_id))
+    began = found[0].at if found else 0.0
+    for one in found:
+        if as_json:
+            show_json_line({**one.to_json(), "seconds": round(one.at - began, 3)})
+        else:
+            show_line(f"{one.at - began:9.3f} {told(one)}")
+
+
+def _show_head(facts: Mapping[str, Any]) -> None:
+    shown = {name: facts[name] for name in ("run", "name", "status", "workspace", "worker")}
+    if facts["created_at"]:
+        shown["begun"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["created_at"]))
+    shown["seconds"] = _between(facts["created_at"], facts["ended_at"])
+    if facts["error"]:
+        shown["error"] = facts["error"]
+    show_facts({name: value for name, value in shown.items() if value != ""})
+
+
+def _show_approvals(facts: Mapping[str, Any]) -> None:
+    for one in facts["approvals"]:
+        show_line(f"waits for approval {one['id']}: {one['agent']} asks for {one['tool']}")
+    if facts["approvals"]:
+        say("ccswarm approve ID agrees, ccswarm reject ID refuses.")
+    elif facts["status"] == RunStatus.PAUSED:
+        say(f"ccswarm resume {facts['run']} goes on with it.")
+
+
+def _between(began: float, ended: float) -> float | str:
+    return round(ended - began, 1) if began and ended else ""
+
+
+def _compact(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,47 @@
+"""The verbs pause and cancel: a run that goes on somewhere is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from ccswarm.cli_app import Config, RunName, looking, run_id_of
+from ccswarm.cli_facts import status_of
+from ccswarm.cli_output import Json, say, show_json
+from ccswarm.errors import UsageInvalid
+
+
+def pause(run: RunName, config: Config = None, as_json: Json = False) -> None:
+    """Stop a run for now, wherever it is carried out: what runs is cancelled, and ccswarm resume goes on with it.
+
+    Exit codes: 0 it is paused, 2 there is no such run, or it is over.
+    """
+    _tell(asyncio.run(_stop(run, config, "pause")), "paused", as_json)
+
+
+def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
+    """End a run and all its tasks, wherever they are carried out. What was done stays, and ccswarm resume can still go
+    on with it.
+
+    Exit codes: 0 it is cancelled, 2 there is no such run, or it is over.
+    """
+    _tell(asyncio.run(_stop(run, config, "cancel")), "cancelled", as_json)
+
+
+async def _stop(text: str, config: Path | None, how: str) -> str:
+    async with looking(config) as opened:
+        run_id = await run_id_of(opened.engine, text)
+        found = await opened.engine.status(run_id)
+        if found.status.over:
+            raise UsageInvalid(
+                f"{run_id} is over: {status_of(found).replace('_', ' ')}", suggestion=f"ccswarm runs show {run_id}"
+            )
+        await (opened.engine.pause(run_id) if how == "pause" else opened.engine.cancel(run_id))
+        return run_id
+
+
+def _tell(run_id: str, status: str, as_json: bool) -> None:
+    if as_json:
+        show_json({"run": run_id, "status": status})
+    else:
+        say(f"{run_id} is {status}; ccswarm resume {run_id} goes on with it.")
