@@ -287,9 +287,17 @@ def _telling(on_progress: OnProgress | None) -> ProgressFnT | None:
 class McpClients:
     """Makes clients; nothing is started before the first use of one."""
 
-    def open(self, settings: ServerSettings, *, env: Mapping[str, str], state_directory: Path) -> ToolClient:
+    def open(
+        self,
+        settings: ServerSettings,
+        *,
+        env: Mapping[str, str],
+        state_directory: Path,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> ToolClient:
         """A client of one server, which keeps what it learns about servers in ``state_directory``."""
-        return McpToolClient(settings, env=env, era_cache=EraFile(state_directory / "eras.json"))
+        eras = EraFile(state_directory / "eras.json")
+        return McpToolClient(settings, env=env, era_cache=eras, on_stderr=on_stderr)
 
 
 PLUGIN = McpClients()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
@@ -22,6 +23,10 @@ from ccswarm.clients.mcp_process import LEAVE_SECONDS, ServerProcess, started
 from ccswarm.clients.mcp_tools import usable_page
 from ccswarm.errors import ServerUnavailable, SwarmError
 from ccswarm.settings import ServerSettings
+
+for _name in ("mcp", "client"):
+    # What the SDK logs our errors say; without any handler Python writes it between the lines of the command line.
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 Era = Literal["", "legacy", "modern"]
 

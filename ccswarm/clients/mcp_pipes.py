@@ -17,6 +17,9 @@ MAX_UNSENT_BYTES = 64 << 20
 WAITING_MESSAGES = 256
 """With so many unread the pipe waits, and goes on at half of it."""
 
+MESSAGES_IN_A_ROW = 32
+"""After so many the loop has its turn: one read of a pipe may bring 2,000."""
+
 
 class PipeTransport(Protocol):
     """What is used of asyncio's pipe transports."""
@@ -34,6 +37,7 @@ class Incoming:
         self._hold = hold
         self._held = False
         self._ended = False
+        self._in_a_row = 0
 
     def put(self, message: SessionMessage) -> None:
         """One more, whatever is waiting already."""
@@ -55,9 +59,14 @@ class Incoming:
 
     async def receive(self) -> SessionMessage | Exception:
         """Raises anyio.EndOfStream after the last."""
+        self._in_a_row += 1
+        if self._in_a_row >= MESSAGES_IN_A_ROW:
+            self._in_a_row = 0
+            await asyncio.sleep(0)
         while not self._messages:
             if self._ended:
                 raise anyio.EndOfStream
+            self._in_a_row = 0
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
         message = self._messages.popleft()

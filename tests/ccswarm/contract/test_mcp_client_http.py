@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,6 +38,16 @@ async def web(kind: str, port: int = 0) -> AsyncIterator[int]:
             process.kill()
         await process.wait()
         await process.stdout.read()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[int]:
+    """The port of a server for all tests of this module that leave it as it was."""
+    command = [sys.executable, str(SERVERS / "over_http.py"), "stream"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.kill()
 
 
 class Known(dict[str, str]):
@@ -84,18 +95,17 @@ def response(status: str, body: bytes, kind: str = "application/json") -> bytes:
     return head.encode() + body
 
 
-async def test_everything_over_http() -> None:
-    async with web("stream") as port:
-        for era in ("modern", "legacy"):
-            async with client_at(port, era, headers={"Authorization": "Bearer $TOKEN", "X-Team": "a$$b"}) as client:
-                await calls(client, era)
-                await cancels(client, era)
-                await changes(client, era)
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_everything_over_http(shared: int, era: str) -> None:
+    async with client_at(shared, era, headers={"Authorization": "Bearer $TOKEN", "X-Team": "a$$b"}) as client:
+        await calls(client, era)
+        await cancels(client, era)
+        await changes(client, era)
 
 
-async def test_a_header_the_server_wants_of_an_argument() -> None:
+async def test_a_header_the_server_wants_of_an_argument(shared: int) -> None:
     """Which header that is, the list of tools says: it is fetched when the server refuses a call."""
-    async with web("stream") as port, client_at(port, "modern") as client:
+    async with client_at(shared, "modern") as client:
         assert (await use(client, "teamwork", team="blue")).structured == {"mcp-param-team": "blue"}
 
 
@@ -134,20 +144,22 @@ async def test_answers_in_one_piece() -> None:
             assert answer.text == "the answer has over 67108864 bytes, which are not taken"
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_server_that_dies_and_comes_back(era: str) -> None:
-    async with web("stream") as port, client_at(port, era) as client:
-        assert (await use(client, "echo", text="a")).text == "a"
+async def test_a_server_that_dies_and_comes_back() -> None:
+    async with web("stream") as port, client_at(port, "modern") as client, client_at(port, "legacy") as other:
+        for one in (client, other):
+            assert (await use(one, "echo", text="a")).text == "a"
         with pytest.raises(ServerLost, match="while die was called, server web did not answer"):
             await use(client, "die")
-        with pytest.raises((ServerLost, ServerUnavailable)):  # lost while a connection of before is tried
-            await use(client, "echo", text="b")
-        with pytest.raises(ServerUnavailable, match="server web cannot be reached"):
-            await use(client, "echo", text="b")
-        assert "cannot be reached" in client.problem
+        for one in (client, other):
+            with pytest.raises((ServerLost, ServerUnavailable)):  # lost while a connection of before is tried
+                await use(one, "echo", text="b")
+            with pytest.raises(ServerUnavailable, match="server web cannot be reached"):
+                await use(one, "echo", text="b")
+            assert "cannot be reached" in one.problem
         async with web("stream", port):
-            assert (await use(client, "echo", text="c")).text == "c"
-            assert client.problem == ""
+            for one in (client, other):
+                assert (await use(one, "echo", text="c")).text == "c"
+                assert one.problem == ""
 
 
 async def test_nobody_there() -> None:
@@ -186,10 +198,10 @@ async def test_what_is_no_server_is_reported(answer: bytes, problem: str) -> Non
             await client.list_tools()
 
 
-async def test_a_request_that_fails_costs_no_other() -> None:
-    async with web("stream") as port, client_at(port, "modern") as client:
+async def test_a_request_that_fails_costs_no_other(shared: int) -> None:
+    async with client_at(shared, "modern") as client:
         other = asyncio.create_task(use(client, "hold", name="other"))
         await client.list_tools()
-        await cancels(client, "modern")
+        await cancels(client, "another")
         await use(client, "release", name="other")
         assert (await other).text == "other"
