@@ -1,7 +1,7 @@
 .PHONY: help demo test check clients torture bench clean
 
 help:
-	@echo "make demo     drive the server as an MCP client does and show the transcript"
+	@echo "make demo     drive the server as an MCP client does, then let a swarm survey this project"
 	@echo "make test     format, lint, types and every test"
 	@echo "make check    the same with the fast tests only"
 	@echo "make clients  Claude Code, Codex and Gemini CLI drive the server (1 GB of packages)"
@@ -12,6 +12,7 @@ help:
 demo:
 	@scripts/bootstrap
 	@.venv/bin/python scripts/demo.py
+	@.venv/bin/python scripts/demo_swarm.py
 
 test:
 	@scripts/bootstrap test
