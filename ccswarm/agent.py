@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -88,6 +89,11 @@ def request_of(work: Work, step: CallTool) -> CallRequest:
         attempt=work.attempt,
         timeout_seconds=step.timeout_seconds,
     )
+
+
+async def tell(flow: Flow, event: str, /, **facts: Any) -> None:
+    """Emit an event with its time. When an execution is repeated nothing is emitted again: the time is the first."""
+    await flow.emit({"event": event, "at": round(time.time(), 3), **facts})
 
 
 async def claimed(flow: Flow, work: Work, step: CallTool, approval: str = "") -> Callable[[], Awaitable[Json]]:
@@ -196,7 +202,7 @@ class Agent:
         number = approval_id(self._work.task_id, request)
         shown = {name: str(value)[:SHOWN_CHARS] for name, value in step.arguments.items()}
         self._asked[number] = {"id": number, "agent": request.agent, "tool": step.tool, "arguments": shown}
-        await self._flow.emit({"event": "approval.asked", **self._asked[number]})
+        await tell(self._flow, "approval.asked", **self._asked[number])
         await self._flow.publish({"approvals": list(self._asked.values())})
         topic = f"approval:{number}"
         self._go(step, "approval", lambda: self._flow.receive(topic, APPROVAL_SECONDS), number)
@@ -207,7 +213,7 @@ class Agent:
         if isinstance(answer, dict):
             facts = {str(name): value for name, value in answer.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         agreed = facts.get("approved") is True
-        await self._flow.emit({"event": "approval.answered", "id": number, **facts, "approved": agreed})
+        await tell(self._flow, "approval.answered", **{**facts, "id": number, "approved": agreed})
         await self._flow.publish({"approvals": list(self._asked.values())})
         if agreed:
             await self._call(step, number)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ccswarm import plugins
-from ccswarm.agent import STOP, Agent, Allowance, Call, Ending, Work
+from ccswarm.agent import STOP, Agent, Allowance, Call, Ending, Work, tell
 from ccswarm.brains.base import Assignment, Brain
 from ccswarm.engines.base import RUNS, Engine, Flow, Outcome
 from ccswarm.errors import Conflict, PlanInvalid, RunNotFound, WorkspaceUnusable
@@ -125,7 +125,7 @@ class _Run:
 
     async def carry_out(self) -> Json:
         seconds = self._plan.swarm.budget.seconds
-        await self._flow.emit({"event": "run.started", "tasks": list(self._tasks), "agents": len(self._plan.agents)})
+        await tell(self._flow, "run.started", tasks=list(self._tasks), agents=len(self._plan.agents))
         stop = asyncio.create_task(self._flow.receive(STOP, seconds or FOREVER_SECONDS))
         try:
             while True:
@@ -144,7 +144,7 @@ class _Run:
                 task.cancel()
             await asyncio.gather(stop, *self._going, return_exceptions=True)
         status = self._status()
-        await self._flow.emit({"event": "run.ended", "status": status, "counts": dict(self._scheduler.counts())})
+        await tell(self._flow, "run.ended", status=status, counts=dict(self._scheduler.counts()))
         return {"status": status, "tasks": self._table(), "usage": plain(self._usage)}
 
     async def _start(self, placed: Placed, pause_seconds: float = 0.0) -> None:
@@ -165,7 +165,7 @@ class _Run:
         await self._flow.start(TASK, number, given, agent=placed.agent, priority=task.priority)
         self._numbers[task.id] = number
         facts = {"task": task.id, "agent": placed.agent, "attempt": tried, "execution": number}
-        await self._flow.emit({"event": "task.started", **facts})
+        await tell(self._flow, "task.started", **facts)
         self._going[asyncio.create_task(self._over(number))] = placed
 
     async def _over(self, number: str) -> Outcome:
@@ -188,7 +188,7 @@ class _Run:
         status, tried = RunStatus(facts["status"]), self._tries[task.id]
         again = status is RunStatus.FAILED and tried <= task.retry.times and not self._stopping
         shown = {"task": task.id, "agent": placed.agent, "attempt": tried, "summary": facts["summary"]}
-        await self._flow.emit({"event": "task.ended", **shown, "status": status, "again": again})
+        await tell(self._flow, "task.ended", **shown, status=status, again=again)
         if again:
             await self._start(placed, task.retry.seconds * task.retry.factor ** (tried - 1))
             return
@@ -271,7 +271,7 @@ class _Task:
                 return ending
             gates = Gates(self._flow, work, self._swarm.shell, directory, visit)
             feedback = await gates.check(self._task.gates)
-            await self._flow.emit({"event": "gates.held" if not feedback else "gate.failed", "said": feedback})
+            await tell(self._flow, "gates.held" if not feedback else "gate.failed", said=feedback)
             if not feedback:
                 return ending
         return Ending(RunStatus.FAILED, feedback, ending.result, usage)
@@ -330,7 +330,7 @@ class _Task:
             return {"commits": done.commits, "head": done.head}
 
         facts = await self._flow.step("merge", merged)
-        await self._flow.emit({"event": "merge", "ref": clone.ref, **facts})
+        await tell(self._flow, "merge", ref=clone.ref, **facts)
         if why := facts.get("conflict"):
             return Ending(RunStatus.BLOCKED, why, ending.result, ending.usage)
         return ending
