@@ -66,14 +66,13 @@ def main() -> int:
         (home / "home").mkdir()
         demo = Demo(home / "home", repository(home))
         audit = home / "home/.local/state/ai-session/audit"
-        for words in (
+        shown = (
             ("ccswarm", "tasks"),
             ("ccswarm", "run"),
             ("ccswarm", "journal", "verify", "--audit", str(audit)),
             ("ai-session", "audit", "verify"),
-        ):
-            if code := demo.show(*words):
-                wrong.append(f"{shlex.join(words)}: exit code {code}")
+        )
+        wrong += [f"{shlex.join(words)}: exit code {code}" for words in shown if (code := demo.show(*words))]
         report = demo.place / REPORT
         print(f"\n$ cat {REPORT}\n{report.read_text() if report.exists() else ''}")
         if not report.exists():
