@@ -39,12 +39,11 @@ def init(
     from ccswarm import config
 
     target = file / STARTER if file.is_dir() else file
+    if target.exists() and not force:
+        raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or write over it: --force")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("w" if force else "x") as out:
-            out.write(config.starter())
-    except FileExistsError:
-        raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or write over it: --force") from None
+        target.write_text(config.starter())
     except OSError as error:
         raise ConfigInvalid(f"{target} cannot be written: {error.strerror}", suggestion="name another file") from None
     found = config.find(config.server_environment())

@@ -21,7 +21,6 @@ from ccswarm.cli_output import EXIT_ERROR, Json, leave, say, show_json, show_row
 from ccswarm.errors import SwarmError
 
 if TYPE_CHECKING:
-    from ccswarm.config import Loaded
     from ccswarm.settings import Settings
 
 OLDEST_SQLITE = (3, 35)
@@ -55,7 +54,8 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
         try:
             findings += look(config)
         except SwarmError as error:
-            findings.append(Finding(look.__name__, "fail", error.message, error.suggestion))
+            if error.message not in [finding.detail for finding in findings]:  # what one needs another may need too
+                findings.append(Finding(look.__name__, "fail", error.message, error.suggestion))
         except Exception as error:
             findings.append(Finding(look.__name__, "fail", f"{type(error).__name__}: {error}", "report this"))
     failed = list(dict.fromkeys(finding.check for finding in findings if finding.state == "fail"))
@@ -101,9 +101,7 @@ def servers(config: Path | None) -> Iterator[Finding]:
     """Each server, by starting it and asking for its tools."""
     from ccswarm.cli_servers import listings, workspace_of
 
-    loaded = _settings(config)
-    if loaded is None:
-        return
+    loaded = load(config)
     configured = loaded.settings.mcp.servers
     if not configured:
         yield Finding("servers", "warn", "none is configured: agents have no tools", "add one to [mcp] servers")
@@ -116,7 +114,7 @@ def servers(config: Path | None) -> Iterator[Finding]:
             what = f"{len(one.tools)} tools in {one.seconds * 1000:.0f} ms"
             yield Finding(check, "ok" if one.tools else "warn", what, "" if one.tools else "see its tools.allow")
         for note in one.notes:
-            yield Finding(check, "warn", note)
+            yield Finding(check, "warn", note, "mend the server, or leave the tool out: tools.deny")
 
 
 def git(config: Path | None) -> Iterator[Finding]:
@@ -124,12 +122,12 @@ def git(config: Path | None) -> Iterator[Finding]:
     from ccswarm import config as files
     from ccswarm.cli_servers import workspace_of
 
-    loaded = _settings(config)
-    cloning = [one.name for one in loaded.settings.agents if one.workspace == "clone"] if loaded else []
+    loaded = load(config)
+    cloning = [one.name for one in loaded.settings.agents if one.workspace == "clone"]
     if shutil.which("git") is None:
         yield Finding("git", "fail" if cloning else "warn", "there is none", "install git: agents' clones need it")
         return
-    directory, environ = workspace_of(loaded) if loaded else ".", files.server_environment()
+    directory, environ = workspace_of(loaded), files.server_environment()
     code, words = _git("--version", cwd=".", env=environ)
     yield Finding("git", "ok" if code == 0 else "fail", words)
     if cloning:
@@ -163,9 +161,7 @@ def state(_: Path | None) -> Iterator[Finding]:
 
 def engine(config: Path | None) -> Iterator[Finding]:
     """The store of the runs, its workers, and whether somebody executes what waits."""
-    loaded = _settings(config)
-    if loaded is None:
-        return
+    loaded = load(config)
     began = time.monotonic()
     health = asyncio.run(_health(loaded.settings))
     took = time.monotonic() - began
@@ -201,15 +197,7 @@ def journal(_: Path | None) -> Iterator[Finding]:
         yield Finding("journal", "ok", f"{report.records} records in {report.files} files are as they were written")
 
 
-CHECKS = (program, configuration, servers, git, state, engine, journal)
-
-
-def _settings(config: Path | None) -> Loaded | None:
-    """None where it is wrong, which ``configuration`` tells."""
-    try:
-        return load(config)
-    except SwarmError:
-        return None
+CHECKS = (program, configuration, git, state, servers, engine, journal)
 
 
 def _git(*words: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:

@@ -68,16 +68,17 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
 
 
 def log(tell: Any) -> None:
-    """What is executed is told; warnings of everything else go to standard error."""
+    """What is executed is told; warnings of ours, and errors of libraries, go to standard error."""
 
-    class Executed(logging.Handler):
+    class Told(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.name != EXECUTED or record.levelno > logging.INFO:
+            if record.name == EXECUTED and record.levelno == logging.INFO:
+                execution, status, summary = map(str, record.args or ("", "", ""))
+                facts = {"id": execution, "status": status, **({"summary": summary} if summary else {})}
+                tell("execution", f"{execution}: {status}{', ' if summary else ''}{summary}", **facts)
+            # dbos warns of every step that is cancelled.
+            elif record.name.startswith("ccswarm") or record.levelno >= logging.ERROR:
                 remark(printable(f"{record.levelname.lower()}: {record.getMessage()}"))
-                return
-            execution, status, summary = map(str, record.args or ("", "", ""))
-            facts = {"id": execution, "status": status, **({"summary": summary} if summary else {})}
-            tell("execution", f"{execution}: {status}{', ' if summary else ''}{summary}", **facts)
 
-    logging.basicConfig(level=logging.WARNING, handlers=[Executed()])
+    logging.basicConfig(level=logging.WARNING, handlers=[Told()])
     logging.getLogger(EXECUTED).setLevel(logging.INFO)

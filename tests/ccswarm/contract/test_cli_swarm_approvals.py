@@ -1,0 +1,145 @@
+"""The verbs worker, approvals, approve and reject: who answers is never the process that executes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccswarm import config
+from ccswarm.app import new_run_id, submitting
+from ccswarm.engines.base import Execution
+from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, Desk, agent, server
+
+QUICK = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\nlost_after_seconds = 2.0\n"
+STEPS = """
+[[tasks]]
+id = "ask"
+agent = "ada"
+
+[[tasks.steps]]
+id = "say"
+tool = "small.echo"
+args = { text = "rm -rf /\\necho done" }
+"""
+
+
+@pytest.fixture
+def desk(home: Path) -> Desk:
+    return Desk(home, QUICK + server("small", "plain") + agent("ada", "small.echo", more='approval = "all"') + STEPS)
+
+
+def submitted(desk: Desk, count: int = 1) -> list[str]:
+    """New runs of what is configured."""
+
+    async def submit() -> list[str]:
+        settings = config.load(desk.file).settings
+        runs = [new_run_id() for _ in range(count)]
+        async with submitting(settings, config.state_directory()) as app:
+            for run in runs:
+                await app.swarm.submit(settings, run, str(desk.home))
+        return runs
+
+    return asyncio.run(submit())
+
+
+def followed(desk: Desk, run: str, event: str) -> dict[str, Any]:
+    """The first such event of the run's task, when it comes."""
+
+    async def follow() -> dict[str, Any]:
+        async with submitting(config.load(desk.file).settings, config.state_directory()) as app:
+            async with asyncio.timeout(BOUND_SECONDS):
+                async for begun in app.engine.events(run):
+                    if begun["event"] == "task.started":
+                        async for found in app.engine.events(begun["execution"]):
+                            if found["event"] == event:
+                                return dict(found)
+        raise AssertionError(f"{run} is over, and there was no {event}")
+
+    return asyncio.run(follow())
+
+
+def over(desk: Desk, run: str) -> Execution:
+    """The run when it is over."""
+
+    async def wait() -> Execution:
+        async with submitting(config.load(desk.file).settings, config.state_directory()) as app:
+            async with asyncio.timeout(BOUND_SECONDS):
+                return await app.engine.wait(run)
+
+    return asyncio.run(wait())
+
+
+def asked(desk: Desk, count: int) -> list[dict[str, Any]]:
+    """What waits for a person, once it is so many."""
+    while len(found := desk.json("approvals")["approvals"]) < count:
+        pass
+    return found
+
+
+def test_approvals_are_answered_while_another_process_executes_and_while_none_does(desk: Desk) -> None:
+    with desk.worker("--id", "one") as worker:
+        assert worker.until("executes what is queued").startswith("worker one executes what is queued in sqlite ")
+        assert "another process writes the journal of worker one" in desk.run("worker", "--id", "one", code=1).err
+        first, second = submitted(desk, 2)
+        for run in (first, second):
+            followed(desk, run, "approval.asked")
+        by_run = {one["task_id"].partition(".")[0]: one for one in asked(desk, 2)}
+        assert (by_run[first]["agent"], by_run[first]["tool"]) == ("ada", "small.echo")
+        lines = desk.run("approvals").out.splitlines()
+        assert f"{by_run[first]['id']}  ada wants to call small.echo in {first}.ask" in lines
+        assert "    text = rm -rf /" in lines
+        assert "        echo done" in lines
+
+        short = by_run[first]["id"].removeprefix("ap_")[:6]
+        said = desk.run("approve", short, "--reason", "it is only an echo")
+        assert said.err == f"Agreed to small.echo for ada in {first}.ask ({by_run[first]['id']})\n"
+        assert over(desk, first).result["status"] == "succeeded"
+        answered = followed(desk, first, "approval.answered")
+        assert (answered["approved"], answered["reason"]) == (True, "it is only an echo")
+        assert answered["by"]
+
+        code, out = worker.end(signal.SIGTERM)
+        assert (code, out) == (0, "")
+        assert f"{first}: succeeded" in worker.lines
+        assert f"{second}.ask: running" in worker.lines
+        assert worker.lines[-2:] == ["worker one ends: what is unfinished is handed back", "worker one has ended"]
+
+    assert [one["task_id"] for one in asked(desk, 1)] == [f"{second}.ask"]
+    said = desk.run("reject", by_run[second]["id"], "--reason", "not on my machine")
+    assert said.err.splitlines() == [
+        f"Refused small.echo for ada in {second}.ask ({by_run[second]['id']})",
+        f"next: nothing executes it now: ccswarm resume {second}, or ccswarm worker",
+    ]
+    with desk.worker("--json") as worker:
+        result = over(desk, second).result
+        code, out = worker.end(signal.SIGINT)
+    assert result["status"] == "failed"
+    assert "not on my machine" in json.dumps(result)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert (code, worker.lines) == (0, [])
+    assert [one["event"] for one in events] == [
+        "worker.started", *["execution"] * (len(events) - 3), "worker.ending", "worker.ended",
+    ]  # fmt: skip
+    ended = {one["id"]: one["status"] for one in events if one["event"] == "execution"}
+    assert ended == {second: "failed", f"{second}.ask": "failed"}
+
+
+def test_nothing_waits(desk: Desk) -> None:
+    assert desk.json("approvals") == {"approvals": []}
+    assert desk.run("approvals").out == ""
+    assert desk.run("approvals", terminal=True).out == "Nothing waits for an answer.\n"
+    assert desk.json("approve", "ap_1", code=2)["error"]["code"] == "run_not_found"
+    assert "--reason" in desk.run("reject", "ap_1", code=2).err
+
+
+def test_a_worker_whose_store_cannot_be_used_ends_and_says_so(desk: Desk) -> None:
+    nowhere = '[engine]\ndatabase_url = "postgresql://nobody@127.0.0.1:9/x"\n'
+    desk.file.write_text(nowhere + server("small", "plain"))
+    error = desk.json("worker", code=1)["error"]
+    assert error["code"] == "engine_unavailable"
+    assert "the store of the runs cannot be used" in error["message"]
