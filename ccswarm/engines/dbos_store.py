@@ -53,6 +53,8 @@ SPENDING = sa.Table(
 LOCK = 720_193_348
 """For advisory locks of PostgreSQL; dbos takes 1234567890."""
 CHUNK = 500
+CONNECTIONS = 4
+"""To a file."""
 
 
 def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
@@ -76,8 +78,10 @@ def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
                 "tcp_user_timeout": 8000,
             },
         )
+    # Who waits for a connection is woken; who waits for SQLite's lock sleeps: with 30 connections 25 steps side by side
+    # took 3.0 to 5.1 ms each, with 3 2.3 to 2.9 ms.
     engine = sa.create_engine(
-        f"sqlite:///{directory / 'engine.db'}", pool_size=settings.pool_size, max_overflow=settings.threads + 8
+        f"sqlite:///{directory / 'engine.db'}", pool_size=min(settings.pool_size, CONNECTIONS), max_overflow=0
     )
 
     @event.listens_for(engine, "connect")

@@ -148,7 +148,10 @@ class Referee:
         task = asyncio.current_task()
         assert task
         self._open.add(task)
-        name, key = json.loads(await reader.readline())
+        if not (line := await reader.readline()):  # killed at the door
+            writer.close()
+            return
+        name, key = json.loads(line)
         visit = Visit(name, key, writer)
         async with self._arrived:
             self.visits.append(visit)
