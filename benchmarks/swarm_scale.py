@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ class NoHands:
         self.process = str(os.getpid())
         self._log = log.open("a")
 
-    async def call(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Any:
+    async def call(
+        self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None, files: Sequence[str] = ()
+    ) -> Any:
         """See ``swarm.Hands``."""
 
         async def send(request: CallRequest) -> CallOutcome:
@@ -45,7 +47,12 @@ class NoHands:
         return send
 
     async def tools(
-        self, agents: Mapping[str, AgentSettings], agent: str, directory: str, links: Links | None = None
+        self,
+        agents: Mapping[str, AgentSettings],
+        agent: str,
+        directory: str,
+        links: Links | None = None,
+        files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         """See ``swarm.Hands``."""
         return []

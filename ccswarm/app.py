@@ -6,16 +6,16 @@ import asyncio
 import os
 import platform
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccswarm import plugins
+from ccswarm import config, plugins
 from ccswarm.engines.base import Engine, Limits
 from ccswarm.hands import ToolHands
 from ccswarm.journal import Journal
-from ccswarm.settings import Settings
+from ccswarm.settings import ServerSettings, Settings
 from ccswarm.swarm import Swarm
 
 JOURNALS = "journal"
@@ -68,7 +68,7 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     """
     worker_id = worker_name(settings)
     journal = Journal(state_directory / JOURNALS, worker_id)
-    hands = ToolHands(settings.mcp.servers, state_directory, environ, journal)
+    hands = ToolHands(settings.mcp.servers, state_directory, environ, journal, servers_of)
     engine = _engine(settings, state_directory)
     swarm = Swarm(engine, hands)
     stop = asyncio.Event()
@@ -90,6 +90,17 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     finally:
         await hands.close()
         journal.close()
+
+
+def servers_of(files: tuple[str, ...]) -> Sequence[ServerSettings]:
+    """The servers that a configuration and plans over it name; of files that are gone, none. Raises ConfigInvalid."""
+    there = [Path(file) for file in files if Path(file).is_file()]
+    if not there:
+        return ()
+    settings = config.load(there[0]).settings
+    for plan in there[1:]:
+        settings = config.load_plan(plan, settings)
+    return settings.mcp.servers
 
 
 def limits(settings: Settings) -> Limits:

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ccswarm import plugins
@@ -25,14 +25,21 @@ class ToolHands:
     """The ``Hands`` of a swarm over real servers. ``environ`` is what they may be given of, and what git is run with.
 
     A server that names no directory is started once for each directory that agents work in: what it may touch by
-    default is that directory, an agent's own clone or the run's workspace.
+    default is that directory, an agent's own clone or the run's workspace. ``servers_of`` reads those that the files
+    of a run name, for runs that were begun by another process.
     """
 
     def __init__(
-        self, servers: Sequence[ServerSettings], state_directory: Path, environ: Mapping[str, str], journal: Journal
+        self,
+        servers: Sequence[ServerSettings],
+        state_directory: Path,
+        environ: Mapping[str, str],
+        journal: Journal,
+        servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]] = lambda _: (),
     ) -> None:
         self.process = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._servers = servers
+        self._servers = {server.name: server for server in servers}
+        self._servers_of = servers_of
         self._state = state_directory
         self._environ = environ
         self._journal = journal
@@ -40,12 +47,18 @@ class ToolHands:
         self._toolboxes: dict[tuple[str, str], Toolbox] = {}
         self._mask = Masks(environ)
 
-    def toolbox(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Toolbox:
-        """The one for these agents in ``directory``."""
+    def toolbox(
+        self,
+        agents: Mapping[str, AgentSettings],
+        directory: str,
+        links: Links | None = None,
+        files: Sequence[str] = (),
+    ) -> Toolbox:
+        """The one for these agents in ``directory``. Raises ConfigInvalid for files that are wrong."""
         crew = [agent.model_dump(mode="json") for agent in agents.values()]
-        who = json.dumps([links and links.topology, *crew], sort_keys=True)
+        who = json.dumps([links and links.topology, list(files), *crew], sort_keys=True)
         if (who, directory) not in self._toolboxes:
-            reached = self._reached(directory)
+            reached = self._reached(directory, tuple(files))
             if links:
                 mail = plugins.load("clients", "mail").open(self._state / "mail", links.reachable, links.check)
                 reached[mail.name] = mail
@@ -54,9 +67,15 @@ class ToolHands:
             )
         return self._toolboxes[who, directory]
 
-    async def call(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Call:
+    async def call(
+        self,
+        agents: Mapping[str, AgentSettings],
+        directory: str,
+        links: Links | None = None,
+        files: Sequence[str] = (),
+    ) -> Call:
         """See ``swarm.Hands``."""
-        toolbox = self.toolbox(agents, directory, links)
+        toolbox = self.toolbox(agents, directory, links, files)
 
         async def send(request: CallRequest) -> CallOutcome:
             return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
@@ -64,10 +83,15 @@ class ToolHands:
         return send
 
     async def tools(
-        self, agents: Mapping[str, AgentSettings], agent: str, directory: str, links: Links | None = None
+        self,
+        agents: Mapping[str, AgentSettings],
+        agent: str,
+        directory: str,
+        links: Links | None = None,
+        files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         """See ``swarm.Hands``."""
-        return list(await self.toolbox(agents, directory, links).discover_tools(agent))
+        return list(await self.toolbox(agents, directory, links, files).discover_tools(agent))
 
     async def release(self, directory: str) -> None:
         """See ``swarm.Hands``."""
@@ -85,11 +109,12 @@ class ToolHands:
         while self._clients:
             await self._clients.popitem()[1].close()
 
-    def _reached(self, directory: str) -> dict[str, ToolClient]:
+    def _reached(self, directory: str, files: tuple[str, ...]) -> dict[str, ToolClient]:
         found: dict[str, ToolClient] = {}
-        for server in self._servers:
+        servers = self._servers | {server.name: server for server in self._servers_of(files)}
+        for server in servers.values():
             own = bool(server.command or server.args) and not server.cwd
-            key = (server.name, directory if own else "")
+            key = (server.model_dump_json(), directory if own else "")
             if key not in self._clients:
                 settings = server.model_copy(update={"cwd": directory}) if own and directory else server
                 self._clients[key] = plugins.load("clients", "mcp").open(

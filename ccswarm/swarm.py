@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,12 +31,24 @@ class Hands(Protocol):
 
     process: str
 
-    async def call(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Call:
-        """The way to the tools for agents that work in ``directory``, and write to each other as ``links`` says."""
+    async def call(
+        self,
+        agents: Mapping[str, AgentSettings],
+        directory: str,
+        links: Links | None = None,
+        files: Sequence[str] = (),
+    ) -> Call:
+        """The way to the tools for agents that work in ``directory``, and write to each other as ``links`` says,
+        with the servers of ``files`` beside those of this process."""
         ...
 
     async def tools(
-        self, agents: Mapping[str, AgentSettings], agent: str, directory: str, links: Links | None = None
+        self,
+        agents: Mapping[str, AgentSettings],
+        agent: str,
+        directory: str,
+        links: Links | None = None,
+        files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         """What an agent is granted."""
         ...
@@ -50,10 +62,11 @@ class Hands(Protocol):
         ...
 
 
-def payload_of(plan: Settings, run_id: str, workspace: str) -> dict[str, Any]:
-    """What a run is submitted with. Servers are each worker's own: their variables may be secrets."""
+def payload_of(plan: Settings, run_id: str, workspace: str, files: Sequence[str] = ()) -> dict[str, Any]:
+    """What a run is submitted with. Servers are not in it, for their variables may be secrets: a worker has its own,
+    and those of ``files``, where the plan came from."""
     shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine"})
-    return {"run_id": run_id, "workspace": workspace, "plan": shown}
+    return {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files)}
 
 
 class Swarm:
@@ -65,12 +78,13 @@ class Swarm:
         engine.define(RUN, self._run, queue=RUNS)
         engine.define(TASK, self._task)
 
-    async def submit(self, plan: Settings, run_id: str, workspace: str) -> None:
-        """Queue a run. Raises PlanInvalid where it has no task, or no agent."""
+    async def submit(self, plan: Settings, run_id: str, workspace: str, files: Sequence[str] = ()) -> None:
+        """Queue a run; ``files`` are the configuration and the plan it was read from. Raises PlanInvalid where it has
+        no task, ConfigInvalid where it has no agent."""
         if not plan.tasks:
             raise PlanInvalid("the plan has no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
         Links(plan.swarm.topology, plan.agents)
-        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace))
+        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files))
 
     async def answer(self, number: str, *, approved: bool, by: str, reason: str = "") -> dict[str, Any]:
         """A person's word on what ``approvals`` shows; what was asked. Raises RunNotFound where nothing waits."""
@@ -159,6 +173,7 @@ class _Run:
             "swarm": self._plan.swarm.model_dump(mode="json", exclude_defaults=True),
             "inputs": {need: self._results[need]["result"] for need in task.needs},
             "workspace": self._payload["workspace"],
+            "files": self._payload.get("files", ()),
             "attempt": tried,
             "pause_seconds": pause_seconds,
         }
@@ -234,6 +249,7 @@ class _Task:
         self._agent = self._agents[payload["agent"]]
         self._agents[ORCHESTRATOR] = orchestrator(self._swarm.shell, self._task.gates)
         self._run_id: str = payload["run_id"]
+        self._files: tuple[str, ...] = tuple(payload.get("files", ()))
 
     async def carry_out(self) -> Json:
         if pause := self._payload["pause_seconds"]:
@@ -256,7 +272,7 @@ class _Task:
     async def _visits(self, directory: str) -> Ending:
         """The agent's work, given back to it as often as the task allows when a gate does not hold."""
         brain: Brain = plugins.load("brains", self._agent.brain)
-        call = await self._hands.call(self._agents, directory, self._links)
+        call = await self._hands.call(self._agents, directory, self._links, self._files)
         work = Work(
             self._run_id, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
             self._allowances, self._payload["attempt"],
@@ -302,7 +318,8 @@ class _Task:
     async def _tools(self, directory: str) -> list[ToolInfo]:
         async def listed(_: str) -> Json:
             return [
-                asdict(tool) for tool in await self._hands.tools(self._agents, self._agent.name, directory, self._links)
+                asdict(tool)
+                for tool in await self._hands.tools(self._agents, self._agent.name, directory, self._links, self._files)
             ]
 
         return [ToolInfo(**facts) for facts in await self._flow.step("tools", listed)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,7 +31,9 @@ class MemoryHands:
         self.directories: list[str] = []
         self.places: dict[str, Workspaces] = {}
 
-    async def call(self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None) -> Call:
+    async def call(
+        self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None, files: Sequence[str] = ()
+    ) -> Call:
         async def send(request: CallRequest) -> CallOutcome:
             assert request.agent in agents
             if request.tool in self.asks and not request.approval:
@@ -48,7 +50,12 @@ class MemoryHands:
         return send
 
     async def tools(
-        self, agents: Mapping[str, AgentSettings], agent: str, directory: str, links: Links | None = None
+        self,
+        agents: Mapping[str, AgentSettings],
+        agent: str,
+        directory: str,
+        links: Links | None = None,
+        files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         assert agent in agents
         return [ToolInfo(name.partition(".")[0], name.partition(".")[2]) for name in self.acts]
