@@ -49,6 +49,11 @@ class House:
         self.file.write_text(text)
         self.settings = config.load(self.file).settings
 
+    def add(self, text: str) -> None:
+        """More configuration, before anything is started."""
+        self.file.write_text(self.file.read_text() + text)
+        self.settings = config.load(self.file).settings
+
     def script(self, name: str, *words: str) -> list[str]:
         return [sys.executable, str(DATA / name), str(self.file), str(self.state), *words]
 
@@ -139,10 +144,12 @@ def open_house(world: Path, text: str, server_config: str) -> Iterator[House]:
     """Afterwards the daemon has ended and nobody is left."""
     home = new_home(world, server_config)
     with environment(client_environment(home)):
-        yield House(home, text)
-        with environment({**os.environ, "PYTHONPATH": str(ROOT)}):
-            stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
-            subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
+        try:
+            yield House(home, text)
+        finally:
+            with environment({**os.environ, "PYTHONPATH": str(ROOT)}):
+                stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
+                subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
     assert not end_leftovers(home)
 
 
