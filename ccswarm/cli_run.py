@@ -69,13 +69,13 @@ def run(
         _show_plan(settings, as_json)
         return
     plan = [Path(what)] if what and Path(what).exists() else []
-    files = [str(file.absolute()) for file in (*filter(None, [loaded.path]), *plan)]
+    sources = [str(file.absolute()) for file in (*filter(None, [loaded.path]), *plan)]
     if detach:
-        asyncio.run(_queue(settings, directory, files, as_json))
+        asyncio.run(_queue(settings, directory, sources, as_json))
     else:
         leave(
             asyncio.run(
-                _execute(settings, lambda opened: _submit(opened, settings, directory, files), no_wait, as_json)
+                _execute(settings, lambda opened: _submit(opened, settings, directory, sources), no_wait, as_json)
             )
         )
 
@@ -128,7 +128,7 @@ async def _watched(
         return await Watch(opened, started.id, plan, no_wait=no_wait, as_json=as_json).until_left(interrupts)
 
 
-async def _submit(opened: App, settings: Settings, directory: str, files: list[str]) -> Execution:
+async def _submit(opened: App, settings: Settings, directory: str, sources: list[str]) -> Execution:
     """What the servers' tools make impossible is found before anything starts."""
     from ccswarm import plan as plans
     from ccswarm.app import new_run_id
@@ -144,7 +144,7 @@ async def _submit(opened: App, settings: Settings, directory: str, files: list[s
         remark(f"warning: {name}: {problem}")
     _refuse(wrong)
     run_id = new_run_id()
-    await opened.swarm.submit(settings, run_id, directory, files)
+    await opened.swarm.submit(settings, run_id, directory, sources)
     return await opened.engine.status(run_id)
 
 
@@ -177,13 +177,13 @@ def _ended_here(worker: str) -> bool:
     return False
 
 
-async def _queue(settings: Settings, directory: str, files: list[str], as_json: bool) -> None:
+async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
     from ccswarm import app
     from ccswarm import config as files
 
     async with app.submitting(settings, files.state_directory()) as opened:
         run_id = app.new_run_id()
-        await opened.swarm.submit(settings, run_id, directory, files)
+        await opened.swarm.submit(settings, run_id, directory, sources)
         _tell_queued(run_id, as_json)
 
 
