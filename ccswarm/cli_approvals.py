@@ -77,7 +77,7 @@ def _answer(question: str, *, approved: bool, reason: str, config: Path | None, 
         show_json({**done, "approved": approved, "workers": workers})
         return
     word = "Agreed to" if approved else "Refused"
-    remark(printable(f"{word} {done['tool']} for {done['agent']} in {done['task_id']} ({done['id']})"))
+    remark(printable(f"{word} {done['tool']} for {done['agent']} in {done['task_id']}; the first answer counts"))
     if not workers:
         run = str(done["task_id"]).partition(".")[0]
         remark(printable(f"next: nothing executes it now: ccswarm resume {run}, or ccswarm worker"))

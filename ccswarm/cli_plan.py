@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,12 +41,13 @@ def check(
     from ccswarm import plan as plans
 
     loaded = load(config)
-    settings = settings_of(file, loaded)
+    loaded = replace(loaded, settings=settings_of(file, loaded))
+    settings = loaded.settings
     if not settings.tasks:
         raise PlanInvalid(
             f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
         )
-    if wrong := plans.check(settings, None if offline else asyncio.run(_tools(settings, loaded))):
+    if wrong := plans.check(settings, None if offline else asyncio.run(_tools(loaded))):
         raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="mend these places")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
     facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
@@ -96,10 +98,11 @@ def _place(file: Path | None, loaded: Loaded) -> str:
     return str(file or loaded.path or "the configuration")
 
 
-async def _tools(settings: Settings, loaded: Loaded) -> dict[str, ToolInfo]:
+async def _tools(loaded: Loaded) -> dict[str, ToolInfo]:
     """By full name, of the servers that the plan calls. Raises ServerUnavailable."""
-    from ccswarm.cli_servers import listings, workspace_of
+    from ccswarm.cli_servers import listings, own_listing, workspace_of
 
+    settings = loaded.settings
     called = [step.tool for task in settings.tasks for step in task.steps]
     called += [gate.tool for task in settings.tasks for gate in task.gates]
     names = {tool.partition(".")[0] for tool in called}
@@ -107,4 +110,4 @@ async def _tools(settings: Settings, loaded: Loaded) -> dict[str, ToolInfo]:
     if broken := [one for one in found if one.problem]:
         advice = f"{broken[0].suggestion or 'mend it'}; or check without servers: --offline"
         raise ServerUnavailable("; ".join(one.problem for one in broken), suggestion=advice)
-    return {tool.full_name: tool for one in found for tool in one.tools}
+    return {tool.full_name: tool for one in [*found, await own_listing()] for tool in one.tools}

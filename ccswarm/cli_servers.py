@@ -37,6 +37,21 @@ def workspace_of(loaded: Loaded) -> str:
     return str((loaded.directory / Path(named).expanduser()).resolve()) if named else str(Path.cwd())
 
 
+OWN = "swarm"
+"""The server that every swarm has for its agents' messages."""
+
+
+async def own_listing() -> Listing:
+    """Of the swarm's own server, which is no process: it is only listed, so nobody can be written to."""
+    from ccswarm import config, plugins
+
+    def nobody(*_: str) -> tuple[str, ...]:
+        return ()
+
+    client = plugins.load("clients", "mail").open(config.state_directory() / "mail", nobody, nobody)
+    return Listing(OWN, 0.0, await client.list_tools())
+
+
 async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Listing]:
     """Each server's, in the same order. They are started in ``directory`` as for agents, and ended."""
     from ccswarm import config, plugins

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +13,12 @@ import typer
 from ccswarm.cli_app import Config, load
 from ccswarm.cli_output import EXIT_ERROR, Json, leave, printable, remark, say, show_json, show_rows
 from ccswarm.cli_plan import PlanFile, settings_of
+from ccswarm.cli_servers import OWN, Listing, listings, own_listing, servers_of, unknown, workspace_of
 from ccswarm.errors import UsageInvalid
 
 if TYPE_CHECKING:
-    from ccswarm.cli_servers import Listing
     from ccswarm.models import ToolInfo
-    from ccswarm.settings import AgentSettings
+    from ccswarm.settings import AgentSettings, ServerSettings
 
 TOLD_CHARS = 100
 """Of a description, in a table."""
@@ -32,18 +34,15 @@ def tools(
 
     Exit codes: 0 listed, 1 no server works, 2 no such agent or server, or no server at all.
     """
-    import asyncio
-
-    from ccswarm.cli_servers import listings, servers_of, unknown, workspace_of
-
     loaded = load(config)
     agents = {one.name: one for one in loaded.settings.agents}
     if agent and agent not in agents:
         raise unknown("agent", agent, list(agents))
-    servers = servers_of(loaded.settings, [server] if server else [])
-    if not servers:
+    own = bool(agents) and server in ("", OWN)
+    wanted = () if own and server else servers_of(loaded.settings, [server] if server else [])
+    if not wanted and not own:
         raise UsageInvalid("no server is configured", suggestion="add one to [mcp] servers; ccswarm init shows how")
-    found = asyncio.run(listings(servers, workspace_of(loaded)))
+    found = asyncio.run(_asked(wanted, workspace_of(loaded), own))
     rows = [_row(tool, agents.get(agent)) for one in found for tool in one.tools if _seen(tool, agents.get(agent))]
     if as_json:
         show_json({"tools": rows, "servers": [_server(one) for one in found]})
@@ -56,7 +55,11 @@ def tools(
                     remark(f"warning: {printable(note)}")
         if not rows:
             say("There are none." if not agent else f"{agent} is granted none of these servers' tools.")
-    leave(EXIT_ERROR if all(one.problem for one in found) else 0)
+    leave(EXIT_ERROR if wanted and all(one.problem for one in found[: len(wanted)]) else 0)
+
+
+async def _asked(servers: Sequence[ServerSettings], directory: str, own: bool) -> list[Listing]:
+    return [*await listings(servers, directory), *([await own_listing()] if own else [])]
 
 
 def agents(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:

@@ -97,7 +97,7 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
 
         short = by_run[first]["id"].removeprefix("ap_")[:6]
         said = desk.run("approve", short, "--reason", "it is only an echo")
-        assert said.err == f"Agreed to small.echo for ada in {first}.ask ({by_run[first]['id']})\n"
+        assert said.err == f"Agreed to small.echo for ada in {first}.ask; the first answer counts\n"
         assert over(desk, first).result["status"] == "succeeded"
         answered = followed(desk, first, "approval.answered")
         assert (answered["approved"], answered["reason"]) == (True, "it is only an echo")
@@ -112,7 +112,7 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
     assert [one["task_id"] for one in asked(desk, 1)] == [f"{second}.ask"]
     said = desk.run("reject", by_run[second]["id"], "--reason", "not on my machine")
     assert said.err.splitlines() == [
-        f"Refused small.echo for ada in {second}.ask ({by_run[second]['id']})",
+        f"Refused small.echo for ada in {second}.ask; the first answer counts",
         f"next: nothing executes it now: ccswarm resume {second}, or ccswarm worker",
     ]
     with desk.worker("--json") as worker:

@@ -87,6 +87,16 @@ def test_tools_of_one_agent_and_of_one_server(desk: Desk) -> None:
     assert "there is no server 'x'" in desk.run("tools", "--server", "x", code=2).err
 
 
+def test_tools_of_the_swarm_itself(desk: Desk) -> None:
+    desk.file.write_text(agent("ada", "swarm.*") + agent("bob", "swarm.list_agents"))
+    names = [row[0] for row in desk.run("tools").rows]
+    assert names == ["swarm.list_agents", "swarm.read_messages", "swarm.send_message"]
+    assert [row[:2] for row in desk.run("tools", "-a", "bob", "-s", "swarm").rows] == [[names[0], "read-only"]]
+    plan = desk.home / "plan.toml"
+    plan.write_text('[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "swarm.send_message" }]')
+    assert "swarm.send_message needs to, text" in desk.run("plan", "check", "plan.toml", code=2).err
+
+
 def test_a_table_for_people(desk: Desk) -> None:
     said = desk.run("tools", "--agent", "ada", terminal=True).out
     assert "TOOL" in said

@@ -1,0 +1,82 @@
+"""docs/ccswarm-cli.md is held against the program: every verb, its arguments, options and exit codes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+from ccswarm import cli
+from ccswarm.cli_output import EXIT_CODES
+
+PAGE = (Path(__file__).parents[3] / "docs/ccswarm-cli.md").read_text()
+EVERYWHERE = {"--json", "--config", "--help"}
+
+
+class Row(NamedTuple):
+    verb: str
+    told: str
+    options: str
+    codes: str
+
+
+def verbs(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by the words it is called with."""
+    for name in getattr(command, "commands", ()):
+        yield from verbs(command.get_command(None, name), *path, name)
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command
+
+
+COMMANDS = dict(verbs(typer.main.get_command(cli.app)))
+
+
+def rows() -> Iterator[tuple[str, Row]]:
+    for line in PAGE.splitlines():
+        cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 4 and cells[0].startswith("`"):
+            row = Row(*cells)
+            name = next(name for name in COMMANDS if re.match(rf"`{name}[ `]", row.verb))
+            yield name, row
+
+
+ROWS = dict(rows())
+
+
+def numbers(text: str) -> set[int]:
+    return {int(number) for number in re.findall(r"(?<![\w.])\d+(?!\w|\.\d)", text)}
+
+
+def test_every_verb_is_there_and_no_other() -> None:
+    assert set(ROWS) == set(COMMANDS)
+    assert len(re.findall(r"^\| `", PAGE, re.MULTILINE)) == len(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_arguments_and_options_are_those_of_the_program(name: str) -> None:
+    command, row = COMMANDS[name], ROWS[name]
+    wanted = [one for one in command.params if one.param_type_name == "argument"]
+    words = [one.metavar or one.name.upper() for one in wanted]
+    assert row.verb == f"`{' '.join([name, *words])}`"
+    options = {one.opts[0] for one in command.params if one.param_type_name == "option"}
+    assert set(re.findall(r"--[a-z-]+", row.options)) == options - EVERYWHERE
+    assert ("--json" in options) is (name != "completion")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_exit_codes_are_those_that_help_tells(name: str) -> None:
+    told = re.search(r"Exit codes?: (.*)\Z", COMMANDS[name].help, re.DOTALL)
+    codes = ROWS[name].codes
+    if told and "as of" in told[1]:
+        assert codes == "as `run`"
+    else:
+        assert numbers(codes) == (numbers(told[1]) if told else {0})
+
+
+def test_the_table_of_codes_has_those_of_the_program() -> None:
+    table = {int(number) for number in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
+    assert table == numbers(EXIT_CODES) | {75}
