@@ -214,6 +214,9 @@ class Connection:
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             if self._process is not None and not self._over.is_set():
                 await self.how_it_ended()  # before it is told to end
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EXPLAIN_SECONDS):
+                        await self._process.incoming.over.wait()
         finally:
             for task in [*over, *([self._listener] if self._listener else [])]:
                 task.cancel()

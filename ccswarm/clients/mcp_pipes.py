@@ -34,6 +34,8 @@ class Incoming:
     def __init__(self, hold: Callable[[bool], None]) -> None:
         self._messages: deque[SessionMessage | Exception] = deque()
         self._reader: asyncio.Future[None] | None = None
+        self.over = asyncio.Event()
+        """Set when the last was read."""
         self._hold = hold
         self._held = False
         self._ended = False
@@ -65,6 +67,7 @@ class Incoming:
             await asyncio.sleep(0)
         while not self._messages:
             if self._ended:
+                self.over.set()
                 raise anyio.EndOfStream
             self._in_a_row = 0
             self._reader = asyncio.get_running_loop().create_future()

@@ -23,7 +23,7 @@ from ccswarm.errors import ServerUnavailable
 from ccswarm.settings import ServerSettings
 
 LAST_WORDS_BYTES = 4096
-LEAVE_SECONDS = 1.0
+LEAVE_SECONDS = 2.0
 """What a server that was connected has to end by itself after its input ended; most take 5 to 270 ms."""
 
 KILL_SECONDS = 4.0
@@ -79,35 +79,48 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
             self._hear(data)
-        else:
-            for line, length in self._lines.feed(data):
-                message = read_message(line, length)
-                if message is not None:
-                    self.incoming.put(message)
-                elif line.strip():
-                    self._hear(bytes(line) + b"\n")
-        self._settle()
+            return
+        for line, length in self._lines.feed(data):
+            message = read_message(line, length)
+            if message is not None:
+                self.incoming.put(message)
+            elif line.strip():
+                self._hear(bytes(line[-LAST_WORDS_BYTES:]) + b"\n")
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
-        if fd != 2:
-            self._end(f"closed its {'output' if fd else 'input'}")
-        self._settle()
+        if fd == 1:
+            self._end("closed its output")
+        elif fd == 0:
+            # What it has answered may come yet.
+            self._reason = self._reason or "closed its input"
+            self.ended.set()
 
     def process_exited(self) -> None:
+        """Processes it left behind may hold its pipes open for ever, so nobody waits for their end: what is in them
+        now is read, after what the loop has read already."""
         self._exited = True
-        self._hold(False)
-        self._settle()
+        for fd in self._open:
+            self._pipe(fd).pause_reading()
+        asyncio.get_running_loop().call_soon(self._read_last)
+
+    def _read_last(self) -> None:
+        for fd in tuple(self._open):
+            pipe = self._pipe(fd)
+            while (left := _unread(pipe)) and (data := os.read(pipe.get_extra_info("pipe").fileno(), left)):
+                self.pipe_data_received(fd, data)
+        self._end("ended")
+        self.explained.set()
 
     def _pipe(self, fd: int) -> Any:
         return self.transport.get_pipe_transport(fd)
 
     def _hold(self, hold: bool) -> None:
-        if 1 in self._open:
+        if 1 in self._open and not self._exited:
             pipe = self._pipe(1)
-            if hold and not self._exited:
+            if hold:
                 pipe.pause_reading()
-            elif not hold and not pipe.is_reading():
+            else:
                 pipe.resume_reading()
 
     def _hear(self, data: bytes) -> None:
@@ -125,20 +138,16 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self.incoming.end()
         self.ended.set()
 
-    def _settle(self) -> None:
-        """Its end is reached when it has exited and what it wrote before is read: processes it left behind may hold
-        the pipes open for ever."""
-        if self._exited and not any(_unread(self._pipe(fd)) for fd in self._open):
-            self._end("ended")
-            self.explained.set()
-
     @property
     def alive(self) -> bool:
         """Asks the kernel too: the loop may not have come to read of the end yet."""
         if self.ended.is_set():
             return False
+        pipe = self._pipe(0)
+        if pipe.is_closing():
+            return False
         look = select.poll()
-        look.register(self._pipe(0).get_extra_info("pipe").fileno(), 0)
+        look.register(pipe.get_extra_info("pipe").fileno(), 0)
         return not look.poll(0)
 
     def how_it_ended(self) -> str:
@@ -165,12 +174,12 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 await self.explained.wait()
 
 
-def _unread(pipe: Any) -> bool:
-    """Whether something is in the pipe that was not read yet."""
+def _unread(pipe: Any) -> int:
+    """Bytes that are in the pipe."""
     if pipe.is_closing():
-        return False
+        return 0
     count = fcntl.ioctl(pipe.get_extra_info("pipe").fileno(), termios.FIONREAD, bytes(4))
-    return struct.unpack("i", count)[0] > 0
+    return struct.unpack("i", count)[0]
 
 
 def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccswarm.clients.mcp import McpToolClient
-from ccswarm.errors import CallTimedOut, InvalidArguments, UnknownTool
+from ccswarm.errors import CallTimedOut, InvalidArguments, ServerUnavailable, UnknownTool
 from ccswarm.settings import ToolFilter
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, client_of, facts, held, use
 
@@ -219,6 +219,30 @@ async def test_lists_without_end_are_taken_as_far_as_they_make_sense() -> None:
     async with client_of("strange_lists", "endless") as client:
         assert len(await client.list_tools()) == 200
         assert client.notes == ("its list of tools has more than 200 pages: the rest is left out",)
+
+
+async def test_a_server_without_tools() -> None:
+    async with client_of("strange_lists", "none") as client:
+        assert await client.list_tools() == ()
+        assert client.notes == ("it has no tools",)
+        assert client.problem == ""
+
+
+async def test_a_list_that_changes_while_it_is_read_is_not_kept() -> None:
+    async with client_of("strange_lists", "restless") as client:
+        assert [(await client.list_tools())[0].name for _ in range(3)] == ["tool_1", "tool_2", "tool_3"]
+
+
+async def test_a_list_that_does_not_come() -> None:
+    async with client_of("strange_lists", "slow", timeout_seconds=0.2) as client:
+        with pytest.raises(ServerUnavailable, match=r"server small did not list its tools within 0.2 s"):
+            await client.list_tools()
+        assert (await use(client, "other")).text == "other"
+    async with client_of("strange_lists", "deadly") as client:
+        with pytest.raises(ServerUnavailable, match=r"server small ended with exit code 4(.|\n)*no list today"):
+            await client.list_tools()
+        assert "exit code 4" in client.problem
+        assert (await use(client, "other")).text == "other"
 
 
 async def test_of_two_tools_with_one_name_the_first_counts() -> None:

@@ -108,7 +108,11 @@ class Plain(Server):
         os._exit(code)
 
     def do_last(self, request_id: Any, _: Any) -> None:
-        self.answer(request_id, text("x" * 50_000 + "the last answer"))
+        """An answer after much else, and then the end, at once."""
+        progress = {"progressToken": request_id, "progress": 1}
+        line = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress}).encode() + b"\n"
+        self.write_raw(line * 500)
+        self.answer(request_id, text("the last answer"))
         os._exit(0)
 
     def do_spawn(self, _: Any, __: Any) -> dict[str, Any]:

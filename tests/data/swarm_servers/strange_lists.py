@@ -1,11 +1,14 @@
-"""Servers whose list of tools is unusual. Argument: many, pages, circle, endless, bad or twice."""
+"""Servers whose list of tools is unusual. Argument: many, pages, circle, endless, bad, twice, none, restless,
+slow or deadly."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from typing import Any
 
-from wire import Server, text, tool
+from wire import Refused, Server, text, tool
 
 GOOD = {"type": "object", "properties": {"at": {"$ref": "#/$defs/at"}}, "$defs": {"at": {"$id": "at:1"}}}
 BAD: list[Any] = [
@@ -24,7 +27,7 @@ BAD: list[Any] = [
 
 class Strange(Server):
     def __init__(self, kind: str) -> None:
-        super().__init__("both")
+        super().__init__("legacy")
         self.kind = kind
 
     def list_tools(self, cursor: str | None) -> dict[str, Any]:
@@ -40,6 +43,16 @@ class Strange(Server):
             return {"tools": [tool(f"tool_{at}")], "nextCursor": str(at + 1)}
         if self.kind == "twice":
             return {"tools": [tool("same", title="first"), tool("same", title="second")]}
+        if self.kind == "none":
+            raise Refused(-32601, "Method not found")
+        if self.kind == "restless":
+            self.changed()
+            return {"tools": [tool(f"tool_{self.requests.count('tools/list')}")]}
+        if self.kind == "slow":
+            threading.Event().wait()
+        if self.kind == "deadly":
+            os.write(2, b"no list today")
+            os._exit(4)
         return {"tools": BAD}
 
     def call_tool(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,22 @@
+"""A server whose tool answers what comes out of the named pipe at ``path``, when nobody writes there any longer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from wire import Server, text, tool
+
+
+class Pipes(Server):
+    def list_tools(self, cursor: str | None) -> dict[str, Any]:
+        schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+        return {"tools": [tool("read", inputSchema=schema, annotations={"readOnlyHint": True})]}
+
+    def call_tool(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any]:
+        return text(Path(params["arguments"]["path"]).read_text())
+
+
+if __name__ == "__main__":
+    Pipes(*sys.argv[1:]).run()
