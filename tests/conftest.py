@@ -76,8 +76,6 @@ def new_home(world: Path, config: str = UNBOXED) -> Path:
     file = path / ".config/ai-session/config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(config)
-    # Where it is missing, a first fish reads every manual page for 10 s in the background, to complete options.
-    (path / ".local/share/fish/generated_completions").mkdir(parents=True)
     return path
 
 
