@@ -111,7 +111,7 @@ def servers(config: Path | None) -> Iterator[Finding]:
         if one.problem:
             yield Finding(check, "fail", one.problem, one.suggestion or "start its command by hand")
         else:
-            what = f"{len(one.tools)} tools in {one.seconds * 1000:.0f} ms"
+            what = f"{one.about + ', ' if one.about else ''}{len(one.tools)} tools in {one.seconds * 1000:.0f} ms"
             yield Finding(check, "ok" if one.tools else "warn", what, "" if one.tools else "see its tools.allow")
         for note in one.notes:
             yield Finding(check, "warn", note, "mend the server, or leave the tool out: tools.deny")

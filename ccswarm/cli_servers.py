@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Listing:
     """What one server answered: its tools, or ``problem`` and what to do about it. ``seconds`` are from its start to
-    its list; ``notes`` are what is wrong with the list."""
+    its list; ``about`` is what it said of itself, ``notes`` what is wrong with the list."""
 
     server: str
     seconds: float
     tools: Sequence[ToolInfo] = ()
     problem: str = ""
     suggestion: str = ""
+    about: str = ""
     notes: Sequence[str] = field(default_factory=list[str])
 
 
@@ -65,7 +66,8 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
         try:
             client = plugins.load("clients", "mcp").open(placed, env=environ, state_directory=state)
             tools = await client.list_tools()
-            return Listing(server.name, time.monotonic() - began, tools, notes=getattr(client, "notes", ()))
+            seconds, about = time.monotonic() - began, getattr(client, "about", "")
+            return Listing(server.name, seconds, tools, about=about, notes=getattr(client, "notes", ()))
         except SwarmError as error:
             return Listing(server.name, time.monotonic() - began, (), error.message, error.suggestion)
         finally:

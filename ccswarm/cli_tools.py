@@ -116,5 +116,6 @@ def _row(tool: ToolInfo, agent: AgentSettings | None) -> dict[str, Any]:
 
 def _server(one: Listing) -> dict[str, Any]:
     facts: dict[str, Any] = {"server": one.server, "tools": len(one.tools), "seconds": round(one.seconds, 3)}
-    notes = {"notes": list(one.notes)} if one.notes else {}
-    return facts | notes | ({"problem": one.problem, "suggestion": one.suggestion} if one.problem else {})
+    facts |= {"about": one.about} if one.about else {}
+    facts |= {"notes": list(one.notes)} if one.notes else {}
+    return facts | ({"problem": one.problem, "suggestion": one.suggestion} if one.problem else {})

@@ -31,7 +31,7 @@ def worker(
     """Carry out what is queued, until SIGTERM or Ctrl-C; then what is unfinished is handed back.
 
     Says on standard error what it does, with --json as events on standard output. Exit codes: 0 ended as it was told,
-    1 the store or the journal cannot be used, or a worker of that name runs, 2 the configuration is wrong,
+    1 the store or the journal cannot be used, 2 the configuration is wrong, or a worker of that name runs already,
     75 it lost the store for so long that others took its work over.
     """
     from ccswarm import app

@@ -67,6 +67,7 @@ class McpToolClient:
         self._closed = False
         self._problem = ""
         self._notes: tuple[str, ...] = ()
+        self._about = ""
 
     @property
     def name(self) -> str:
@@ -80,6 +81,11 @@ class McpToolClient:
     def notes(self) -> Sequence[str]:
         """What was wrong with the list of tools the last time: who was left out, and why."""
         return self._notes
+
+    @property
+    def about(self) -> str:
+        """What the server said of itself the last time it was started, for people: name, version, protocol."""
+        return self._about
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
         async with self._listing:
@@ -178,6 +184,7 @@ class McpToolClient:
             agreed = await connection.open("legacy", max(0.0, deadline - loop.time()))
         if agreed != known:
             self._eras[key] = agreed
+        self._about = connection.about
         return connection
 
     def _connection(self) -> Connection:

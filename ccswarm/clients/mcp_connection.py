@@ -104,6 +104,13 @@ class Connection:
         """Whether nothing of it is left."""
         return self._owner is not None and self._owner.done()
 
+    @property
+    def about(self) -> str:
+        """Once it is open: name and version the server gives itself, where it does, and the protocol's revision."""
+        info = self.session.server_info
+        named = f"{info.name} {info.version}, " if info else ""
+        return f"{named}MCP {self.session.protocol_version}"
+
     async def open(self, era: Era, seconds: float) -> Era:
         """Starts or reaches the server and agrees on an era, ``era`` first; which it was. Raises ServerUnavailable
         when that takes longer, or fails."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import platform
 import signal
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +147,13 @@ def test_a_worker_whose_store_cannot_be_used_ends_and_says_so(desk: Desk) -> Non
     error = desk.json("worker", code=1)["error"]
     assert error["code"] == "engine_unavailable"
     assert "the store of the runs cannot be used" in error["message"]
+
+
+def test_a_worker_whose_name_another_one_has_ends_and_says_so(desk: Desk) -> None:
+    desk.json("approvals")  # makes the store
+    with sqlite3.connect(desk.state / "engine.db") as store:
+        alive = ("one", platform.node(), os.getppid(), time.time())
+        store.execute("INSERT INTO ccswarm_worker VALUES (?, ?, ?, ?)", alive)
+    store.close()
+    *_, last = desk.run("worker", "--id", "one", "--json", code=2).out.splitlines()
+    assert json.loads(last)["error"]["message"] == f"a worker 'one' runs already: process {os.getppid()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ PLAN = '[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "small.e
 
 @pytest.fixture
 def desk(home: Path) -> Desk:
-    return Desk(home, server("small", "plain") + agent("ada", "small.*") + PLAN)
+    return Desk(home, server("small", "plain", "legacy") + agent("ada", "small.*") + PLAN)
 
 
 def checked(desk: Desk, code: int = 0) -> dict[str, list[dict[str, Any]]]:
@@ -47,7 +48,7 @@ def test_all_is_well(desk: Desk) -> None:
     assert set(found) == {
         "python", "sqlite", "configuration", "server small", "git", "state", "store", "workers", "journal",
     }  # fmt: skip
-    assert "tools in" in found["server small"][0]["detail"]
+    assert re.fullmatch(r"small 1, MCP 2025-11-25, \d+ tools in \d+ ms", found["server small"][0]["detail"])
     assert found["store"][0]["detail"].startswith(f"sqlite {desk.state}/engine.db")
 
 
