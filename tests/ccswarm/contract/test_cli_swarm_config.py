@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm import config
-from tests.ccswarm.contract.verb_desk import Desk, agent, server
+from tests.ccswarm.contract.verb_desk import ROOT, Desk, agent, server
 
 
 @pytest.fixture
@@ -117,6 +117,12 @@ def test_show_is_the_file_without_its_secrets(desk: Desk) -> None:
     assert hidden["env"] == {"TOKEN": "[not shown]"}
     assert read["engine"] == {"database_url": "postgresql://[not shown]"}
     assert (read["tasks"], read["agents"]) == (written["tasks"], written["agents"])
+
+
+@pytest.mark.parametrize("text", [config.starter(), (ROOT / "config/ccswarm.toml").read_text()])
+def test_what_show_prints_is_a_configuration_that_says_the_same(desk: Desk, text: str) -> None:
+    desk.file.write_text(text)
+    assert config.parse(desk.run("config", "show").out) == config.parse(text)
 
 
 def test_show_as_json_has_the_defaults_too(desk: Desk) -> None:

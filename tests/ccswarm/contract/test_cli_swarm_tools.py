@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ccswarm.journal import Record, read
+from ccswarm.journal import Journal, Record, read
 from tests.ccswarm.contract.verb_desk import Desk, agent, server
 
 CRASH = server("broken", "no_server", "crash")
@@ -133,6 +137,32 @@ def test_a_tool_that_reports_an_error(desk: Desk) -> None:
     assert desk.json("call", "small.die", "code=9", code=1)["status"] == "lost"
     desk.file.write_text(CRASH)
     assert desk.json("call", "broken.x", code=1)["code"] == "server_unavailable"
+
+
+def test_calls_at_the_same_time_are_in_files_of_their_own(desk: Desk) -> None:
+    desk.state.mkdir(parents=True, mode=0o700)
+    other = Journal(desk.state / "journal", f"{platform.node()}-call")
+    desk.run("call", "small.echo", "text=a")
+    other.close()
+    assert {record.worker for record in records(desk, "call.end")} == {f"{other.worker_id}-{os.getpid()}"}
+
+
+def test_a_call_that_takes_too_long(desk: Desk) -> None:
+    said = desk.run("call", "small.hold", "name=a", "--timeout", "0.1", code=1)
+    assert said.err.startswith("error call_timed_out: server small did not answer hold within 0.1 s")
+
+
+def test_ctrl_c_cancels_a_call_and_that_is_on_record(desk: Desk) -> None:
+    def interrupt() -> None:
+        while not any(records(desk, "call.begin")):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    desk.run("call", "small.hold", "name=a", code=130)
+    thread.join()
+    assert next(records(desk, "call.end")).facts["status"] == "cancelled"
 
 
 @pytest.mark.parametrize(
