@@ -64,6 +64,11 @@ async def run_id_of(engine: Engine, text: str) -> str:
     return exact[0] if exact else found[0].id
 
 
+def short(run_id: str) -> str:
+    """The beginning of an id, which is enough to name the run."""
+    return run_id[:12]
+
+
 def person() -> str:
     """Who sits here, for what a person decides."""
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +42,11 @@ def drawable() -> bool:
 def answerable() -> bool:
     """Whether somebody sits at this terminal and may type: a command in the background must leave it alone."""
     return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+
+
+def starting() -> Status:
+    """Shown while servers start, on a terminal that can be drawn on."""
+    return Console(quiet=not drawable()).status("starting the servers…", spinner="line")
 
 
 class LiveView:

@@ -6,12 +6,13 @@ import asyncio
 import os
 import platform
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli_app import Config, RunName, load, looking, run_id_of
+from ccswarm.cli_app import Config, RunName, load, looking, run_id_of, short
 from ccswarm.cli_facts import status_of
 from ccswarm.cli_output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
 from ccswarm.errors import PlanInvalid, ServerUnavailable, UsageInvalid
@@ -121,11 +122,21 @@ async def _watched(
     from ccswarm.cli_watch import Watch
 
     async with app.working(settings, files.state_directory(), files.server_environment()) as opened:
-        started = await start(opened)
+        with _starting(as_json):
+            started = await start(opened)
         if not as_json and not to_person():
             show_line(started.id)
         plan: dict[str, Any] = started.payload["plan"]
         return await Watch(opened, started.id, plan, no_wait=no_wait, as_json=as_json).until_left(interrupts)
+
+
+def _starting(as_json: bool) -> AbstractContextManager[object]:
+    """Says on a terminal what is waited for."""
+    if as_json or not to_person():
+        return nullcontext()
+    from ccswarm.cli_live import starting
+
+    return starting()
 
 
 async def _submit(opened: App, settings: Settings, directory: str, sources: list[str]) -> Execution:
@@ -154,7 +165,7 @@ async def _go_on(opened: App, text: str) -> Execution:
     if found.status is RunStatus.SUCCEEDED:
         raise UsageInvalid(
             f"{run_id} is over: {status_of(found).replace('_', ' ')}",
-            suggestion=f"ccswarm runs show {run_id}; ccswarm run begins another one",
+            suggestion=f"ccswarm runs show {short(run_id)}; ccswarm run begins another one",
         )
     if found.status is RunStatus.RUNNING and _ended_here(found.worker):
         await opened.engine.recover(found.worker)
@@ -198,7 +209,7 @@ def _tell_queued(run_id: str, as_json: bool) -> None:
         show_json_line({"run": run_id, "status": "queued"})
         return
     show_line(run_id)
-    say(f"It is queued: ccswarm worker carries it out, ccswarm logs -f {run_id} shows it.")
+    say(f"It is queued: ccswarm worker carries it out, ccswarm logs -f {short(run_id)} shows it.")
 
 
 def _planned(what: str | None, loaded: Loaded) -> Settings:

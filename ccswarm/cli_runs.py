@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli_app import LAST, MOST_RUNS, Config, RunName, looking, run_id_of
+from ccswarm.cli_app import LAST, MOST_RUNS, Config, RunName, looking, run_id_of, short
 from ccswarm.cli_facts import MOST_TASKS, TASK, approvals_of, facts_of, runs, status_of, task_of
 from ccswarm.cli_output import (
     EXIT_ERROR,
@@ -274,7 +274,7 @@ def _show_approvals(facts: Mapping[str, Any]) -> None:
     if facts["approvals"]:
         say("ccswarm approve ID agrees, ccswarm reject ID refuses.")
     elif facts["status"] == RunStatus.PAUSED:
-        say(f"ccswarm resume {facts['run']} goes on with it.")
+        say(f"ccswarm resume {short(facts['run'])} goes on with it.")
 
 
 def _between(began: float, ended: float) -> float | str:

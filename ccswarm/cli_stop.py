@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ccswarm.cli_app import Config, RunName, looking, run_id_of
+from ccswarm.cli_app import Config, RunName, looking, run_id_of, short
 from ccswarm.cli_facts import status_of
 from ccswarm.cli_output import Json, say, show_json
 from ccswarm.errors import UsageInvalid
@@ -34,7 +34,8 @@ async def _stop(text: str, config: Path | None, how: str) -> str:
         found = await opened.engine.status(run_id)
         if found.status.over:
             raise UsageInvalid(
-                f"{run_id} is over: {status_of(found).replace('_', ' ')}", suggestion=f"ccswarm runs show {run_id}"
+                f"{run_id} is over: {status_of(found).replace('_', ' ')}",
+                suggestion=f"ccswarm runs show {short(run_id)}",
             )
         await (opened.engine.pause(run_id) if how == "pause" else opened.engine.cancel(run_id))
         return run_id
@@ -44,4 +45,4 @@ def _tell(run_id: str, status: str, as_json: bool) -> None:
     if as_json:
         show_json({"run": run_id, "status": status})
     else:
-        say(f"{run_id} is {status}; ccswarm resume {run_id} goes on with it.")
+        say(f"{run_id} is {status}; ccswarm resume {short(run_id)} goes on with it.")

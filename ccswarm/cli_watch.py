@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ccswarm.cli_app import person
+from ccswarm.cli_app import person, short
 from ccswarm.cli_board import Board
 from ccswarm.cli_events import Calls, Feed, Happening, of_record, told
 from ccswarm.cli_facts import facts_of
@@ -73,6 +73,7 @@ class Interrupts:
             self.restore()
             os._exit(EXIT_INTERRUPTED)
         self.first.set()
+        remark("stopping; Ctrl-C again ends at once")
         if self._opening:
             self._opening.cancel()
 
@@ -205,7 +206,7 @@ class Watch:
         for question in facts["approvals"]:
             remark(f"waits for approval: ccswarm approve {question['id']}")
         if why != "over":
-            remark(f"next: ccswarm resume {self._run}")
+            remark(f"next: ccswarm resume {short(self._run)}")
         return code
 
 
@@ -215,7 +216,7 @@ def show_summary(facts: Mapping[str, Any]) -> None:
     rows = [{"task": name, **task, "seconds": _seconds(task)} for name, task in tasks.items()]
     show_rows(rows, ("task", "status", "agent", "attempts", "seconds", "summary"))
     say(f"{facts['run']} {facts['status'].replace('_', ' ')}")
-    say(f"more: ccswarm runs show {facts['run']}, ccswarm logs {facts['run']}")
+    say(f"more: ccswarm runs show {short(facts['run'])}, ccswarm logs {short(facts['run'])}")
 
 
 def _seconds(task: Mapping[str, Any]) -> str:
