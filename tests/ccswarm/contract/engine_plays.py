@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -96,6 +97,7 @@ class Visit:
     key: str
     writer: asyncio.StreamWriter
     left: asyncio.Event = field(default_factory=asyncio.Event)
+    at: float = field(default_factory=time.monotonic)
 
     def answer(self, value: Json = None) -> None:
         self.writer.write(json.dumps({"value": value}).encode() + b"\n")

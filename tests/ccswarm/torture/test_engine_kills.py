@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,9 @@ class Company:
             del self._slots[name]
             self._made += 1
             name = name if self._made % 2 else f"w{number}.{self._made}"
+
+    def kill(self, name: str) -> None:
+        self._slots[name].kill()
 
     def strike(self, chance: random.Random) -> str:
         """kill -9, or every fourth time a sleep."""
@@ -165,3 +169,25 @@ async def test_a_hundred_times_on_a_server_with_three_workers(home: Path, postgr
         poll_seconds=0.05, heartbeat_seconds=0.5, lost_after_seconds=LOST_AFTER, database_url=postgres
     )
     await rounds(settings, home, 3)
+
+
+async def test_a_killed_worker_is_made_up_for_within_twice_the_time_out(home: Path) -> None:
+    settings = EngineSettings(poll_seconds=0.05, heartbeat_seconds=0.5, lost_after_seconds=LOST_AFTER)
+    engine = make(settings, home / "state")
+    await engine.open()
+    company, took = Company(settings, home / "state", 2), list[float]()
+    async with Referee(home / "door") as referee, company.working():
+        for number in range(8):
+            name = f"e{number}"
+            referee.held = {f"{name}.a"}
+            await engine.submit("play", name, {"door": referee.door, "do": [["step", f"{name}.a"]]})
+            await referee.arrival(f"{name}.a")
+            company.kill((await engine.status(name)).worker)
+            killed = time.monotonic()
+            again = await referee.arrival(f"{name}.a", 2)
+            took.append(again.at - killed)
+            again.answer()
+            assert (await asyncio.wait_for(engine.wait(name), 30)).status is RunStatus.SUCCEEDED
+    await engine.close()
+    print(f"taken over after {', '.join(f'{seconds:.1f}' for seconds in sorted(took))} s")
+    assert max(took) <= 2 * LOST_AFTER
