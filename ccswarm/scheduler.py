@@ -74,6 +74,16 @@ class Scheduler:
         """Whether nothing goes on and nothing more will start."""
         return not self._running and not self._ready
 
+    def assume(self, task_id: str, agent: str) -> None:
+        """A task succeeded in an earlier run, and is not done again. Before the first ``start``."""
+        self.agents[task_id] = agent
+        self.statuses[task_id] = RunStatus.SUCCEEDED
+        queue = [entry for entry in self._ready.pop(self._wanted[task_id], []) if entry[2] != task_id]
+        if queue:
+            heapq.heapify(queue)
+            self._ready[self._wanted[task_id]] = queue
+        self._unlock(task_id)
+
     def start(self) -> list[Placed]:
         """What starts now, in this order; counted as running from then on."""
         placed: list[Placed] = []
@@ -101,6 +111,9 @@ class Scheduler:
         if not succeeded:
             self._skip(task_id)
             return
+        self._unlock(task_id)
+
+    def _unlock(self, task_id: str) -> None:
         for dependent in self._needed_by.get(task_id, ()):
             self._missing[dependent] -= 1
             if not self._missing[dependent] and self.statuses[dependent] is RunStatus.QUEUED:

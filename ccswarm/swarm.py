@@ -13,7 +13,7 @@ from ccswarm import plugins
 from ccswarm.agent import STOP, Agent, Allowance, Call, Ending, Work, tell
 from ccswarm.brains.base import Assignment, Brain
 from ccswarm.engines.base import RUNS, Engine, Flow, Outcome
-from ccswarm.errors import Conflict, PlanInvalid, RunNotFound, WorkspaceUnusable
+from ccswarm.errors import Conflict, PlanInvalid, RunNotFound, UsageInvalid, WorkspaceUnusable
 from ccswarm.gates import ORCHESTRATOR, Gates, orchestrator
 from ccswarm.models import Json, RunStatus, ToolInfo, Usage
 from ccswarm.scheduler import Placed, Scheduler
@@ -86,6 +86,21 @@ class Swarm:
         Links(plan.swarm.topology, plan.agents)
         await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files))
 
+    async def again(self, run_id: str, new_id: str, plan: Settings | None = None) -> None:
+        """Queue a new run of what did not succeed in one that is over, with the results of what did; ``plan`` instead
+        of the one it had. Raises RunNotFound, UsageInvalid where it is not over or all of it succeeded."""
+        found = await self.engine.status(run_id)
+        result: dict[str, Any] | None = found.result
+        if not found.status.over or not result:
+            raise UsageInvalid(f"{run_id} is not over", suggestion=f"ccswarm resume {run_id}")
+        if result["status"] == RunStatus.SUCCEEDED:
+            raise UsageInvalid(f"{run_id} succeeded: there is nothing left of it", suggestion="ccswarm run")
+        done = {name: one for name, one in result["tasks"].items() if one["status"] == RunStatus.SUCCEEDED}
+        payload = {**found.payload, "run_id": new_id, "continues": run_id, "done": done}
+        if plan:
+            payload |= {"plan": payload_of(plan, new_id, "")["plan"]}
+        await self.engine.submit(RUN, new_id, payload)
+
     async def answer(self, number: str, *, approved: bool, by: str, reason: str = "") -> dict[str, Any]:
         """A person's word on what ``approvals`` shows; what was asked. Raises RunNotFound where nothing waits."""
         for question in await self.approvals():
@@ -136,10 +151,18 @@ class _Run:
         self._going: dict[asyncio.Task[Any], Placed] = {}
         self._usage = Usage()
         self._stopping = ""
+        for name, facts in payload.get("done", {}).items():
+            if name in self._tasks:
+                self._scheduler.assume(name, facts["agent"])
+                self._results[name] = dict(facts)
+                self._tries[name] = facts["attempts"]
 
     async def carry_out(self) -> Json:
         seconds = self._plan.swarm.budget.seconds
-        await tell(self._flow, "run.started", tasks=list(self._tasks), agents=len(self._plan.agents))
+        facts: dict[str, Any] = {"tasks": list(self._tasks), "agents": len(self._plan.agents)}
+        if before := self._payload.get("continues"):
+            facts |= {"continues": before, "done": list(self._results)}
+        await tell(self._flow, "run.started", **facts)
         stop = asyncio.create_task(self._flow.receive(STOP, seconds or FOREVER_SECONDS))
         try:
             while True:

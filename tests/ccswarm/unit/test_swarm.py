@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.errors import ConfigInvalid, PlanInvalid, RunNotFound
+from ccswarm.errors import ConfigInvalid, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from tests.ccswarm.unit.swarm_world import World, settings, steps
 
@@ -290,3 +290,36 @@ async def test_plans_that_are_none_are_refused() -> None:
         await world.swarm.submit(settings({}), "run_1", "/work")
     with pytest.raises(ConfigInvalid, match="needs an agent"):
         await world.swarm.submit(settings({"agents": [], "tasks": [{"id": "a"}]}), "run_1", "/work")
+
+
+async def test_what_did_not_succeed_is_done_again_in_a_new_run_with_the_results_of_what_did() -> None:
+    world = World()
+    codes = {"a": 0, "b": 1, "c": 0}
+
+    async def act(request: CallRequest) -> Mapping[str, Any]:
+        return {"exit_code": codes[request.step_id], "by": request.run_id}
+
+    world.tool("srv.do", act)
+    plan = {
+        "tasks": [
+            {"id": "a", "steps": steps("a")},
+            {"id": "b", "steps": steps("b"), "needs": ["a"]},
+            {"id": "c", "steps": steps("c", args={"from": "${needs.a.steps.a.by}"}), "needs": ["a", "b"]},
+        ]
+    }
+    assert (await world.run(plan)).result["status"] == "failed"
+    codes["b"] = 0
+    async with world.working("second"), asyncio.timeout(20):
+        await world.swarm.again("run_1", "run_2")
+        done = await world.engine.wait("run_2")
+    assert done.result["status"] == "succeeded"
+    assert world.ran == ["a", "b", "b", "c"]
+    assert world.hands.calls[-1].arguments == {"from": "run_1"}
+    assert done.result["tasks"]["a"]["result"]["steps"]["a"]["by"] == "run_1"
+    assert done.result["usage"]["calls"] == 2
+    (first, *_) = await world.events("run_2")
+    assert (first["continues"], first["done"]) == ("run_1", ["a"])
+    with pytest.raises(UsageInvalid, match="succeeded"):
+        await world.swarm.again("run_2", "run_3")
+    with pytest.raises(RunNotFound):
+        await world.swarm.again("run_9", "run_3")
