@@ -188,8 +188,11 @@ class McpToolClient:
         return connection
 
     def _connection(self) -> Connection:
-        for former in [former for former in self._connections if former.over]:
-            self._connections.discard(former)
+        for former in list(self._connections):
+            if former.over:
+                self._connections.discard(former)
+            elif not former.busy:
+                former.abandon()
         connection = Connection(self._settings, self._env, on_stderr=self._on_stderr, on_change=self._changed)
         self._connections.add(connection)
         return connection

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any, Literal
 
 import mcp_types as types
@@ -88,6 +88,7 @@ class Connection:
         self._listener: asyncio.Task[None] | None = None
         self._process: ServerProcess | None = None
         self._connecting = False
+        self._under_way = 0
         self._open = False
         self._end = ""
         self.left_out: list[str] = []
@@ -110,6 +111,11 @@ class Connection:
         info = self.session.server_info
         named = f"{info.name} {info.version}, " if info else ""
         return f"{named}MCP {self.session.protocol_version}"
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return self._under_way > 0
 
     async def open(self, era: Era, seconds: float) -> Era:
         """Starts or reaches the server and agrees on an era, ``era`` first; which it was. Raises ServerUnavailable
@@ -221,9 +227,7 @@ class Connection:
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             if self._process is not None and not self._over.is_set():
                 await self.how_it_ended()  # before it is told to end
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(EXPLAIN_SECONDS):
-                        await self._process.incoming.over.wait()
+                await self._process.incoming.over.wait()  # what it answered before counts
         finally:
             for task in [*over, *([self._listener] if self._listener else [])]:
                 task.cancel()
@@ -272,9 +276,18 @@ class Connection:
             if not listening.done():
                 listening.set_result(None)
 
+    @contextmanager
+    def _asking(self) -> Generator[None]:
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
     async def list_page(self, cursor: str | None) -> types.ListToolsResult:
         """One page of tools, without those nobody can call. Raises MCPError."""
-        return await self.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+        with self._asking():
+            return await self.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any], on_progress: ProgressFnT | None
@@ -283,10 +296,10 @@ class Connection:
         params = types.CallToolRequestParams.model_validate(
             {"name": name, "arguments": dict(arguments), "_meta": dict(meta) or None}
         )
+        request = types.CallToolRequest(params=params)
         try:
-            await self.session.send_request(
-                types.CallToolRequest(params=params), types.CallToolResult, progress_callback=on_progress
-            )
+            with self._asking():
+                await self.session.send_request(request, types.CallToolResult, progress_callback=on_progress)
         except Answered as answered:
             return answered.result
         raise AssertionError("a result of tools/call came as a result")

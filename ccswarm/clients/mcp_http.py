@@ -29,6 +29,9 @@ SESSION_GONE = 61004
 """The same: the server knows nothing of this session (any more), and did nothing."""
 
 
+LEAVE_SECONDS = 2.0
+
+
 class TooLarge(httpx2.ReadError):
     """A body over the bound."""
 
@@ -55,6 +58,8 @@ class GentleClient(httpx2.AsyncClient):
     """Turns what goes wrong on the way into answers: as an exception it would take down every other request."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "DELETE":  # the end of a session, which nobody needs to wait for
+            request.extensions["timeout"] = httpx2.Timeout(LEAVE_SECONDS).as_dict()
         try:
             response = await super().send(request, **options)
             if _is_json(response):

@@ -35,7 +35,7 @@ class Incoming:
         self._messages: deque[SessionMessage | Exception] = deque()
         self._reader: asyncio.Future[None] | None = None
         self.over = asyncio.Event()
-        """Set when the last was read."""
+        """Set when the last was read, or nobody reads any more."""
         self._hold = hold
         self._held = False
         self._ended = False
@@ -91,6 +91,7 @@ class Incoming:
         """Drops what waits."""
         self._messages.clear()
         self.end()
+        self.over.set()
 
     async def __aenter__(self) -> Self:
         return self

@@ -91,10 +91,6 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._open.discard(fd)
         if fd == 1:
             self._end("closed its output")
-        elif fd == 0:
-            # What it has answered may come yet.
-            self._reason = self._reason or "closed its input"
-            self.ended.set()
 
     def process_exited(self) -> None:
         """Processes it left behind may hold its pipes open for ever, so nobody waits for their end: what is in them
@@ -140,7 +136,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     @property
     def alive(self) -> bool:
-        """Asks the kernel too: the loop may not have come to read of the end yet."""
+        """Whether it can be asked. Asks the kernel too: the loop may not have come to read of the end yet."""
         if self.ended.is_set():
             return False
         pipe = self._pipe(0)

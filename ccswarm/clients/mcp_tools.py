@@ -51,6 +51,10 @@ def _problem(tool: Any, version: str) -> str:
     except RecursionError:
         return "its description is nested too deep"
     schema = tool["inputSchema"]
+    if not tool["name"]:
+        return "its name is empty"
+    if not isinstance(schema.get("properties", {}), dict):
+        return "inputSchema.properties: no object"
     if version in MODERN_PROTOCOL_VERSIONS and (reason := find_invalid_x_mcp_header(schema)):
         return f"its x-mcp-header is not valid: {reason}"
     return foreign_reference(schema)

@@ -261,6 +261,8 @@ async def test_tools_nobody_can_call_are_left_out_and_named() -> None:
             "array_schema",
             "net_reference",
             "file_reference",
+            "null_properties",
+            "",
             "?",
             "?",
             "named_by_number",

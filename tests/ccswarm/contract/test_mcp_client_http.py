@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -72,22 +73,27 @@ async def client_at(port: int, era: str = "", **more: Any) -> AsyncIterator[McpT
 
 
 @asynccontextmanager
-async def endpoint(*answers: bytes) -> AsyncIterator[int]:
-    """Gives each request the next of ``answers``, the last one for ever, and closes."""
-    left = list(answers)
+async def endpoint(answer: Callable[[str, dict[str, Any]], bytes | None]) -> AsyncIterator[int]:
+    """Gives each request what ``answer`` says to its method and body, and closes; None leaves it waiting."""
+    over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-        await reader.readexactly(int(length[1]) if length else 0)
-        writer.write(left.pop(0) if len(left) > 1 else left[0])
-        await writer.drain()
+        body = await reader.readexactly(int(length[1]) if length else 0)
+        said = answer(head.split()[0].decode(), json.loads(body or b"{}"))
+        if said is None:
+            await over.wait()
+        else:
+            writer.write(said)
+            await writer.drain()
         writer.close()
         await writer.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
+        over.set()
 
 
 def response(status: str, body: bytes, kind: str = "application/json") -> bytes:
@@ -193,9 +199,33 @@ async def test_a_header_whose_variable_is_not_set() -> None:
     ],
 )
 async def test_what_is_no_server_is_reported(answer: bytes, problem: str) -> None:
-    async with endpoint(answer) as port, client_at(port) as client:
+    async with endpoint(lambda *_: answer) as port, client_at(port) as client:
         with pytest.raises(ServerUnavailable, match=re.escape(problem)):
             await client.list_tools()
+
+
+def sleepy(method: str, body: dict[str, Any]) -> bytes | None:
+    """A server of the earlier era that does not answer when a session is ended."""
+    result: dict[str, Any] = {"tools": [{"name": "nap", "inputSchema": {"type": "object"}}]}
+    if method == "DELETE":
+        return None
+    if method == "GET":
+        return response("405 Method Not Allowed", b"")
+    if body["method"] == "server/discover":
+        return response("400 Bad Request", b"Bad Request: no session", "text/plain")
+    if body["method"] == "notifications/initialized":
+        return response("202 Accepted", b"")
+    if body["method"] == "initialize":
+        info = {"name": "sleepy", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    message = {"jsonrpc": "2.0", "id": body["id"], "result": result}
+    return response("200 OK\r\nMcp-Session-Id: one", json.dumps(message).encode())
+
+
+async def test_a_session_that_is_not_let_go_is_left() -> None:
+    async with endpoint(sleepy) as port, client_at(port) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["nap"]
+        await asyncio.wait_for(client.close(), BOUND_SECONDS)
 
 
 async def test_a_request_that_fails_costs_no_other(shared: int) -> None:

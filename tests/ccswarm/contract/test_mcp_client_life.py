@@ -140,6 +140,13 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_without() -> Non
     assert list(eras.values()) == ["legacy"]
 
 
+async def test_a_server_that_starts_late_is_asked_both_and_speaks_what_it_speaks() -> None:
+    eras: dict[str, str] = {}
+    async with client_of("no_server", "late", eras=eras) as client:
+        assert (await use(client, "hello")).text == "hello"
+    assert list(eras.values()) == ["modern"]
+
+
 async def test_an_era_that_is_no_longer_right_is_found_again() -> None:
     eras: dict[str, str] = {}
     for kind in ("legacy", "modern"):

@@ -1,5 +1,5 @@
 """Programs that are no good servers. Argument: mute, stubborn, crash, chatty_crash, probe_dies, nonsense,
-old_fashioned, full or banner."""
+old_fashioned, full, late or banner."""
 
 from __future__ import annotations
 
@@ -38,6 +38,16 @@ class OldFashioned(Banner):
         return {**result, "protocolVersion": "1999-01-01"} if result and method == "initialize" else result
 
 
+class Late(Banner):
+    """Starts so slowly that it finds both questions when it begins to read, and is of the later era."""
+
+    def run(self) -> None:
+        lines = [sys.stdin.buffer.readline(), sys.stdin.buffer.readline()]
+        for line in lines:
+            self.take(line)
+        super().run()
+
+
 class Full(Banner):
     """Reads no more after the first call."""
 
@@ -46,7 +56,7 @@ class Full(Banner):
         return text("full")
 
 
-SERVERS = {"probe_dies": ProbeDies, "nonsense": Nonsense, "old_fashioned": OldFashioned, "full": Full}
+SERVERS = {"probe_dies": ProbeDies, "nonsense": Nonsense, "old_fashioned": OldFashioned, "full": Full, "late": Late}
 
 
 def main(kind: str, *words: str) -> None:
@@ -60,7 +70,7 @@ def main(kind: str, *words: str) -> None:
         os.write(1, b"Welcome!\r\n\r\nServer 1.0 (c) nobody\n")
         Banner().run()
     elif kind in SERVERS:
-        SERVERS[kind]("legacy").run()
+        SERVERS[kind]("modern" if kind == "late" else "legacy").run()
     else:
         os.write(2, b"thinking\n")
         if kind == "stubborn":

@@ -18,6 +18,8 @@ BAD: list[Any] = [
     tool("array_schema", inputSchema={"type": "array"}),
     tool("net_reference", inputSchema={"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}),
     tool("file_reference", inputSchema={"type": "object", "allOf": [{"$ref": "other.json#/a"}]}),
+    tool("null_properties", inputSchema={"type": "object", "properties": None}),
+    tool(""),
     "not a tool",
     {"description": "nameless", "inputSchema": {"type": "object"}},
     tool("named_by_number", title=5),

@@ -53,15 +53,18 @@ class Server:
 
     def run(self) -> None:
         for line in sys.stdin.buffer:
-            message = json.loads(line)
-            if "method" not in message:
-                self.got_response(message)
-            elif "id" not in message:
-                self.got_notification(message["method"], message.get("params") or {})
-            else:
-                self.reading.wait()
-                self.cancels[message["id"]] = threading.Event()
-                threading.Thread(target=self._serve, args=(message,), daemon=True).start()
+            self.take(line)
+
+    def take(self, line: bytes) -> None:
+        message = json.loads(line)
+        if "method" not in message:
+            self.got_response(message)
+        elif "id" not in message:
+            self.got_notification(message["method"], message.get("params") or {})
+        else:
+            self.reading.wait()
+            self.cancels[message["id"]] = threading.Event()
+            threading.Thread(target=self._serve, args=(message,), daemon=True).start()
 
     def got_notification(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled" and params["requestId"] in self.cancels:
