@@ -62,7 +62,7 @@ class DbosEngine:
     async def close(self) -> None:
         """See Engine."""
         async with self._opening:
-            self._users -= 1
+            self._users = max(0, self._users - 1)
             if self._users == 0 and self._open is not None:
                 client, self._open = self._open, None
                 await client.close()

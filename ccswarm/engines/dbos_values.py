@@ -82,7 +82,7 @@ def text_of(error: object) -> str:
 
 def harden() -> None:
     """Once per process. dbos unpickles what a row claims to be pickled, whatever serializer it was given; and it prints
-    its log unless its logger has a handler already."""
+    its log unless its logger has a handler already, as Python does with warnings nobody handles."""
 
     def refuse(_: object, serialized_data: str) -> Any:
         raise EngineUnavailable(
@@ -91,6 +91,7 @@ def harden() -> None:
         )
 
     DefaultSerializer.deserialize = refuse  # pyright: ignore[reportAttributeAccessIssue]
-    logger = logging.getLogger("dbos")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
+    for name in ("dbos", "ccswarm.engines"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())

@@ -99,7 +99,7 @@ async def test_side_by_side_each_goes_on_as_soon_as_it_can(stage: Stage) -> None
     await stage.submit("e1", ["beside", [["step", "a1"], ["step", "a2"]], [["step", "b1"], ["step", "b2"]]])
     async with stage.worker():
         (await stage.referee.arrival("b1")).answer("B")
-        await stage.referee.arrival("b2")
+        assert await anext(aiter(stage.engine.events("e1"))) == {"ended": 1}
         (await stage.referee.arrival("a1")).answer("A")
         assert await stage.result("e1") == [[[1, 0], [["A", "a2"], ["B", "b2"]]]]
     assert len(stage.referee.keys) == 4
