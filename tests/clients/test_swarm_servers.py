@@ -15,7 +15,7 @@ from ccswarm.engines.base import Execution
 from tests.clients.node import HERE, program
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 CREW = """
 [[agents]]
@@ -124,7 +124,6 @@ def installed() -> Path:
 
 
 @pytest.mark.clients
-@pytest.mark.timeout(300)
 async def test_servers_from_pypi(world: Path) -> None:
     programs = installed()
     there = "".join(server(name, str(programs / f"mcp-server-{name}")) for name in ("git", "time"))

@@ -22,7 +22,7 @@ from tests.conftest import client_environment, end_leftovers, environment, new_h
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/data"
-BOUND_SECONDS = 50.0
+BOUND_SECONDS = 100.0
 AI_SESSION = f"""
 [[mcp.servers]]
 name = "ai-session"

@@ -1,0 +1,61 @@
+"""A hundred times a worker, the daemon of ai-session, the way to it or a shell is killed, or stopped for 9 s, in a run
+of 30 steps: every effect once, and the results of a run left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ccswarm.journal import verify
+from tests.ccswarm.torture.engine_postgres import database, server
+from tests.conftest import UNBOXED
+from tests.together.swarm_house import AI_SESSION, House, open_house, over, submit
+from tests.together.swarm_rounds import CREW, PLAN, Fleet, Round, Tally, sizes
+
+pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(3000)]
+ROUNDS = 100
+LOST_AFTER_SECONDS = 5.0
+ENGINE = f"""
+[engine]
+poll_seconds = 0.05
+heartbeat_seconds = 0.5
+lost_after_seconds = {LOST_AFTER_SECONDS}
+"""
+
+
+@contextmanager
+def sqlite(world: Path) -> Generator[House]:
+    with open_house(world, AI_SESSION + CREW + ENGINE, UNBOXED) as house:
+        yield house
+
+
+@contextmanager
+def postgres(world: Path) -> Generator[House]:
+    with server() as address:
+        url = f'database_url = "{database(address, "swarm")}"\n'
+        with open_house(world, AI_SESSION + CREW + ENGINE + url, UNBOXED) as house:
+            yield house
+
+
+@pytest.mark.parametrize(("store", "size"), [(sqlite, 2), (postgres, 3)], ids=["sqlite", "postgres"])
+async def test_rounds(world: Path, store: object, size: int) -> None:
+    tally = Tally()
+    with store(world) as house:  # type: ignore[operator]
+        fleet, settings = Fleet(house, size), house.plan(PLAN)
+        async with house.client() as app, fleet.working():
+            alone = await over(app, await submit(app, settings, house))
+            assert alone.result["status"] == "succeeded", alone.result
+            journal_bytes = sum(sizes(house).values())
+            for seed in range(ROUNDS):
+                one = Round(house, app, fleet, seed, journal_bytes)
+                run = await one.play(settings)
+                tally.add(seed, one, run, one.wrong(run, alone, 2 * LOST_AFTER_SECONDS))
+        report = house.joined()
+        print(tally, fleet.codes, f"{report.calls} calls, {len(report.open)} without an end")
+        assert tally.wrong == []
+        assert report.problems == []
+        assert report.joined == report.calls
+        assert verify(house.state / "journal").problems == []
