@@ -202,8 +202,8 @@ class Agent:
         number = approval_id(self._work.task_id, request)
         shown = {name: str(value)[:SHOWN_CHARS] for name, value in step.arguments.items()}
         self._asked[number] = {"id": number, "agent": request.agent, "tool": step.tool, "arguments": shown}
-        await tell(self._flow, "approval.asked", **self._asked[number])
         await self._flow.publish({"approvals": list(self._asked.values())})
+        await tell(self._flow, "approval.asked", **self._asked[number])  # who hears it may answer at once
         topic = f"approval:{number}"
         self._go(step, "approval", lambda: self._flow.receive(topic, APPROVAL_SECONDS), number)
 

@@ -10,6 +10,7 @@ import pytest
 
 from ccswarm.errors import ConfigInvalid, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
+from tests.ccswarm.engine_double import MemoryStore
 from tests.ccswarm.unit.swarm_world import World, settings, steps
 
 pytestmark = pytest.mark.anyio
@@ -178,6 +179,35 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
     assert "a person did not agree to srv.do: too late" in tasks["bob"]["summary"]
     (call,) = world.hands.calls
     assert call.approval == by_agent["ada"]["id"]
+
+
+class Watched(MemoryStore):
+    """Notes what a task shows from the moment on at which it has told that it asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[str] = []
+
+    def changed(self) -> None:
+        super().changed()
+        row = self.rows.get("run_1.a")
+        if row and any("approval.asked" in event for event in row.events):
+            self.shown.append(str(row.shown))
+
+
+async def test_who_hears_of_a_question_may_answer_it_at_once() -> None:
+    store = Watched()
+    world = World(store)
+    world.tool("srv.do", exit_code=0)
+    world.hands.asks.add("srv.do")
+    async with world.working(), asyncio.timeout(20):
+        await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": steps("s")}]}), "run_1", "/work")
+        while not store.shown:
+            await store.change()
+        (asked,) = await world.swarm.approvals()
+        await world.swarm.answer(asked["id"], approved=True, by="me")
+        assert (await world.engine.wait("run_1")).result["status"] == "succeeded"
+    assert asked["id"] in store.shown[0]
 
 
 @pytest.mark.parametrize(
