@@ -86,13 +86,15 @@ async def _call(
 ) -> CallOutcome:
     from ccswarm import config
     from ccswarm.app import JOURNALS
-    from ccswarm.cli_servers import servers_of, unknown, workspace_of
+    from ccswarm.cli_servers import OWN, servers_of, unknown, workspace_of
     from ccswarm.hands import ToolHands
     from ccswarm.models import CallRequest
 
     server, dot, _ = tool.partition(".")
     if not dot:
         raise UsageInvalid(f"{tool!r} is no SERVER.TOOL", suggestion="ccswarm tools lists them")
+    if server == OWN:
+        raise UsageInvalid("messages between agents belong to a run", suggestion=f"call {tool} in a step of a plan")
     agents = _agents(loaded, agent)
     if agent and agent not in agents:
         raise unknown("agent", agent, list(agents))

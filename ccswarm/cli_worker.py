@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,20 +56,21 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, over.set)
-    log(tell)
     if not settings.mcp.servers:
         remark("warning: no server is configured: agents have no tools here")
-    async with app.working(settings, config.state_directory(), config.server_environment()) as opened:
-        store = (await opened.engine.health())["store"]
-        tell("worker.started", f"worker {name} executes what is queued in {store}; Ctrl-C ends it", store=store)
-        await over.wait()
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)  # a second one ends it at once
-        tell("worker.ending", f"worker {name} ends: what is unfinished is handed back")
-    tell("worker.ended", f"worker {name} has ended")
+    with logged(tell):
+        async with app.working(settings, config.state_directory(), config.server_environment()) as opened:
+            store = (await opened.engine.health())["store"]
+            tell("worker.started", f"worker {name} executes what is queued in {store}; Ctrl-C ends it", store=store)
+            await over.wait()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)  # a second one ends it at once
+            tell("worker.ending", f"worker {name} ends: what is unfinished is handed back")
+        tell("worker.ended", f"worker {name} has ended")
 
 
-def log(tell: Any) -> None:
+@contextmanager
+def logged(tell: Callable[..., None]) -> Generator[None]:
     """What is executed is told; warnings of ours, and errors of libraries, go to standard error."""
 
     class Told(logging.Handler):
@@ -80,5 +83,11 @@ def log(tell: Any) -> None:
             elif record.name.startswith("ccswarm") or record.levelno >= logging.ERROR:
                 remark(printable(f"{record.levelname.lower()}: {record.getMessage()}"))
 
-    logging.basicConfig(level=logging.WARNING, handlers=[Told()])
-    logging.getLogger(EXECUTED).setLevel(logging.INFO)
+    handler, executed = Told(logging.INFO), logging.getLogger(EXECUTED)
+    logging.getLogger().addHandler(handler)
+    executed.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        executed.setLevel(logging.NOTSET)
+        logging.getLogger().removeHandler(handler)

@@ -8,6 +8,7 @@ import os
 import platform
 import signal
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -119,13 +120,20 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
         f"Refused small.echo for ada in {second}.ask; the first answer counts",
         f"next: nothing executes it now: ccswarm resume {second}, or ccswarm worker",
     ]
-    with desk.worker("--json") as worker:
-        result = over(desk, second).result
-        code, out = worker.end(signal.SIGINT)
+
+    def interrupt() -> None:
+        over(desk, second)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    said = desk.run("worker", "--json")
+    thread.join()
+    result = over(desk, second).result
     assert result["status"] == "failed"
     assert "not on my machine" in json.dumps(result)
-    events = [json.loads(line) for line in out.splitlines()]
-    assert (code, worker.lines) == (0, [])
+    assert said.err == ""
+    events = [json.loads(line) for line in said.out.splitlines()]
     assert [one["event"] for one in events] == [
         "worker.started", *["execution"] * (len(events) - 3), "worker.ending", "worker.ended",
     ]  # fmt: skip

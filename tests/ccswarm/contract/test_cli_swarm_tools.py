@@ -169,6 +169,7 @@ def test_ctrl_c_cancels_a_call_and_that_is_on_record(desk: Desk) -> None:
     ("words", "problem"),
     [
         (["echo"], "'echo' is no SERVER.TOOL"),
+        (["swarm.send_message"], "call swarm.send_message in a step of a plan"),
         (["smal.echo"], "did you mean small?"),
         (["small.ecko"], "server small has no tool 'ecko'"),
         (["small.echo", "{"], "the arguments are no JSON"),
