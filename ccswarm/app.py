@@ -94,13 +94,18 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
 
 def servers_of(files: tuple[str, ...]) -> Sequence[ServerSettings]:
     """The servers that a configuration and plans over it name; of files that are gone, none. Raises ConfigInvalid."""
-    there = [Path(file) for file in files if Path(file).is_file()]
-    if not there:
-        return ()
-    settings = config.load(there[0]).settings
-    for plan in there[1:]:
-        settings = config.load_plan(plan, settings)
-    return settings.mcp.servers
+    settings = settings_of(files)
+    return settings.mcp.servers if settings else ()
+
+
+def settings_of(files: Sequence[str]) -> Settings | None:
+    """What a configuration and plans over it say now; None where one of them is gone. Raises ConfigInvalid."""
+    if not files or not all(Path(file).is_file() for file in files):
+        return None
+    settings = config.load(Path(files[0])).settings
+    for plan in files[1:]:
+        settings = config.load_plan(Path(plan), settings)
+    return settings
 
 
 def limits(settings: Settings) -> Limits:

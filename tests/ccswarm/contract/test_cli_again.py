@@ -1,0 +1,27 @@
+"""A run that failed is gone on with as a new one: what succeeded is not done again, and the plan may be mended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.ccswarm.contract.run_desk import BASE, RunDesk, step, task
+
+FAIL = '[[tasks.steps]]\nid = "fail"\ntool = "small.fail"\n'
+
+
+def test_a_mended_plan_goes_on_where_the_failed_run_was(home: Path) -> None:
+    desk = RunDesk(home, BASE)
+    plan = home / "plan.toml"
+    good = task("one", step("say"), more='agent = "ada"')
+    plan.write_text(good + task("two", FAIL, more='needs = ["one"]'))
+    first = desk.result("run", str(plan), code=1)
+    assert {name: one["status"] for name, one in first["tasks"].items()} == {"one": "succeeded", "two": "failed"}
+
+    plan.write_text(good + task("two", step("mended"), more='needs = ["one"]'))
+    second = desk.result("resume", "last")
+    assert second["run"] != first["run"]
+    assert {name: one["status"] for name, one in second["tasks"].items()} == {"one": "succeeded", "two": "succeeded"}
+    assert second["usage"]["calls"] == 1
+
+    said = desk.run("resume", second["run"], code=2)
+    assert "is over: succeeded" in said.err
