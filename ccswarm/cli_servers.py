@@ -70,6 +70,9 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
             return Listing(server.name, seconds, tools, about=about, notes=getattr(client, "notes", ()))
         except SwarmError as error:
             return Listing(server.name, time.monotonic() - began, (), error.message, error.suggestion)
+        except Exception as error:  # whatever one server does must not cost the tools of the others
+            problem = f"server {server.name} cannot be used: {type(error).__name__}: {error}"
+            return Listing(server.name, time.monotonic() - began, (), problem, "report this")
         finally:
             if client is not None:
                 await client.close()
