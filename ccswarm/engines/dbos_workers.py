@@ -32,6 +32,8 @@ FENCED = 75
 WATCH_SECONDS = 0.5
 """Between two looks whether another process stopped something that runs here."""
 RETAIN_SECONDS = 3600
+GRACE_SECONDS = 10
+"""For steps that are cancelled because the worker stops."""
 log = logging.getLogger(__name__)
 
 
@@ -195,7 +197,8 @@ class Worker:
         tasks = [task for _, task in self._flows.values()]
         for flow, _ in list(self._flows.values()):
             flow.stop()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
         await self._shared.call(lambda: DBOS.destroy(destroy_registry=True))
         # dbos made its own pool that of the loop, and has closed it.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
