@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,8 @@ APPROVAL_SECONDS = 7 * 86400.0
 """How long a question to a person stays open."""
 
 STOP = "stop"
-SHOWN_CHARS = 400
+SHOWN_CHARS = 8000
+"""Of an argument that a person is asked about; what is longer says how much is not shown."""
 
 Call = Callable[[CallRequest], Awaitable[CallOutcome]]
 """Sends one call; a toolbox's. Never raises but for cancellation."""
@@ -200,7 +202,7 @@ class Agent:
     async def _ask(self, step: CallTool) -> None:
         request = request_of(self._work, step)
         number = approval_id(self._work.task_id, request)
-        shown = {name: str(value)[:SHOWN_CHARS] for name, value in step.arguments.items()}
+        shown = {name: _shown(value) for name, value in step.arguments.items()}
         self._asked[number] = {"id": number, "agent": request.agent, "tool": step.tool, "arguments": shown}
         await self._flow.publish({"approvals": list(self._asked.values())})
         await tell(self._flow, "approval.asked", **self._asked[number])  # who hears it may answer at once
@@ -225,3 +227,9 @@ class Agent:
             message=f"a person did not agree to {step.tool}: {why}",
             suggestion="do it another way, or finish without it",
         )
+
+
+def _shown(value: Json) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    left = len(text) - SHOWN_CHARS
+    return text if left <= 0 else f"{text[:SHOWN_CHARS]}… ({left} characters more are not shown)"

@@ -160,7 +160,8 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
     world = World()
     world.tool("srv.do", exit_code=0)
     world.hands.asks.add("srv.do")
-    tasks = [{"id": name, "agent": name, "steps": steps("s", args={"what": name})} for name in ("ada", "bob")]
+    whats = {"ada": "ada", "bob": "bob" * 3000 + "bo"}
+    tasks = [{"id": name, "agent": name, "steps": steps("s", args={"what": what})} for name, what in whats.items()]
     plan = settings({"agents": [{"name": name, "grants": ["*"]} for name in ("ada", "bob")], "tasks": tasks})
     async with world.working(), asyncio.timeout(20):
         await world.swarm.submit(plan, "run_1", "/work")
@@ -169,6 +170,7 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
         assert world.hands.calls == []
         by_agent = {one["agent"]: one for one in asked}
         assert by_agent["ada"]["arguments"] == {"what": "ada"}
+        assert by_agent["bob"]["arguments"]["what"] == "bob" * 2666 + "bo… (1002 characters more are not shown)"
         await world.swarm.answer(by_agent["ada"]["id"], approved=True, by="me")
         await world.swarm.answer(by_agent["bob"]["id"], approved=False, by="me", reason="too late")
         done = await world.engine.wait("run_1")
