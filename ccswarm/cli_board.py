@@ -56,6 +56,8 @@ class Board:
         if not happening.task:
             if happening.event == "run.started":
                 self.status = RunStatus.RUNNING
+                for task in facts.get("done", ()):
+                    self.rows[task] = Row(task, RunStatus.SUCCEEDED, said=f"in {facts['continues']}")
             elif happening.event == "run.ended":
                 self.status = RunStatus(facts["status"])
             return

@@ -201,7 +201,8 @@ def told(happening: Happening) -> str:
 def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
     match event:
         case "run.started":
-            return f"run started: {len(facts['tasks'])} tasks, {facts['agents']} agents"
+            before = f", {len(facts['done'])} done in {facts['continues']}" if "continues" in facts else ""
+            return f"run started: {len(facts['tasks'])} tasks, {facts['agents']} agents{before}"
         case "run.ended":
             counts = ", ".join(f"{count} {status}" for status, count in facts["counts"].items())
             return f"run {facts['status']}: {counts}"

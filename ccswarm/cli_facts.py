@@ -33,7 +33,8 @@ def approvals_of(execution: Execution) -> list[dict[str, Any]]:
 
 
 async def facts_of(engine: Engine, run_id: str) -> dict[str, Any]:
-    """All of a run: id, name, status, workspace, worker, times, tasks, usage, approvals. Raises RunNotFound."""
+    """All of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, approvals. Raises
+    RunNotFound."""
     run = await engine.status(run_id)
     tasks = await engine.list(kind=TASK, prefix=f"{run_id}.", limit=MOST_TASKS)
     return described(run, tasks)
@@ -48,10 +49,12 @@ def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]
         latest[task_of(run.id, execution.id)] = execution
     names = [str(task["id"]) for task in plan.get("tasks", ())] or list(latest)
     result = _result(run)
-    tasks = {name: _task(name, latest.get(name), result.get("tasks", {}), over=run.status.over) for name in names}
+    results = {**payload.get("done", {}), **result.get("tasks", {})}
+    tasks = {name: _task(name, latest.get(name), results, over=run.status.over) for name in names}
     asked = [one for execution in latest.values() for one in approvals_of(execution)]
     return {
         "run": run.id,
+        "continues": payload.get("continues", ""),
         "name": plan.get("swarm", {}).get("name", "swarm"),
         "status": status_of(run, all_waiting(run, latest)).value,
         "workspace": payload.get("workspace", ""),

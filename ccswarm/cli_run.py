@@ -30,6 +30,9 @@ NoWait = Annotated[
 ]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Only queue it: ccswarm worker carries it out.")]
 
+Start = Callable[["App"], Awaitable[Awaitable["Execution"]]]
+"""What is done before a run may go on, and then the going on."""
+
 CHECKER = "checker"
 """Who looks at all tools there are before a run starts."""
 
@@ -85,6 +88,7 @@ def resume(
     run: RunName, config: Config = None, detach: Detach = False, no_wait: NoWait = False, as_json: Json = False
 ) -> None:
     """Go on with a run where it was: one that was paused, cancelled or interrupted, waits for approval, or is queued.
+    Of one that failed, or used up a budget, a new run does what did not succeed, as its plan's files say it now.
 
     Exit codes: as of ccswarm run.
     """
@@ -95,9 +99,7 @@ def resume(
         leave(asyncio.run(_execute(settings, lambda opened: _go_on(opened, run), no_wait, as_json)))
 
 
-async def _execute(
-    settings: Settings, start: Callable[[App], Awaitable[Execution]], no_wait: bool, as_json: bool
-) -> int:
+async def _execute(settings: Settings, start: Start, no_wait: bool, as_json: bool) -> int:
     """Start a run and execute it here; the exit code."""
     from ccswarm.cli_watch import Interrupts
 
@@ -111,7 +113,7 @@ async def _execute(
 
 async def _watched(
     settings: Settings,
-    start: Callable[[App], Awaitable[Execution]],
+    start: Start,
     interrupts: Interrupts,
     *,
     no_wait: bool,
@@ -123,7 +125,9 @@ async def _watched(
 
     async with app.working(settings, files.state_directory(), files.server_environment()) as opened:
         with _starting(as_json):
-            started = await start(opened)
+            begin = await start(opened)
+        interrupts.told()  # what is queued from here on is paused by Ctrl-C, and not only left
+        started = await begin
         if not as_json and not to_person():
             show_line(started.id)
         plan: dict[str, Any] = started.payload["plan"]
@@ -139,7 +143,7 @@ def _starting(as_json: bool) -> AbstractContextManager[object]:
     return starting()
 
 
-async def _submit(opened: App, settings: Settings, directory: str, sources: list[str]) -> Execution:
+async def _submit(opened: App, settings: Settings, directory: str, sources: list[str]) -> Awaitable[Execution]:
     """What the servers' tools make impossible is found before anything starts."""
     from ccswarm import plan as plans
     from ccswarm.app import new_run_id
@@ -154,23 +158,45 @@ async def _submit(opened: App, settings: Settings, directory: str, sources: list
             raise ServerUnavailable(f"server {name}: {problem}", suggestion="ccswarm doctor")
         remark(f"warning: {name}: {problem}")
     _refuse(wrong)
-    run_id = new_run_id()
-    await opened.swarm.submit(settings, run_id, directory, sources)
-    return await opened.engine.status(run_id)
+
+    async def begin() -> Execution:
+        run_id = new_run_id()
+        await opened.swarm.submit(settings, run_id, directory, sources)
+        return await opened.engine.status(run_id)
+
+    return begin()
 
 
-async def _go_on(opened: App, text: str) -> Execution:
+async def _go_on(opened: App, text: str) -> Awaitable[Execution]:
     run_id = await run_id_of(opened.engine, text)
     found = await opened.engine.status(run_id)
     if found.status is RunStatus.SUCCEEDED:
+        return _again(opened, found)
+
+    async def begin() -> Execution:
+        if found.status is RunStatus.RUNNING and _ended_here(found.worker):
+            await opened.engine.recover(found.worker)
+        await opened.engine.resume(run_id)
+        return found
+
+    return begin()
+
+
+async def _again(opened: App, found: Execution) -> Execution:
+    """A new run of what did not succeed, as the plan's files say it now."""
+    from ccswarm import app
+    from ccswarm import plan as plans
+
+    if found.result["status"] == RunStatus.SUCCEEDED:
         raise UsageInvalid(
-            f"{run_id} is over: {status_of(found).replace('_', ' ')}",
-            suggestion=f"ccswarm runs show {short(run_id)}; ccswarm run begins another one",
+            f"{found.id} is over: {status_of(found).replace('_', ' ')}",
+            suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
         )
-    if found.status is RunStatus.RUNNING and _ended_here(found.worker):
-        await opened.engine.recover(found.worker)
-    await opened.engine.resume(run_id)
-    return found
+    run_id, plan = app.new_run_id(), app.settings_of(found.payload.get("files", ()))
+    _refuse(plans.check(plan, None) if plan else [])
+    await opened.swarm.again(found.id, run_id, plan)
+    remark(f"{short(found.id)} is over; {short(run_id)} does again what did not succeed in it")
+    return await opened.engine.status(run_id)
 
 
 def _ended_here(worker: str) -> bool:
@@ -200,7 +226,7 @@ async def _queue(settings: Settings, directory: str, sources: list[str], as_json
 
 async def _resume_detached(text: str, config: Path | None, as_json: bool) -> None:
     async with looking(config) as opened:
-        found = await _go_on(opened, text)
+        found = await (await _go_on(opened, text))
         _tell_queued(found.id, as_json)
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ccswarm.cli_app import LAST, MOST_RUNS, Config, RunName, looking, run_id_of, short
-from ccswarm.cli_facts import MOST_TASKS, TASK, approvals_of, facts_of, runs, status_of, task_of
+from ccswarm.cli_facts import MOST_TASKS, TASK, all_waiting, approvals_of, facts_of, runs, status_of, task_of
 from ccswarm.cli_output import (
     EXIT_ERROR,
     Json,
@@ -28,11 +30,14 @@ from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Execution
+    from ccswarm.engines.base import Engine, Execution
 
 app = typer.Typer(help="List, show, compare and replay runs.", rich_markup_mode=None)
 
 TASK_COLUMNS = ("task", "status", "agent", "attempts", "seconds", "summary")
+OWN = ("_id", "_key", "_seconds")
+"""Endings of names of what each call has of its own, in any run."""
+
 DIFFERENCES = ("status", "agent", "attempts", "summary", "result")
 RESULT_CHARS = 400
 
@@ -114,12 +119,13 @@ def diff(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two runs task by task: status, agent, attempts, summary, and every part of the results.
+    """Compare two runs task by task: status, agent, attempts, summary, and every part of the results. What each run has
+    of its own is left out: ids, keys, how long things took.
 
     Exit codes: 0 they came to the same, 1 they did not, 2 there is no such run.
     """
     first, second = asyncio.run(_both(one, other, config))
-    rows = differences(first, second)
+    rows = differences(_without_name(first), _without_name(second))
     if as_json:
         show_json({"a": first["run"], "b": second["run"], "differences": rows})
     elif rows:
@@ -155,13 +161,21 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[s
 
 
 def _parts(place: str, one: Any, other: Any) -> list[dict[str, Any]]:
-    if one == other:
+    if one == other or place.endswith(OWN):
         return []
     if isinstance(one, dict) and isinstance(other, dict):
-        names: list[Any] = list(dict.fromkeys((*one, *other)))  # pyright: ignore[reportUnknownArgumentType]
-        parts = [_parts(f"{place}.{name}", one.get(name), other.get(name)) for name in names]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        return [row for rows in parts for row in rows]
+        first, second = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        names = dict.fromkeys((*first, *second))
+        return [row for name in names for row in _parts(f"{place}.{name}", first.get(name), second.get(name))]
+    if isinstance(one, list) and isinstance(other, list):
+        pairs = list(zip_longest(cast("list[Any]", one), cast("list[Any]", other)))
+        return [row for at, pair in enumerate(pairs) for row in _parts(f"{place}[{at}]", *pair)]
     return [{"what": place, "a": one, "b": other}]
+
+
+def _without_name(facts: dict[str, Any]) -> dict[str, Any]:
+    """With RUN for the run's own id, which names sessions, files and the like."""
+    return json.loads(json.dumps(facts).replace(facts["run"], "RUN")) | {"run": facts["run"]}
 
 
 def task_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -205,17 +219,28 @@ async def _shown(text: str, config: Path | None) -> dict[str, Any]:
 
 async def _listed(limit: int, config: Path | None) -> list[dict[str, Any]]:
     async with looking(config) as opened:
-        return [_row(execution) for execution in await runs(opened.engine, limit)]
+        found = await runs(opened.engine, limit)
+        tasks = await _tasks(opened.engine) if any(not run.status.over for run in found) else []
+        return [_row(run, tasks) for run in found]
 
 
-def _row(execution: Execution) -> dict[str, Any]:
+async def _tasks(engine: Engine) -> list[Execution]:
+    """Those that are not over."""
+    return [one for one in await engine.list(kind=TASK, limit=MOST_TASKS) if not one.status.over]
+
+
+def _own(run: Execution, tasks: Iterable[Execution]) -> dict[str, Execution]:
+    return {task_of(run.id, task.id): task for task in tasks if task.id.startswith(f"{run.id}.")}
+
+
+def _row(execution: Execution, tasks: Iterable[Execution]) -> dict[str, Any]:
     result: dict[str, Any] = execution.result or {}
     counts: dict[str, int] = dict((execution.shown or {}).get("counts", {}))
     if result:
         counts = dict(Counter(task["status"] for task in result.get("tasks", {}).values()))
     return {
         "run": execution.id,
-        "status": status_of(execution).value,
+        "status": status_of(execution, all_waiting(execution, _own(execution, tasks))).value,
         "begun": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(execution.created_at)),
         "seconds": _between(execution.created_at, execution.ended_at),
         "tasks": ", ".join(f"{count} {status}" for status, count in counts.items()),
@@ -226,18 +251,18 @@ async def _going(config: Path | None) -> dict[str, Any]:
     async with looking(config) as opened:
         health = await opened.engine.health()
         found: list[dict[str, Any]] = []
-        tasks = [one for one in await opened.engine.list(kind=TASK, limit=MOST_TASKS) if not one.status.over]
+        tasks = await _tasks(opened.engine)
         for run in await runs(opened.engine, MOST_RUNS):
             if run.status.over:
                 continue
-            found.append(_process(run, run.id))
-            own = [task for task in tasks if task.id.startswith(f"{run.id}.")]
-            found += [_process(task, f"  {task_of(run.id, task.id)}") for task in reversed(own)]
+            own = _own(run, tasks)
+            found.append(_process(run, run.id, all_waiting(run, own)))
+            found += [_process(task, f"  {name}", bool(approvals_of(task))) for name, task in reversed(own.items())]
         return {"going": found, "workers": dict(health["workers"])}
 
 
-def _process(execution: Execution, shown: str) -> dict[str, Any]:
-    state = status_of(execution, bool(approvals_of(execution)))
+def _process(execution: Execution, shown: str, waiting: bool) -> dict[str, Any]:
+    state = status_of(execution, waiting)
     seconds = round(time.time() - execution.created_at, 1)
     facts = {"id": shown, "kind": execution.kind, "status": state.value, "agent": execution.agent}
     return {**facts, "worker": execution.worker, "seconds": seconds}
@@ -259,7 +284,7 @@ async def _replay(text: str, config: Path | None, as_json: bool) -> None:
 
 
 def _show_head(facts: Mapping[str, Any]) -> None:
-    shown = {name: facts[name] for name in ("run", "name", "status", "workspace", "worker")}
+    shown = {name: facts[name] for name in ("run", "continues", "name", "status", "workspace", "worker")}
     if facts["created_at"]:
         shown["begun"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["created_at"]))
     shown["seconds"] = _between(facts["created_at"], facts["ended_at"])
@@ -282,6 +307,4 @@ def _between(began: float, ended: float) -> float | str:
 
 
 def _compact(value: Any) -> str:
-    import json
-
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -39,19 +39,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Ctrl-C, and what else asks to end: the first is told by ``first``, or cancels the task that ``until_watched``
-    began; the second ends the process at once, after ``restore``."""
+    """Ctrl-C, and what else asks to end. The first sets ``first``, and cancels who called ``caught`` unless ``told``
+    was called; the second ends the process at once, after ``restore``."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.restore: Callable[[], None] = lambda: None
-        self._opening: asyncio.Task[Any] | None = None
+        self._cancelled: asyncio.Task[Any] | None = None
 
     @contextmanager
     def caught(self) -> Generator[None]:
         """While the command works."""
         loop = asyncio.get_running_loop()
-        self._opening = asyncio.current_task()
+        self._cancelled = asyncio.current_task()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._heard)
         try:
@@ -60,13 +60,9 @@ class Interrupts:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
 
-    @contextmanager
-    def watched(self) -> Generator[None]:
-        """While somebody waits for ``first``; before and afterwards what goes on is cancelled."""
-        opening, self._opening = self._opening, None
-        yield
-        if not self.first.is_set():
-            self._opening = opening
+    def told(self) -> None:
+        """From now on somebody looks at ``first``."""
+        self._cancelled = None
 
     def _heard(self) -> None:
         if self.first.is_set():
@@ -74,8 +70,8 @@ class Interrupts:
             os._exit(EXIT_INTERRUPTED)
         self.first.set()
         remark("stopping; Ctrl-C again ends at once")
-        if self._opening:
-            self._opening.cancel()
+        if self._cancelled:
+            self._cancelled.cancel()
 
 
 class View(Protocol):
@@ -132,17 +128,21 @@ class Watch:
         self._calls = Calls(opened.state_directory / "journal", run, fresh=True)
 
     async def until_left(self, interrupts: Interrupts) -> int:
-        """The exit code of the command. After Ctrl-C the run is paused."""
+        """The exit code of the command. After Ctrl-C the run is paused, and so it is when nobody reads any longer what
+        is said."""
         for happening in await self._feed.past():
             self._board.take(happening)
-        with interrupts.watched():
+        try:
             if to_person() and not self._json:
                 why = await self._drawn(interrupts)
             else:
                 why = await self._follow(JsonLines() if self._json else Lines(), interrupts.first)
-            if why == "interrupted":
-                await self._engine.pause(self._run)
-            return await self._tell_end(why)
+        except BrokenPipeError:
+            await self._engine.pause(self._run)
+            raise
+        if why == "interrupted":
+            await self._engine.pause(self._run)
+        return await self._tell_end(why)
 
     async def _drawn(self, interrupts: Interrupts) -> str:
         from ccswarm.cli_live import LiveView, drawable

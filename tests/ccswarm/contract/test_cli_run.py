@@ -72,6 +72,17 @@ def test_what_fails_is_told_with_exit_code_1(desk: RunDesk) -> None:
     assert [row[1] for row in said.rows[-3:]] == ["failed", "succeeded", "succeeded"]
 
 
+def test_what_failed_is_done_again_as_the_plan_says_it_now(desk: RunDesk) -> None:
+    desk.file.write_text(BASE + TWO + task("bad", FAIL))
+    first = desk.result("run", code=1)["run"]
+    desk.file.write_text(BASE + TWO + task("bad", step("mended")))
+    said = desk.run("resume", first)
+    assert f"\nrun started: 3 tasks, 2 agents, 2 done in {first}\nbad: started by " in said.out
+    assert [row[:2] for row in said.rows[-3:]] == [["one", "succeeded"], ["two", "succeeded"], ["bad", "succeeded"]]
+    assert said.err.startswith(f"{first[:12]} is over; run_")
+    assert desk.json("status")["continues"] == first
+
+
 def test_a_used_up_budget_is_exit_code_4(desk: RunDesk) -> None:
     desk.file.write_text(BASE + "[swarm]\nbudget = { calls = 1 }\n" + TWO)
     result = desk.result("run", code=4)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
+import pytest
+
 import ccswarm
-from ccswarm.cli import SECTIONS
+from ccswarm.cli import SECTIONS, VERBS, command
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -44,3 +47,22 @@ def test_an_unknown_verb_is_a_usage_error_that_names_the_nearest() -> None:
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "error usage_invalid: no such command 'resum'. Did you mean 'resume'" in ran.stderr
     assert ran.stderr.splitlines()[-1] == "next: ccswarm --help"
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_there_and_says_what_it_does(name: str) -> None:
+    made = command(name)
+    assert (made.name, made.help.strip()[-1:]) == (name, ".") or name == "completion"
+    assert VERBS[name].help.endswith(".")
+
+
+def test_the_shell_completes_verbs_and_their_options() -> None:
+    for words, wanted in (
+        ("ccswarm res", "resume"),
+        ("ccswarm resume --no", "--no-wait"),
+        ("ccswarm runs re", "replay"),
+    ):
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_CCSWARM_COMPLETE": "complete_bash"}
+        line = [sys.executable, "-m", "ccswarm"]
+        ran = subprocess.run(line, capture_output=True, text=True, timeout=20, env={**os.environ, **asked})
+        assert ran.stdout.split() == [wanted], words
