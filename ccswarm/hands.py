@@ -45,6 +45,7 @@ class ToolHands:
         self._journal = journal
         self._clients: dict[tuple[str, str], ToolClient] = {}
         self._toolboxes: dict[tuple[str, str], Toolbox] = {}
+        self._workspaces: dict[str, Workspaces] = {}
         self._mask = Masks(environ)
 
     def toolbox(
@@ -101,7 +102,9 @@ class ToolHands:
 
     def workspaces(self, repository: str) -> Workspaces:
         """See ``swarm.Hands``."""
-        return Workspaces(Path(repository), self._state / "workspaces", self._environ)
+        if repository not in self._workspaces:
+            self._workspaces[repository] = Workspaces(Path(repository), self._state / "workspaces", self._environ)
+        return self._workspaces[repository]
 
     async def close(self) -> None:
         """Ends every server that was started here."""

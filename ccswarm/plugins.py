@@ -38,4 +38,5 @@ def names(kind: str) -> list[str]:
     from pathlib import Path
 
     folder = Path(__file__).parent / kind
-    return sorted(p.stem for p in folder.glob("*.py") if p.stem not in ("__init__", "base"))
+    found = {p.stem for p in folder.glob("*.py")} - {"__init__", "base"}
+    return sorted(name for name in found if name.partition("_")[0] not in found - {name})

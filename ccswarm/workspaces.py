@@ -49,6 +49,7 @@ class Workspaces:
     def __init__(self, repository: Path, root: Path, environ: Mapping[str, str]) -> None:
         self.repository = repository
         self._root = root
+        self._own_turn = asyncio.Lock()
         self._environ = {
             **environ,
             "GIT_TERMINAL_PROMPT": "0",
@@ -109,6 +110,11 @@ class Workspaces:
         Raises Conflict when the repository has uncommitted changes, or both changed the same: then the repository is as
         it was, and the work lies at ``clone.ref``.
         """
+        # Whoever waits for another process takes a thread of few; for this process's own merges it takes none.
+        async with self._own_turn:
+            return await self._merge_in_turn(clone, title)
+
+    async def _merge_in_turn(self, clone: Clone, title: str) -> Merged:
         with await asyncio.to_thread(_turn, self._root):
             commits = await self.collect(clone, title)
             if commits:

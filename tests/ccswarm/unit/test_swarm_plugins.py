@@ -1,0 +1,24 @@
+"""Plug-ins are found by name, and by no other way."""
+
+from __future__ import annotations
+
+import pytest
+
+from ccswarm import plugins
+from ccswarm.errors import ConfigInvalid
+
+
+def test_names_are_those_of_plug_ins_and_not_of_their_parts() -> None:
+    assert plugins.names("engines") == ["dbos"]
+    assert plugins.names("clients") == ["mail", "mcp"]
+    assert plugins.names("brains") == ["playbook"]
+
+
+@pytest.mark.parametrize("name", ["base", "os.path", "../x", "", "Dbos", "nobody"])
+def test_what_is_none_is_refused(name: str) -> None:
+    with pytest.raises(ConfigInvalid):
+        plugins.load("engines", name)
+
+
+def test_a_plug_in_is_loaded() -> None:
+    assert plugins.load("engines", "dbos").name == "dbos"
