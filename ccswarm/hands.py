@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import platform
@@ -97,8 +98,8 @@ class ToolHands:
     async def release(self, directory: str) -> None:
         """See ``swarm.Hands``."""
         self._toolboxes = {key: box for key, box in self._toolboxes.items() if key[1] != directory}
-        for key in [key for key in self._clients if key[1] == directory]:
-            await self._clients.pop(key).close()
+        gone = [self._clients.pop(key) for key in [key for key in self._clients if key[1] == directory]]
+        await asyncio.gather(*(client.close() for client in gone), return_exceptions=True)
 
     def workspaces(self, repository: str) -> Workspaces:
         """See ``swarm.Hands``."""
@@ -109,8 +110,8 @@ class ToolHands:
     async def close(self) -> None:
         """Ends every server that was started here."""
         self._toolboxes.clear()
-        while self._clients:
-            await self._clients.popitem()[1].close()
+        clients, self._clients = self._clients, {}
+        await asyncio.gather(*(client.close() for client in clients.values()), return_exceptions=True)
 
     def _reached(self, directory: str, files: tuple[str, ...]) -> dict[str, ToolClient]:
         found: dict[str, ToolClient] = {}
