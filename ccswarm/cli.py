@@ -156,6 +156,11 @@ def main() -> NoReturn:
         code = EXIT_ERROR
     except OSError as error:
         code = report(OperatorError(str(error), suggestion="ccswarm doctor"), as_json=as_json)
+    except Exception as error:  # a mistake of ours: where it was made is told too, and programs get their document
+        import traceback
+
+        traceback.print_exc()
+        code = report(SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it"), as_json=as_json)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -62,7 +62,7 @@ class Board:
                 self.status = RunStatus(facts["status"])
             return
         row = self.rows.setdefault(happening.task, Row(happening.task))
-        row.said = told(happening).removeprefix(f"{happening.task}: ")
+        row.said = told(happening).removeprefix(f"{happening.task}: ").removeprefix(f"{row.agent} ")
         match happening.event:
             case "task.started":
                 row.status, row.agent, row.attempt = RunStatus.RUNNING, str(facts["agent"]), int(facts["attempt"])

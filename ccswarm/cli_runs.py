@@ -238,12 +238,15 @@ def _row(execution: Execution, tasks: Iterable[Execution]) -> dict[str, Any]:
     counts: dict[str, int] = dict((execution.shown or {}).get("counts", {}))
     if result:
         counts = dict(Counter(task["status"] for task in result.get("tasks", {}).values()))
+    status = status_of(execution, all_waiting(execution, _own(execution, tasks)))
+    if status in (RunStatus.PAUSED, RunStatus.CANCELLED) and "running" in counts:
+        counts[status] = counts.pop("running")
     return {
         "run": execution.id,
-        "status": status_of(execution, all_waiting(execution, _own(execution, tasks))).value,
+        "status": status.value,
         "begun": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(execution.created_at)),
         "seconds": _between(execution.created_at, execution.ended_at),
-        "tasks": ", ".join(f"{count} {status}" for status, count in counts.items()),
+        "tasks": ", ".join(f"{count} {what}" for what, count in counts.items()),
     }
 
 
