@@ -150,7 +150,8 @@ def open_house(world: Path, text: str, server_config: str) -> Iterator[House]:
             with environment({**os.environ, "PYTHONPATH": str(ROOT)}):
                 stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
                 subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
-    assert not end_leftovers(home)
+    left = end_leftovers(home)
+    assert not left, left
 
 
 async def submit(app: App, settings: Settings, house: House) -> str:

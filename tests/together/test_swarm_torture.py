@@ -14,7 +14,7 @@ from ccswarm.journal import verify
 from tests.ccswarm.torture.engine_postgres import database, server
 from tests.conftest import UNBOXED
 from tests.together.swarm_house import AI_SESSION, House, open_house, over, submit
-from tests.together.swarm_rounds import CREW, PLAN, Fleet, Round, Tally, sizes
+from tests.together.swarm_rounds import CREW, PLAN, Fleet, Round, Tally, plain, sizes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(3000)]
 ROUNDS = 100
@@ -54,6 +54,7 @@ async def test_rounds(world: Path, store: object, size: int) -> None:
                 one = Round(house, app, fleet, seed, journal_bytes)
                 run = await one.play(settings)
                 tally.add(seed, one, run, one.wrong(run, alone, 2 * LOST_AFTER_SECONDS))
+            assert plain(await over(app, await submit(app, settings, house))) == plain(alone)
         report = house.joined()
         print(tally, fleet.codes, f"{report.calls} calls, {len(report.open)} without an end")
         assert tally.wrong == []
