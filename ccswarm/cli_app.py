@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +43,7 @@ def load(config: Path | None) -> Loaded:
 @asynccontextmanager
 async def looking(config: Path | None) -> AsyncGenerator[App]:
     """The store, to look at runs and to start, stop and answer them. Raises ConfigInvalid, EngineUnavailable."""
+    await asyncio.to_thread(import_module, "ccswarm.app")  # a fifth of a second
     from ccswarm import app
     from ccswarm import config as files
 

@@ -7,8 +7,9 @@ import os
 import platform
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -20,7 +21,6 @@ from ccswarm.models import RunStatus
 
 if TYPE_CHECKING:
     from ccswarm.app import App
-    from ccswarm.cli_watch import Interrupts
     from ccswarm.config import Loaded
     from ccswarm.engines.base import Execution
     from ccswarm.settings import Settings
@@ -77,11 +77,7 @@ def run(
     if detach:
         asyncio.run(_queue(settings, directory, sources, as_json))
     else:
-        leave(
-            asyncio.run(
-                _execute(settings, lambda opened: _submit(opened, settings, directory, sources), no_wait, as_json)
-            )
-        )
+        _execute(settings, lambda opened: _submit(opened, settings, directory, sources), no_wait, as_json)
 
 
 def resume(
@@ -96,42 +92,36 @@ def resume(
     if detach:
         asyncio.run(_resume_detached(run, config, as_json))
     else:
-        leave(asyncio.run(_execute(settings, lambda opened: _go_on(opened, run), no_wait, as_json)))
+        _execute(settings, lambda opened: _go_on(opened, run), no_wait, as_json)
 
 
-async def _execute(settings: Settings, start: Start, no_wait: bool, as_json: bool) -> int:
-    """Start a run and execute it here; the exit code."""
-    from ccswarm.cli_watch import Interrupts
-
-    interrupts = Interrupts()
-    with interrupts.caught():
-        try:
-            return await _watched(settings, start, interrupts, no_wait=no_wait, as_json=as_json)
-        except asyncio.CancelledError:
-            return EXIT_INTERRUPTED
-
-
-async def _watched(
-    settings: Settings,
-    start: Start,
-    interrupts: Interrupts,
-    *,
-    no_wait: bool,
-    as_json: bool,
-) -> int:
+def _execute(settings: Settings, start: Start, no_wait: bool, as_json: bool) -> NoReturn:
+    """Start a run and execute it here, and leave with the exit code."""
+    # Imported before there is a loop that it could hold up.
     from ccswarm import app
     from ccswarm import config as files
-    from ccswarm.cli_watch import Watch
+    from ccswarm.cli_watch import Interrupts, Watch
 
-    async with app.working(settings, files.state_directory(), files.server_environment()) as opened:
-        with _starting(as_json):
-            begin = await start(opened)
-        interrupts.told()  # what is queued from here on is paused by Ctrl-C, and not only left
-        started = await begin
-        if not as_json and not to_person():
-            show_line(started.id)
-        plan: dict[str, Any] = started.payload["plan"]
-        return await Watch(opened, started.id, plan, no_wait=no_wait, as_json=as_json).until_left(interrupts)
+    async def watched(interrupts: Interrupts) -> int:
+        async with app.working(settings, files.state_directory(), files.server_environment()) as opened:
+            with _starting(as_json):
+                begin = await start(opened)
+            interrupts.told()  # what is queued from here on is paused by Ctrl-C, and not only left
+            started = await begin
+            if not as_json and not to_person():
+                show_line(started.id)
+            plan: dict[str, Any] = started.payload["plan"]
+            return await Watch(opened, started.id, plan, no_wait=no_wait, as_json=as_json).until_left(interrupts)
+
+    async def interruptible() -> int:
+        interrupts = Interrupts()
+        with interrupts.caught():
+            try:
+                return await watched(interrupts)
+            except asyncio.CancelledError:
+                return EXIT_INTERRUPTED
+
+    leave(asyncio.run(interruptible()))
 
 
 def _starting(as_json: bool) -> AbstractContextManager[object]:
@@ -215,6 +205,7 @@ def _ended_here(worker: str) -> bool:
 
 
 async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
+    await asyncio.to_thread(import_module, "ccswarm.app")
     from ccswarm import app
     from ccswarm import config as files
 

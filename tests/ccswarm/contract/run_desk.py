@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import sqlite3
-import subprocess
+import struct
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-import pexpect
+from pexpect.fdpexpect import fdspawn
 
-from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, LINE, ROOT, Desk, Process, agent, server
+from tests.ccswarm.contract.forked_swarm import Forked
+from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, ROOT, Desk, Process, agent, server
 
 AGENTS = agent("ada", "small.*", "pipe.*") + agent("bob", "small.*", "pipe.*")
 QUICK = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\n"
@@ -90,24 +94,21 @@ class RunDesk(Desk):
     @contextmanager
     def started(self, *words: str) -> Iterator[Process]:
         """A verb in a process of its own, killed when the test leaves it."""
-        process = subprocess.Popen(
-            [*LINE, *words], cwd=self.home, env=self.env, bufsize=0,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        with process:
-            try:
-                yield Process(process)
-            finally:
-                process.kill()
+        forked = Forked(words, self.home, self.env)
+        try:
+            yield Process(forked)  # pyright: ignore[reportArgumentType]
+        finally:
+            forked.close()
 
     @contextmanager
-    def terminal(self, *words: str) -> Iterator[pexpect.spawn[bytes]]:
+    def terminal(self, *words: str) -> Iterator[tuple[fdspawn, Forked]]:
         """A verb on a terminal of its own."""
-        typed: pexpect.spawn[bytes] = pexpect.spawn(
-            LINE[0], [*LINE[1:], *words], cwd=str(self.home), env=self.env,  # pyright: ignore[reportArgumentType]
-            dimensions=(30, 110), timeout=BOUND_SECONDS,
-        )  # fmt: skip
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 30, 110, 0, 0))
+        typed = fdspawn(ours, timeout=BOUND_SECONDS)
+        forked = Forked(words, self.home, {**self.env, "TERM": "xterm-256color"}, theirs)
         try:
-            yield typed
+            yield typed, forked
         finally:
-            typed.close(force=True)
+            forked.close()
+            typed.close()

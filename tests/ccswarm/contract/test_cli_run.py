@@ -7,7 +7,6 @@ import json
 import signal
 from pathlib import Path
 
-import pexpect
 import pytest
 
 from tests.ccswarm.contract.run_desk import BASE, HELD, TWO, RunDesk, step, task
@@ -205,7 +204,7 @@ def test_a_process_that_ended_at_once_is_gone_on_from_at_once(desk: RunDesk, how
 
 def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(desk: RunDesk) -> None:
     desk.file.write_text(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
-    with desk.terminal("run") as terminal:
+    with desk.terminal("run") as (terminal, verb):
         terminal.send("y")  # before anything was asked
         terminal.expect_exact("ada asks for small.echo text=say")
         terminal.expect_exact("y: agree, n: refuse")
@@ -216,14 +215,23 @@ def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(desk: RunDesk
         terminal.send("n")
         terminal.expect(r"one +.*succeeded.* ada +1 .*\r\n.*two +.*failed.* bob +1 ")
         terminal.expect(r"more: ccswarm runs show run_[0-9a-f]{8}, ccswarm logs run_[0-9a-f]{8}\r\n")
-        terminal.expect(pexpect.EOF)
-        terminal.wait()
-    assert terminal.exitstatus == 1
+        assert verb.wait(20) == 1
     answers = [one for one in desk.lines("logs", "last", "--json") if one["event"] == "approval.answered"]
     assert [(one["task"], one["approved"], one["by"]) for one in answers] == [
         ("one", True, getpass.getuser()),
         ("two", False, getpass.getuser()),
     ]
+
+
+def test_a_run_that_nobody_reads_of_any_longer_is_paused(desk: RunDesk) -> None:
+    again = task("again", step("wait", "pipe.read", path="${workspace}/pipe"), more='needs = ["hold"]')
+    desk.file.write_text(BASE + HELD + again)
+    with desk.started("run") as verb:
+        with desk.held():
+            assert verb.process.stdout
+            verb.process.stdout.close()
+        assert verb.process.wait(20) == 1
+    assert [row[1] for row in desk.run("status").rows[-2:]] == ["succeeded", "paused"]
 
 
 def test_who_watches_a_run_that_somebody_pauses_is_told(desk: RunDesk) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.ccswarm.contract.run_desk import BASE, HELD, TWO, RunDesk, step, task
-from tests.ccswarm.contract.verb_desk import LINE
 from tests.conftest import client_environment, environment
 
 OTHER = BASE + TWO.replace('args = { text = "say" }', 'args = { text = "other" }', 1) + task("three", step("more"))
@@ -164,16 +162,14 @@ def test_what_goes_on_is_shown_while_it_does(desk: RunDesk) -> None:
             rows = desk.run("ps").rows
             assert [row[:3] for row in rows[:2]] == [[run, "running", ""], ["  hold", "running", "bob"]]
             assert rows[2][0] == rows[0][3] == rows[1][3]
-            with subprocess.Popen(
-                [*LINE, "logs", "last", "-f"], cwd=desk.home, env=desk.env, stdout=subprocess.PIPE, text=True
-            ) as logs:
-                assert logs.stdout
-                assert next(line for line in logs.stdout if "pipe.read" in line).endswith("bob pipe.read\n")
+            with desk.started("logs", "last", "-f") as logs:
+                assert logs.process.stdout
+                assert next(line for line in logs.process.stdout if b"pipe.read" in line).endswith(b"bob pipe.read\n")
                 pipe.write("x")
                 pipe.close()
-                rest = logs.stdout.read().splitlines()
-                assert rest[-1].endswith(" run succeeded: 1 succeeded")
-            assert logs.returncode == verb.process.wait(20) == 0
+                out, _ = logs.process.communicate(timeout=20)
+                assert out.splitlines()[-1].endswith(b" run succeeded: 1 succeeded")
+            assert logs.process.returncode == verb.process.wait(20) == 0
     finally:
         desk.file.write_text(OTHER)
 
