@@ -11,10 +11,11 @@ from typing import Any
 import sqlalchemy as sa
 from dbos import DBOSClient
 from dbos._sys_db import SystemDatabase
-from sqlalchemy import event
+from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ccswarm.engines.dbos_values import AsciiJson
+from ccswarm.errors import ConfigInvalid
 from ccswarm.settings import EngineSettings
 
 NAME = "ccswarm"
@@ -57,10 +58,25 @@ CONNECTIONS = 4
 """To a file."""
 
 
+def _address(text: str) -> sa.URL:
+    try:
+        url = sa.make_url(text)
+    except (exc.ArgumentError, ValueError):
+        url = None
+    if url is None or url.get_backend_name() != "postgresql":
+        # Not repeated: there may be a password in it.
+        raise ConfigInvalid(
+            "engine.database_url is no address of a PostgreSQL database",
+            suggestion="postgresql://USER@HOST/DATABASE, or leave it out for a SQLite file",
+        )
+    return url
+
+
 def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
-    """Of the database the settings name, or of ``engine.db`` in ``directory``; nothing is opened yet."""
+    """Of the database the settings name, or of ``engine.db`` in ``directory``; nothing is opened yet. Raises
+    ConfigInvalid for an address that is none."""
     if settings.database_url:
-        url = sa.make_url(settings.database_url)
+        url = _address(settings.database_url)
         # A worker that is stopped inside a transaction would hold its locks; dbos sees to it only for its own engines.
         bound = f"-c idle_in_transaction_session_timeout={int(settings.lost_after_seconds * 1000)}"
         return sa.create_engine(

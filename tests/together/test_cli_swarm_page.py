@@ -13,7 +13,7 @@ import typer
 from ccswarm import cli
 from ccswarm.cli_output import EXIT_CODES
 
-PAGE = (Path(__file__).parents[3] / "docs/ccswarm-cli.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/ccswarm-cli.md").read_text()
 EVERYWHERE = {"--json", "--config", "--help"}
 
 
