@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.engines.base import Execution
-from tests.clients.node import HERE, program
+from tests.clients.node import program
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
@@ -112,7 +112,7 @@ async def test_servers_from_npm(world: Path) -> None:
 
 def installed() -> Path:
     """Where the programs of servers.txt are, installed where they are not."""
-    wanted, folder = HERE / "servers.txt", ROOT / ".venv/servers"
+    wanted, folder = Path(__file__).with_name("servers.txt"), ROOT / ".venv/servers"
     stamp = folder / "servers.txt"
     if not stamp.exists() or stamp.read_bytes() != wanted.read_bytes():
         env = {**os.environ, "HOME": pwd.getpwuid(os.getuid()).pw_dir}
