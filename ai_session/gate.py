@@ -160,7 +160,9 @@ class Gate:
         meta = {**result.meta, AUDIT: {"seq": seq, "head": newest}}
         if trace.box:
             meta[SANDBOX] = trace.box
-        return replace(result, call_id=call.call_id, meta=meta)
+        return ToolResult(
+            result.text, result.structured, result.is_error, call.call_id, meta, result.question, result.state
+        )
 
     def _end(self, entry: Entry, trace: Trace) -> tuple[int, str]:
         return self._audit.end(entry, trace.outcome, rule=trace.rule, code=trace.code, facts=trace.facts)
