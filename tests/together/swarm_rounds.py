@@ -210,11 +210,15 @@ class Round:
         began = time.monotonic()
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGSTOP if stops else signal.SIGKILL)
-        if self.kind.startswith("worker"):
+        if not stops and self.kind == "worker":
             await self._recovered(victim)
             self.recovery = time.monotonic() - began
-        if stops:
-            await self._pause(over, max(0.0, began + STOPPED_SECONDS - time.monotonic()))
+        elif stops:
+            with suppress(TimeoutError):  # a file that it has locked is nobody else's either
+                async with asyncio.timeout(STOPPED_SECONDS):
+                    await self._recovered(victim)
+                    self.recovery = time.monotonic() - began
+                    await asyncio.Event().wait()
             os.kill(victim, signal.SIGCONT)
 
     def _opens_or_closes(self) -> bool:
@@ -235,7 +239,7 @@ class Round:
         return of_home(self.house, "mcp-server --stdio" if self.kind == "relay" else "daemon run --handed")
 
     async def _recovered(self, pid: int) -> None:
-        """Until nothing runs that is the worker's whose process that is."""
+        """Until nothing runs that is the worker's whose process that is; at once for other processes."""
         while True:
             rows = await self.app.engine.list(limit=40)
             if not any(row.status is RunStatus.RUNNING and row.worker.endswith(f"-{pid}") for row in rows):
