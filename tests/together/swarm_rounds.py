@@ -199,14 +199,18 @@ class Round:
         await asyncio.wait([over], timeout=seconds)
 
     async def _strike(self, over: asyncio.Task[Execution]) -> None:
-        while self.kind == "daemon" and not over.done() and self._opens_or_closes():
-            await self._pause(over, LOOK_SECONDS)
         victims = self._victims()
         if not victims or over.done():
             self.kind += ", too late"
             return
         victim = self.random.choice(victims)
         stops = self.kind.endswith("stopped")
+        while self.kind == "daemon" and not over.done():
+            os.kill(victim, signal.SIGSTOP)  # what it has begun is on record by now
+            if not self._opens_or_closes():
+                break
+            os.kill(victim, signal.SIGCONT)
+            await self._pause(over, LOOK_SECONDS)
         began = time.monotonic()
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGSTOP if stops else signal.SIGKILL)
