@@ -24,10 +24,10 @@ check:
 
 clients:
 	@scripts/bootstrap agents
-	@.venv/bin/pytest -m clients tests/clients
+	@.venv/bin/pytest -m clients tests/clients tests/together
 
 torture:
-	@scripts/bootstrap dev
+	@scripts/bootstrap torture
 	@.venv/bin/pytest -m torture --timeout 1200
 
 bench:
