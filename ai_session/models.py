@@ -121,6 +121,8 @@ class SessionSpec:
     cookie: str
     profile: SandboxProfile = TRUSTED
     level: SandboxLevel = SandboxLevel.NONE
+    call_key: str = ""
+    """Of the call that asked for its present shell."""
 
 
 @dataclass(frozen=True, slots=True)

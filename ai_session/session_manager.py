@@ -108,7 +108,7 @@ class SessionManager:
                 )
             self._reviving.add(old)
             try:
-                return await self._respawn(old)
+                return await self._respawn(old, request.call_key)
             finally:
                 self._reviving.discard(old)
         if request.name in self._names:
@@ -141,6 +141,7 @@ class SessionManager:
                 nonce=secrets.token_hex(8),
                 cookie=secrets.token_hex(16),
                 profile=request.profile,
+                call_key=request.call_key,
             )
             spec, terminal = await self._open(spec, directory, shell_plugin, backend)
             session = await self._begin(spec, shell_plugin, terminal)
@@ -178,7 +179,7 @@ class SessionManager:
     def _env_allow(self, request: NewSession) -> tuple[str, ...]:
         return self.defaults.env_allow if request.profile.name == "trusted" else self.boxes.env_allow
 
-    async def _respawn(self, session: Session) -> Session:
+    async def _respawn(self, session: Session, call_key: str) -> Session:
         spec = session.spec
         shell, _ = find_shell(spec.shell)
         backend = await self._backend_for(spec.backend)
@@ -190,7 +191,7 @@ class SessionManager:
             await session.box_end
         places = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
         here = next((place for place in places if os.path.isdir(place)), "/")
-        spec = replace(spec, working_directory=here)
+        spec = replace(spec, working_directory=here, call_key=call_key)
         # The state of a shell that did not leave in an orderly way is that of an earlier one, elsewhere.
         orderly = session.at.exit_code is not None
         session.spec, terminal = await self._open(spec, directory, shell, backend, "" if orderly else here)

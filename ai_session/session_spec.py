@@ -61,6 +61,7 @@ class NewSession:
     rows: int = 0
     cols: int = 0
     profile: SandboxProfile = TRUSTED
+    call_key: str = ""
 
 
 def find_shell(wanted: str) -> tuple[Shell, str]:

@@ -23,6 +23,7 @@ from ai_session.tools.base import (
     Tool,
     checked_text,
     output,
+    subject_of,
 )
 from ai_session.workspace import Place, unboxed
 
@@ -94,7 +95,19 @@ def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
     return Subject(profile=profile, level=boxes.minimum_level, place=place, loosens=loosens)
 
 
+def subject_of_closing(context: Context, arguments: CloseSession) -> Subject:
+    """Also of a session that is gone, when the call has a key: it may be the one that ended it."""
+    if arguments.call_key and context.sessions.find(arguments.session_id) is None:
+        return Subject()
+    return subject_of(context, arguments)
+
+
 async def create_session(context: Context, arguments: CreateSession) -> ToolResult:
+    """An earlier daemon may have made it for the same call."""
+    old = context.sessions.find(arguments.name) if context.repeated else None
+    if old is not None and old.exit is None and old.spec.call_key == arguments.call_key:
+        await old.wait_started()
+        return _created(old, context)
     place = context.subject.place
     session = await context.sessions.create(
         NewSession(
@@ -107,8 +120,13 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
             rows=arguments.rows,
             cols=arguments.cols,
             profile=context.subject.profile,
+            call_key=arguments.call_key,
         )
     )
+    return _created(session, context)
+
+
+def _created(session: Session, context: Context) -> ToolResult:
     facts = session_facts(session, context.spans)
     return ToolResult(text=_describe(facts), structured=facts)
 
@@ -125,6 +143,9 @@ async def list_sessions(context: Context, arguments: NoArguments) -> ToolResult:
 
 
 async def close_session(context: Context, arguments: CloseSession) -> ToolResult:
+    if context.repeated and context.sessions.find(arguments.session_id) is None:
+        gone = {"session_id": arguments.session_id, "name": arguments.session_id, "closed": True}
+        return ToolResult(text=f"session {arguments.session_id!r} was ended by this call before", structured=gone)
     session = context.sessions.get(arguments.session_id)
     await context.sessions.close(session)
     facts = {"session_id": session.spec.session_id, "name": session.spec.name, "closed": True}
@@ -213,6 +234,7 @@ PLUGIN = (
         subject=subject_of_new,
         run=create_session,
         output_schema=SESSION,
+        resumable=True,
         always_load=True,
     ),
     Tool(
@@ -249,10 +271,12 @@ PLUGIN = (
         description="Close a session: ends its shell and every process started in it and deletes its output.",
         effect=Effect.DESTRUCTIVE,
         arguments=CloseSession,
+        subject=subject_of_closing,
         run=close_session,
         output_schema=output("session_id", "name", closed="boolean"),
         destructive=True,
         idempotent=True,
+        resumable=True,
     ),
     Tool(
         name="resize_session",

@@ -1,0 +1,81 @@
+"""Sessions are made and ended once, also when the call comes again: with its result on record, and without it because
+the daemon was killed before it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session.control_client import ControlClient
+from ai_session.errors import SessionExists, SessionNotFound
+from tests.ai_session.contract.command_line import CommandLine
+from tests.ai_session.contract.wire import runtime
+
+
+@pytest.fixture
+def line(home: Path) -> Iterator[CommandLine]:
+    with CommandLine(home) as line:
+        yield line
+
+
+def facts(client: ControlClient, tool: str, **given: Any) -> Any:
+    return client.call(tool, **given).structured
+
+
+def kill_before_it_is_on_record(line: CommandLine) -> None:
+    """The daemon is gone, and what it noted of calls is that they were begun."""
+    pid = line.daemon_pid()
+    gone = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([gone], [], [], 20)[0]
+    os.close(gone)
+    for record in (runtime(line.home) / "calls").glob("*.json"):
+        begun = json.loads(record.read_bytes())
+        begun.pop("result")
+        record.write_text(json.dumps(begun))
+
+
+def test_a_call_with_its_result_on_record(line: CommandLine) -> None:
+    with line.client() as client:
+        made = facts(client, "create_session", name="a", call_key="k1")
+        assert facts(client, "create_session", name="a", call_key="k1") == made
+        closed = facts(client, "close_session", session_id="a", call_key="k2")
+        assert facts(client, "close_session", session_id="a", call_key="k2") == closed
+        with pytest.raises(SessionNotFound):
+            client.call("close_session", session_id="a", call_key="k3")
+        with pytest.raises(SessionNotFound):
+            client.call("close_session", session_id="a")
+
+
+def test_a_session_that_was_made_by_a_daemon_that_was_killed(line: CommandLine) -> None:
+    with line.client() as client:
+        made = facts(client, "create_session", name="a", call_key="k1")
+    kill_before_it_is_on_record(line)
+    with line.client() as client:
+        assert facts(client, "create_session", name="a", call_key="k1")["session_id"] == made["session_id"]
+        with pytest.raises(SessionExists):
+            client.call("create_session", name="a", call_key="k2")
+        facts(client, "close_session", session_id="a", call_key="k3")
+    kill_before_it_is_on_record(line)
+    with line.client() as client:
+        assert facts(client, "close_session", session_id="a", call_key="k3")["closed"]
+        assert facts(client, "list_sessions")["sessions"] == []
+        facts(client, "create_session", name="a", call_key="k4")
+
+
+def test_a_shell_that_was_started_anew_by_a_daemon_that_was_killed(line: CommandLine) -> None:
+    with line.client() as client:
+        first = facts(client, "create_session", name="a", call_key="k1")
+        client.call("execute_command", session_id="a", command="kill -9 $$")
+        again = facts(client, "create_session", name="a", call_key="k2")
+        assert again["session_id"] == first["session_id"]
+    kill_before_it_is_on_record(line)
+    with line.client() as client:
+        assert facts(client, "create_session", name="a", call_key="k2")["state"] == "ready"
