@@ -205,12 +205,6 @@ class Round:
             return
         victim = self.random.choice(victims)
         stops = self.kind.endswith("stopped")
-        while self.kind == "daemon" and not over.done():
-            os.kill(victim, signal.SIGSTOP)  # what it has begun is on record by now
-            if not self._opens_or_closes():
-                break
-            os.kill(victim, signal.SIGCONT)
-            await self._pause(over, LOOK_SECONDS)
         began = time.monotonic()
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGSTOP if stops else signal.SIGKILL)
@@ -224,16 +218,6 @@ class Round:
                     self.recovery = time.monotonic() - began
                     await asyncio.Event().wait()
             os.kill(victim, signal.SIGCONT)
-
-    def _opens_or_closes(self) -> bool:
-        """Whether a session is being created or closed. Where the end of the daemon cuts that off, the same call says
-        later that it was interrupted, and the session stands in the way of another with its name."""
-        records = [record for record in self.records() if record.facts["tool"].endswith("_session")]
-        called, ended = (
-            {record.facts["call"] for record in records if record.event == event}
-            for event in ("call.begin", "call.end")
-        )
-        return called != ended
 
     def _victims(self) -> list[int]:
         if self.kind.startswith("worker"):
@@ -279,12 +263,7 @@ class Round:
             return f"commands ran twice for one key: {more}"
         if self.kind == "shell":  # what became of its command nobody knows, so the step is tried again
             return ""
-        once = {name for name, told in run.result["tasks"].items() if told["attempts"] == 1}
-        twice = {
-            name: count
-            for name, count in starts.items()
-            if name.partition(" ")[0] in once and count != (2 if name.endswith("two") else 1)
-        }
+        twice = {name: count for name, count in starts.items() if count != (2 if name.endswith("two") else 1)}
         return f"commands were sent with several keys: {twice}" if twice else ""
 
     def records(self) -> list[Record]:
