@@ -251,6 +251,8 @@ def _twice(data: _Table) -> Iterator[str]:
     lists += [(f"tasks.{_name(task, 'tasks')}.steps", "steps", _items(task.get("steps"))) for task in tasks]
     for place, kind, items in lists:
         names = [_name(item, kind) for item in items] + [str(item.get("save_as", "")) for item in items]
+        if kind == "agents" and "orchestrator" in names:
+            yield "[agents] orchestrator is the name of who runs the gates"
         for name, count in Counter(filter(None, names)).items():
             if count > 1:
                 yield f"[{place}] {NAMED[kind]} {name} is there {count} times"

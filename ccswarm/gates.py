@@ -15,7 +15,7 @@ from ccswarm.models import CallOutcome
 from ccswarm.settings import AgentSettings, Expect, Gate
 
 ORCHESTRATOR = "orchestrator"
-"""Who calls a gate's tools; no agent of a plan can have more than this name says."""
+"""Who calls a gate's tools; no agent of a plan has this name, or its toolbox."""
 
 WAIT_SECONDS = 45.0
 """One call's; servers and clients give up on longer ones."""

@@ -173,7 +173,7 @@ class _Run:
                     break
                 done = await self._flow.first([*([] if self._stopping else [stop]), *self._going])
                 if stop in done:
-                    await self._stop("stopped" if stop.result() else f"seconds of the run ({seconds:g})")
+                    await self._stop(f"the seconds of the run ({seconds:g}) are used up")
                 for task in [task for task in self._going if task in done]:
                     await self._ended(self._going.pop(task), task.result())
         finally:
@@ -236,11 +236,11 @@ class _Run:
             await self._stop("a budget of the run is used up")
 
     def _status(self) -> RunStatus:
-        """The worst that befell a task; a run that was stopped is over its budget, or was cancelled by a person."""
+        """The worst that befell a task; a run that was stopped is over its budget."""
         found = set(self._scheduler.statuses.values())
         worst = (RunStatus.EXHAUSTED, RunStatus.BLOCKED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.SKIPPED)
         if self._stopping:
-            return RunStatus.CANCELLED if self._stopping == "stopped" else RunStatus.EXHAUSTED
+            return RunStatus.EXHAUSTED
         status = next((status for status in worst if status in found), RunStatus.SUCCEEDED)
         return RunStatus.FAILED if status is RunStatus.SKIPPED else status
 
@@ -270,7 +270,6 @@ class _Task:
         self._links = Links(self._swarm.topology, agents)
         self._agents = {agent.name: agent for agent in agents}
         self._agent = self._agents[payload["agent"]]
-        self._agents[ORCHESTRATOR] = orchestrator(self._swarm.shell, self._task.gates)
         self._run_id: str = payload["run_id"]
         self._files: tuple[str, ...] = tuple(payload.get("files", ()))
 
@@ -295,11 +294,9 @@ class _Task:
     async def _visits(self, directory: str) -> Ending:
         """The agent's work, given back to it as often as the task allows when a gate does not hold."""
         brain: Brain = plugins.load("brains", self._agent.brain)
-        call = await self._hands.call(self._agents, directory, self._links, self._files)
-        work = Work(
-            self._run_id, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
-            self._allowances, self._payload["attempt"],
-        )  # fmt: skip
+        work = await self._work(self._agents, directory)
+        # Apart from the agents, so that none of them can have what the orchestrator is granted.
+        checks = await self._work({ORCHESTRATOR: orchestrator(self._swarm.shell, self._task.gates)}, directory)
         tools = await self._tools(directory) if brain.wants_tools else []
         feedback, usage, ending = "", Usage(), Ending(RunStatus.FAILED)
         for visit in range(1, self._task.visits + 1):
@@ -308,12 +305,19 @@ class _Task:
             ending.usage = usage = usage + ending.usage
             if ending.status != RunStatus.SUCCEEDED or not self._task.gates:
                 return ending
-            gates = Gates(self._flow, work, self._swarm.shell, directory, visit)
+            gates = Gates(self._flow, checks, self._swarm.shell, directory, visit)
             feedback = await gates.check(self._task.gates)
             await tell(self._flow, "gates.held" if not feedback else "gate.failed", said=feedback)
             if not feedback:
                 return ending
         return Ending(RunStatus.FAILED, feedback, ending.result, usage)
+
+    async def _work(self, agents: Mapping[str, AgentSettings], directory: str) -> Work:
+        call = await self._hands.call(agents, directory, self._links, self._files)
+        return Work(
+            self._run_id, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
+            self._allowances, self._payload["attempt"],
+        )  # fmt: skip
 
     def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
         task = self._task.model_dump(mode="json", exclude_defaults=True)
@@ -330,10 +334,10 @@ class _Task:
         )
 
     def _allowances(self, name: str) -> list[Allowance]:
-        agent = self._agents[name]
+        budget = self._agents[name].budget if name in self._agents else Budget()
         scopes = (
             ("run", self._run_id, self._swarm.budget),
-            ("agent", f"{self._run_id}/{name}", agent.budget),
+            ("agent", f"{self._run_id}/{name}", budget),
             ("task", f"{self._run_id}.{self._task.id}", self._task.budget),
         )
         return [Allowance(kind, scope, caps) for kind, scope, budget in scopes if (caps := _caps(budget))]

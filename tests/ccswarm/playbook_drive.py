@@ -40,7 +40,7 @@ class Drive:
 
 
 def assignment(task: Mapping[str, Any], inputs: Mapping[str, Json] | None = None, **facts: Any) -> Assignment:
-    given = {"run_id": "run_1", "agent": "ada", "tools": (), "workspace": "/work"} | facts
+    given = {"run_id": "run_1", "agent": "ada", "tools": (), "workspace": "/project"} | facts
     return Assignment(task_id=task["id"], task=task, inputs=inputs or {}, **given)
 
 

@@ -35,7 +35,8 @@ class MemoryHands:
         self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None, files: Sequence[str] = ()
     ) -> Call:
         async def send(request: CallRequest) -> CallOutcome:
-            assert request.agent in agents
+            if request.agent not in agents:
+                return CallOutcome(CallStatus.DENIED, code="not_granted", message=f"there is no agent {request.agent}")
             if request.tool in self.asks and not request.approval:
                 return CallOutcome(CallStatus.DENIED, code="approval_needed", message="a person has to agree")
             if request.tool not in self.acts:
@@ -97,7 +98,7 @@ class World:
             async with asyncio.timeout(10):
                 await worker
 
-    async def run(self, plan: Mapping[str, Any], run_id: str = "run_1", workspace: str = "/work") -> Execution:
+    async def run(self, plan: Mapping[str, Any], run_id: str = "run_1", workspace: str = "/project") -> Execution:
         async with self.working(), asyncio.timeout(20):
             await self.swarm.submit(settings(plan), run_id, workspace)
             return await self.engine.wait(run_id)

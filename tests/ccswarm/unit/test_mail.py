@@ -19,7 +19,7 @@ AGENTS = [AgentSettings(name="hub", type="coordinator"), AgentSettings(name="ada
 
 def boxes(directory: Path, topology: Any = "star") -> Mailboxes:
     links = Links(topology, AGENTS)
-    return PLUGIN.open(directory, links.reachable, links.check)
+    return PLUGIN(directory, links.reachable, links.check)
 
 
 async def ask(mail: Mailboxes, agent: str, tool: str, run: str = "run_1", **given: Any) -> Any:

@@ -69,7 +69,7 @@ def test_references_carry_results_on() -> None:
     assert arguments(ended) == {
         "a": {"who": "bob"},
         "b": {"n": 7, "m": 7, "text": "n=7 run_1 t"},
-        "c": {"old": [1], "where": "/work/x", "who": "ada"},
+        "c": {"old": [1], "where": "/project/x", "who": "ada"},
     }
     assert ended.steps["first"] == ended.steps["a"] == {"status": "ok", "n": 7}
 

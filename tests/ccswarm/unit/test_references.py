@@ -24,7 +24,7 @@ KNOWN: dict[str, Any] = {
     "run": {"id": "run_1"},
     "task": {"id": "t"},
     "agent": {"name": "ada"},
-    "workspace": "/work",
+    "workspace": "/project",
     "item": {"name": "x", "deep": [[7]]},
 }
 
@@ -43,7 +43,7 @@ KNOWN: dict[str, Any] = {
         ("${item}", {"name": "x", "deep": [[7]]}),
         ("${item.deep[0][0]}", 7),
         ("${run.id}/${task.id}", "run_1/t"),
-        ("${workspace}/${agent.name}", "/work/ada"),
+        ("${workspace}/${agent.name}", "/project/ada"),
         ("n = ${steps.list.exit_code}", "n = 0"),
         ("is ${needs.build.steps.make.ok}, ${needs.build.steps.make.nothing}", "is true, null"),
         ("all: ${steps.list.files}", 'all: ["a", "b c"]'),

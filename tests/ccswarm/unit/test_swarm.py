@@ -86,7 +86,7 @@ async def test_a_second_process_goes_on_where_the_first_was_killed() -> None:
     world.tool("srv.slow", hang)
     plan = settings({"tasks": [{"id": "a", "steps": [*steps("one"), *steps("two", tool="srv.slow"), *steps("three")]}]})
     async with world.working(), asyncio.timeout(20):
-        await world.swarm.submit(plan, "run_1", "/work")
+        await world.swarm.submit(plan, "run_1", "/project")
         await reached.wait()
         world.engine.kill()
     other = World(world.engine.store, "two")
@@ -121,7 +121,7 @@ async def test_a_gate_that_fails_gives_the_work_back_until_it_holds() -> None:
     checks = [request for request in world.hands.calls if request.tool.endswith("execute_command")]
     assert [request.arguments["command"] for request in checks] == ["make test"] * 2
     assert {request.agent for request in checks} == {"orchestrator"}
-    assert world.hands.calls[1].arguments["working_directory"] == "/work"
+    assert world.hands.calls[1].arguments["working_directory"] == "/project"
     closed = [request for request in world.hands.calls if request.tool.endswith("close_session")]
     assert len({request.arguments["session_id"] for request in closed}) == 2
 
@@ -164,7 +164,7 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
     tasks = [{"id": name, "agent": name, "steps": steps("s", args={"what": what})} for name, what in whats.items()]
     plan = settings({"agents": [{"name": name, "grants": ["*"]} for name in ("ada", "bob")], "tasks": tasks})
     async with world.working(), asyncio.timeout(20):
-        await world.swarm.submit(plan, "run_1", "/work")
+        await world.swarm.submit(plan, "run_1", "/project")
         while len(asked := await world.swarm.approvals()) < 2:
             await world.engine.store.change()
         assert world.hands.calls == []
@@ -203,7 +203,7 @@ async def test_who_hears_of_a_question_may_answer_it_at_once() -> None:
     world.tool("srv.do", exit_code=0)
     world.hands.asks.add("srv.do")
     async with world.working(), asyncio.timeout(20):
-        await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": steps("s")}]}), "run_1", "/work")
+        await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": steps("s")}]}), "run_1", "/project")
         while not store.shown:
             await store.change()
         (asked,) = await world.swarm.approvals()
@@ -298,7 +298,7 @@ async def test_cancelled_and_paused_runs() -> None:
     world.tool("srv.do", slow)
     plan = settings({"tasks": [{"id": "a", "steps": steps("s", "t")}]})
     async with world.working(), asyncio.timeout(20):
-        await world.swarm.submit(plan, "run_1", "/work")
+        await world.swarm.submit(plan, "run_1", "/project")
         await reached.wait()
         await world.engine.pause("run_1")
         assert (await world.engine.status("run_1")).status is RunStatus.PAUSED
@@ -310,7 +310,7 @@ async def test_cancelled_and_paused_runs() -> None:
         assert world.ran == ["s", "s", "t"]
         reached.clear()
         go.clear()
-        await world.swarm.submit(plan, "run_2", "/work")
+        await world.swarm.submit(plan, "run_2", "/project")
         await reached.wait()
         await world.engine.cancel("run_2")
         assert (await world.engine.wait("run_2")).status is RunStatus.CANCELLED
@@ -319,9 +319,9 @@ async def test_cancelled_and_paused_runs() -> None:
 async def test_plans_that_are_none_are_refused() -> None:
     world = World()
     with pytest.raises(PlanInvalid, match="no tasks"):
-        await world.swarm.submit(settings({}), "run_1", "/work")
+        await world.swarm.submit(settings({}), "run_1", "/project")
     with pytest.raises(ConfigInvalid, match="needs an agent"):
-        await world.swarm.submit(settings({"agents": [], "tasks": [{"id": "a"}]}), "run_1", "/work")
+        await world.swarm.submit(settings({"agents": [], "tasks": [{"id": "a"}]}), "run_1", "/project")
 
 
 async def test_what_did_not_succeed_is_done_again_in_a_new_run_with_the_results_of_what_did() -> None:
@@ -355,3 +355,15 @@ async def test_what_did_not_succeed_is_done_again_in_a_new_run_with_the_results_
         await world.swarm.again("run_2", "run_3")
     with pytest.raises(RunNotFound):
         await world.swarm.again("run_9", "run_3")
+
+
+async def test_no_step_is_taken_by_the_orchestrator_whose_grants_are_for_gates() -> None:
+    world = World()
+    world.tool("srv.judge", exit_code=0)
+    gate = {"tool": "srv.judge", "expect": {"exit_code": 0}}
+    done = await world.run(
+        {"tasks": [{"id": "a", "steps": steps("s", tool="srv.judge", agent="orchestrator"), "gates": [gate]}]}
+    )
+    assert done.result["status"] == "failed"
+    assert "there is no agent orchestrator" in done.result["tasks"]["a"]["summary"]
+    assert world.hands.calls == []

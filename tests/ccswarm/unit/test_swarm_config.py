@@ -151,6 +151,7 @@ def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
         ('[mcp]\nservers = [{ name = "s" }]', "[mcp.servers.s] needs either a command or a url"),
         ('[mcp]\nservers = [{ name = "s", command = "a", url = "b" }]', "[mcp.servers.s] needs either a command or"),
         ('[mcp]\nservers = [{ name = "swarm", url = "b" }]', "[mcp.servers.swarm] name is that of every swarm's own"),
+        ('[[agents]]\nname = "orchestrator"', "[agents] orchestrator is the name of who runs the gates"),
         ('[[agents]]\nname = "a"\n[[agents]]\nname = "a"', "[agents] name a is there 2 times"),
         ('[[tasks]]\nid = "t"\n[[tasks]]\nid = "t"', "[tasks] id t is there 2 times"),
         (STEP + '[[tasks]]\nid = "main"', "[tasks] id main is there 2 times"),
