@@ -90,12 +90,13 @@ class Redactor:
 
     def redact_text(self, text: str) -> tuple[str, int]:
         """``text`` with every secret masked, and how many were."""
-        if text in self._clean:
+        short = len(text) <= _REMEMBERED_CHARS
+        if short and text in self._clean:
             return text, 0  # names, ids and directories, most of what is looked at, come with every call again
         data, count = self.redact_bytes(text.encode(errors="surrogatepass"))
         if count:
             return data.decode(errors="surrogatepass"), count
-        if len(text) <= _REMEMBERED_CHARS:
+        if short:
             if len(self._clean) >= _REMEMBERED:
                 self._clean.clear()
             self._clean.add(text)

@@ -62,7 +62,7 @@ class ToolHands:
         if (who, directory) not in self._toolboxes:
             reached = self._reached(directory, tuple(files))
             if links:
-                mail = plugins.load("clients", "mail").open(self._state / "mail", links.reachable, links.check)
+                mail = plugins.load("clients", "mail")(self._state / "mail", links.reachable, links.check)
                 reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
                 reached, agents, self._journal, mask=self._mask, process=self.process

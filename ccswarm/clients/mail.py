@@ -10,7 +10,6 @@ import asyncio
 import fcntl
 import json
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,7 +101,7 @@ class Mailboxes:
             except MessageForbidden as error:
                 facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
                 return ServerAnswer(f"error {error.code}: {error.message}", None, True, {"ai-session/error": facts})
-            message = {"from": agent, "text": arguments["text"], "at": time.time(), "key": key}
+            message = {"from": agent, "text": arguments["text"], "key": key}
             sent = await asyncio.to_thread(_deliver, self._box(run, arguments["to"]), message)
             return _answer({"to": arguments["to"], "sent": sent})
         if name == "read_messages":
@@ -158,14 +157,4 @@ def _take(box: Path, key: str) -> list[dict[str, Any]]:
     return [{"from": one["from"], "text": one["text"]} for one in messages[known["since"] : known["read"]]]
 
 
-class MailClients:
-    """Opens mailboxes."""
-
-    def open(
-        self, directory: Path, reachable: Callable[[str], Sequence[str]], check: Callable[[str, str], None]
-    ) -> Mailboxes:
-        """Those of the runs whose agents ``reachable`` and ``check`` know, under ``directory``."""
-        return Mailboxes(directory, reachable, check)
-
-
-PLUGIN = MailClients()
+PLUGIN = Mailboxes
