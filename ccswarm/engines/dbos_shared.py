@@ -165,7 +165,6 @@ class Shared:
         await self.ends.close()
         await self.call(self.store.bare.dispose)
         self._threads.shutdown(wait=False)
-        self._threads.shutdown(wait=False)
 
 
 def seen(row: Any, why: str, shown: Mapping[str, Any] | None) -> Execution:
