@@ -104,8 +104,19 @@ def foreground(pid: int, tty: str) -> Foreground | None:
     members = {member: seen for member, seen in found if seen is not None and seen.state not in "ZX"}
     leader = members.get(group) or next(iter(members.values()), None)
     stopped = bool(members) and all(seen.state == "T" for seen in members.values())
-    mode = None if stopped else _input_mode(tty, members)
+    mode = _input_mode(tty, members) if not stopped and (members or _is_hidden(group)) else None
     return Foreground(group, group == shell.group, leader.name if leader else "", stopped, mode)
+
+
+def _is_hidden(group: int) -> bool:
+    """Whether it has processes that we may not see, and is not one that has just ended."""
+    try:
+        os.killpg(group, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _input_mode(tty: str, members: Mapping[int, _Stat]) -> InputMode | None:

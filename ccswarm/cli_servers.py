@@ -49,7 +49,7 @@ async def own_listing() -> Listing:
     def nobody(*_: str) -> tuple[str, ...]:
         return ()
 
-    client = plugins.load("clients", "mail").open(config.state_directory() / "mail", nobody, nobody)
+    client = plugins.load("clients", "mail")(config.state_directory() / "mail", nobody, nobody)
     return Listing(OWN, 0.0, await client.list_tools())
 
 

@@ -128,6 +128,32 @@ def test_a_program_that_waits_for_the_terminal_is_seen(
         assert found.name.startswith(name)
 
 
+GONE = """
+import os, signal, termios
+mode = termios.tcgetattr(0)
+mode[3] &= ~termios.ECHO
+termios.tcsetattr(0, termios.TCSADRAIN, mode)
+if not (child := os.fork()):
+    os.setpgid(0, 0)
+    signal.pause()
+while os.getpgid(child) != child:
+    pass
+os.tcsetpgrp(0, child)
+os.kill(child, signal.SIGKILL)
+os.{wait}
+os.write(1, b"is go" b"ne")
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("wait", ["waitpid(child, 0)", "waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)"])
+def test_who_has_ended_does_not_ask(wait: str, bash: Console, tmp_path: Path) -> None:
+    (tmp_path / "gone.py").write_text(GONE.format(wait=wait))
+    bash.type(f"{PYTHON} {tmp_path}/gone.py\n")
+    found = bash.until(lambda _: b"is gone" in bash.output)
+    assert (found.name, found.leads_itself, found.input_mode) == ("", False, None)
+
+
 @pytest.mark.parametrize(
     ("command", "child"),
     [
