@@ -10,18 +10,25 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccswarm.brains.base import CallTool, Finish, Step, Thinking, Wait
-from ccswarm.engines.base import Flow
-from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, Usage
+from ccswarm.brains.base import CallTool, Finish, Think, Thinking, Wait
+from ccswarm.engines.base import Flow, Outcome
+from ccswarm.errors import SwarmError
+from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
 
 APPROVAL_SECONDS = 7 * 86400.0
 """How long a question to a person stays open."""
 
+ORCHESTRATOR = "orchestrator"
+"""Who calls what is no agent's own; no agent of a plan has this name, or its toolbox."""
+
 STOP = "stop"
+DELEGATE = "swarm.delegate"
+"""The tool whose call, where it is allowed, has others do some tasks."""
+
 SHOWN_CHARS = 8000
 """Of an argument that a person is asked about; what is longer says how much is not shown."""
 
@@ -40,7 +47,8 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is the same during one task. ``allowances`` are by agent: each call counts in all of its agent's."""
+    """What is the same during one task. ``allowances`` are by agent: each call counts in all of its agent's. ``host``
+    sends what is not the agent's own; ``delegated`` makes of tasks the payload of their run, or raises SwarmError."""
 
     run_id: str
     task_id: str
@@ -51,6 +59,8 @@ class Work:
     """Names this process: a call that another one claimed may have been made already."""
     allowances: Callable[[str], list[Allowance]] = lambda _: []
     attempt: int = 1
+    host: Call | None = None
+    delegated: Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Any]] | None = None
 
 
 @dataclass(slots=True)
@@ -69,9 +79,11 @@ class Ending:
 class _Going:
     """One flow operation under way for a step."""
 
-    step: Step
+    step: CallTool | Think | Wait
     kind: str
     approval: str = ""
+    run: str = ""
+    """What was handed on."""
 
 
 def approval_id(task_id: str, request: CallRequest) -> str:
@@ -85,7 +97,7 @@ def request_of(work: Work, step: CallTool) -> CallRequest:
         work.run_id,
         work.task_id,
         step.id,
-        step.agent or work.agent,
+        ORCHESTRATOR if step.as_host else step.agent or work.agent,
         step.tool,
         step.arguments,
         attempt=work.attempt,
@@ -106,7 +118,8 @@ async def claimed(flow: Flow, work: Work, step: CallTool, approval: str = "") ->
 
     async def send(key: str) -> Json:
         request = replace(request_of(work, step), key=key, approval=approval, claim=process)
-        return (await work.call(request)).to_json()
+        sent = work.host if step.as_host and work.host else work.call
+        return (await sent(request)).to_json()
 
     process = str(await flow.step(f"claim {step.id}", claim))
     return lambda: flow.step(f"call {step.id}", send)
@@ -133,12 +146,13 @@ class Agent:
         stop = asyncio.create_task(self._flow.receive(STOP, self._work.timeout_seconds))
         try:
             ending = await self._work_on(thinking, stop)
+            await self._call_back(ending.summary or ending.status)
         finally:
             left = [stop, *self._going]
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-        ending.usage = self._usage + thinking.usage
+        ending.usage = self._usage
         return ending
 
     async def _work_on(self, thinking: Thinking, stop: asyncio.Task[Any]) -> Ending:
@@ -148,8 +162,7 @@ class Agent:
                 if isinstance(step, Finish):
                     return Ending(step.status, step.summary, step.result)
                 if short := await self._begin(step):
-                    kind, what = short
-                    return Ending("budget_exhausted", f"the {kind}'s {what} are used up, before {step.id}", scope=kind)
+                    return _exhausted(short, f"before {step.id}")
             if not self._going:
                 return Ending("failed", "the brain neither did anything nor finished")
             done = await self._flow.first([stop, *self._going])
@@ -158,46 +171,133 @@ class Agent:
                 return Ending("failed", why)
             ended = {}
             for task in [task for task in self._going if task in done]:
-                await self._end(task, self._going.pop(task), ended)
+                going = self._going.pop(task)
+                if short := await self._end(task, going, ended):
+                    return _exhausted(short, f"with {going.step.id}")
 
-    async def _begin(self, step: CallTool | Wait) -> tuple[str, str] | None:
+    async def _call_back(self, why: str) -> None:
+        """Those who do what was handed on are told to stop, and are waited for: their work is kept."""
+        handed_on = [task for task, going in self._going.items() if going.run]
+        for task in handed_on:
+            await self._flow.send(self._going[task].run, STOP, why)
+        while left := [task for task in handed_on if task in self._going]:
+            for task in await self._flow.first(left):
+                await self._end(task, self._going.pop(task), {})
+
+    async def _begin(self, step: CallTool | Think | Wait) -> tuple[str, str] | None:
         """Starts a step; or whose budget is short of what, and then it was not started."""
         if isinstance(step, Wait):
             self._go(step, "wait", lambda: self._flow.sleep(step.seconds))
             return None
-        agent = step.agent or self._work.agent
-        for allowance in self._work.allowances(agent):
-            if short := await self._flow.spend(allowance.scope, {"calls": 1}, allowance.caps):
-                return allowance.kind, short
+        if isinstance(step, Think):
+            if short := await self._spend(self._work.agent, {"tokens": 0, "dollars": 0}):
+                return short
+            self._go(step, "think", lambda: self._thought(step))
+            return None
+        if short := await self._spend(request_of(self._work, step).agent, {"calls": 1}):
+            return short
         self._usage += Usage(calls=1)
         await self._call(step)
         return None
 
-    def _go(self, step: CallTool | Wait, kind: str, start: Callable[[], Awaitable[Any]], approval: str = "") -> None:
+    async def _spend(self, agent: str, amounts: Mapping[str, float], anyway: bool = False) -> tuple[str, str] | None:
+        """Takes it from all budgets it counts in; or the first that is short, and of what."""
+        found: tuple[str, str] | None = None
+        for one in self._work.allowances(agent):
+            counted = {name: amount for name, amount in amounts.items() if name in one.caps}
+            if counted and (short := await self._flow.spend(one.scope, counted, one.caps, anyway=anyway)):
+                found = found or (one.kind, short)
+                if not anyway:
+                    break
+        return found
+
+    def _go(
+        self,
+        step: CallTool | Think | Wait,
+        kind: str,
+        start: Callable[[], Awaitable[Any]],
+        approval: str = "",
+        run: str = "",
+    ) -> None:
         async def waited() -> Any:
             return await start()
 
-        self._going[asyncio.create_task(waited())] = _Going(step, kind, approval)
+        self._going[asyncio.create_task(waited())] = _Going(step, kind, approval, run)
+
+    async def _thought(self, step: Think) -> CallOutcome:
+        try:
+            facts = await self._flow.step(f"think {step.id}", step.function, timeout_seconds=step.timeout_seconds)
+        except TimeoutError as error:
+            return CallOutcome(CallStatus.TIMEOUT, code="timeout", message=str(error))
+        except SwarmError as error:
+            return CallOutcome(
+                CallStatus.UNAVAILABLE, code=error.code, message=error.message, suggestion=error.suggestion
+            )
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"[:2000]
+            return CallOutcome(CallStatus.UNAVAILABLE, code="internal_error", message=message)
+        return CallOutcome(CallStatus.OK, structured=facts)
 
     async def _call(self, step: CallTool, approval: str = "") -> None:
         self._go(step, "call", await claimed(self._flow, self._work, step, approval), approval)
 
-    async def _end(self, task: asyncio.Task[Any], going: _Going, ended: dict[str, CallOutcome]) -> None:
-        """What comes of one flow operation that is over: another one for the same step, or the step's outcome."""
+    async def _end(
+        self, task: asyncio.Task[Any], going: _Going, ended: dict[str, CallOutcome]
+    ) -> tuple[str, str] | None:
+        """What comes of one flow operation that is over: another one for the same step, or the step's outcome. Returns
+        which budget it used up."""
         step = going.step
-        assert isinstance(step, CallTool | Wait)
         if isinstance(step, Wait):
             ended[step.id] = CallOutcome(CallStatus.OK)
+        elif isinstance(step, Think):
+            outcome: CallOutcome = task.result()
+            ended[step.id] = outcome
+            used: Mapping[str, float] = (outcome.structured or {}).get("usage") or {}
+            amounts = {name: used.get(name) or 0 for name in ("tokens", "dollars")}
+            self._usage += Usage(tokens=int(amounts["tokens"]), dollars=amounts["dollars"])
+            return await self._spend(self._work.agent, amounts, anyway=True)
         elif going.kind == "approval":
-            answer: Any = task.result()
-            await self._answered(step, going.approval, answer, ended)
+            await self._answered(step, going.approval, task.result(), ended)
+        elif going.run:
+            ended[step.id] = await self._handed_on(going.run, task.result())
         else:
             outcome = CallOutcome.from_json(task.result())
             if outcome.code == "approval_needed" and not going.approval:
                 await self._ask(step)
+            elif step.tool == DELEGATE and outcome.ok and self._work.delegated:
+                await self._delegate(step, ended)
             else:
                 self._usage += Usage(seconds=outcome.duration_seconds)
                 ended[step.id] = outcome
+        return None
+
+    async def _delegate(self, step: CallTool, ended: dict[str, CallOutcome]) -> None:
+        """The tool only looked whether it may be: the work itself is a run of its own, and the call ends with it."""
+        assert self._work.delegated
+        agent = request_of(self._work, step).agent
+        try:
+            payload = self._work.delegated(agent, step.arguments["tasks"])
+        except SwarmError as error:
+            ended[step.id] = CallOutcome(CallStatus.INVALID, "", None, error.code, error.message, error.suggestion)
+            return
+        run = f"{self._work.task_id}.{step.id}"
+        await self._flow.start("run", run, {**payload, "run_id": run}, agent="")
+        tasks = [task["id"] for task in payload["plan"]["tasks"]]
+        await tell(self._flow, "work.handed_on", run=run, agent=agent, step=step.id, tasks=tasks)
+        self._go(step, "run", lambda: self._flow.outcome(run), run=run)
+
+    async def _handed_on(self, run: str, outcome: Outcome) -> CallOutcome:
+        """What came of it, as the answer to the call. Whether all succeeded is for the agent to judge."""
+        found: Mapping[str, Any] = outcome.result or {"status": RunStatus.CANCELLED, "tasks": {}}
+        await tell(self._flow, "work.came_back", run=run, status=found["status"])
+        if outcome.status is not RunStatus.SUCCEEDED:
+            message = f"the work that was handed on is {outcome.status}: {outcome.error}"
+            return CallOutcome(CallStatus.CANCELLED, code="cancelled", message=message)
+        self._usage += Usage(**found["usage"])
+        shown = ("status", "agent", "attempts", "summary", "result")
+        tasks = {name: {key: one.get(key) for key in shown} for name, one in found["tasks"].items()}
+        facts = {"status": found["status"], "tasks": tasks}
+        return CallOutcome(CallStatus.OK, json.dumps(facts, ensure_ascii=False, indent=1), facts)
 
     async def _ask(self, step: CallTool) -> None:
         request = request_of(self._work, step)
@@ -227,6 +327,11 @@ class Agent:
             message=f"a person did not agree to {step.tool}: {why}",
             suggestion="do it another way, or finish without it",
         )
+
+
+def _exhausted(short: tuple[str, str], where: str) -> Ending:
+    kind, what = short
+    return Ending("budget_exhausted", f"the {kind}'s {what} are used up, {where}", scope=kind)
 
 
 def _shown(value: Json) -> str:

@@ -68,7 +68,7 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     """
     worker_id = worker_name(settings)
     journal = Journal(state_directory / JOURNALS, worker_id)
-    hands = ToolHands(settings.mcp.servers, state_directory, environ, journal, servers_of)
+    hands = ToolHands(settings.mcp.servers, state_directory, environ, journal, servers_of, config.secret)
     engine = _engine(settings, state_directory)
     swarm = Swarm(engine, hands)
     stop = asyncio.Event()
@@ -109,5 +109,6 @@ def settings_of(files: Sequence[str]) -> Settings | None:
 
 
 def limits(settings: Settings) -> Limits:
-    """The swarm's scheduler gives each agent one task at a time, so the engine bounds only how many go on in all."""
-    return Limits(at_once=settings.swarm.max_agents * 4, per_agent=0)
+    """Each run's scheduler gives an agent one task at a time, so the engine has no limit for agents."""
+    engine = settings.engine
+    return Limits(at_once=engine.at_once, per_agent=0, starts=engine.starts, period_seconds=engine.period_seconds)

@@ -43,13 +43,13 @@ OWN = "swarm"
 
 
 async def own_listing() -> Listing:
-    """Of the swarm's own server, which is no process: it is only listed, so nobody can be written to."""
+    """Of the swarm's own server, which is no process: it is only listed, for nobody."""
     from ccswarm import config, plugins
+    from ccswarm.crew import Crew
+    from ccswarm.settings import AgentSettings, SwarmSettings
 
-    def nobody(*_: str) -> tuple[str, ...]:
-        return ()
-
-    client = plugins.load("clients", "mail")(config.state_directory() / "mail", nobody, nobody)
+    crew = Crew(SwarmSettings(), [AgentSettings(name="nobody")])
+    client = plugins.load("clients", "mail")(config.state_directory() / "mail", crew)
     return Listing(OWN, 0.0, await client.list_tools())
 
 

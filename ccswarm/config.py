@@ -14,6 +14,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
@@ -91,6 +92,18 @@ def find(environ: Mapping[str, str]) -> Path | None:
 def server_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment that clients choose from what a server is given, and take the variables of headers from."""
     return dict(os.environ if environ is None else environ)
+
+
+def secret(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """The environment variable of that name, else what the system's keyring keeps for service ``ccswarm`` under it,
+    where the keyring package is installed; ``""`` where there is none."""
+    if value := (os.environ if environ is None else environ).get(name, ""):
+        return value
+    try:
+        keyring = import_module("keyring")
+        return keyring.get_password("ccswarm", name) or ""
+    except Exception:  # whatever keeps a keyring from opening: there is no secret then
+        return ""
 
 
 def command_of(server: ServerSettings) -> list[str]:
@@ -318,10 +331,14 @@ def _section(model: type[Section], table: str, told: dict[type[Section], str]) -
         name = f"{table}.{key}" if table else key
         yield ""
         yield from _commented(field.description or inspect.cleandoc(inner.__doc__ or ""))
-        yield f"#[[{name}]]" if isinstance(field.default, tuple) else f"#[{name}]"
+        many = type(field.default) is tuple
+        heading = f"[[{name}]]" if many else f"[{name}]"
         if inner in told:
+            # An item of a list that says nothing would be wrong.
+            yield f"{'# ' if many and table else '#'}{heading}"
             yield f"# The same settings as in [{told[inner]}]."
         else:
+            yield f"#{heading}"
             told[inner] = name
             yield from _section(inner, name, told)
 

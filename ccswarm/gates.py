@@ -7,15 +7,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ccswarm.agent import Work, call_once
+from ccswarm.agent import ORCHESTRATOR, Work, call_once
 from ccswarm.brains.base import CallTool
 from ccswarm.engines.base import Flow
 from ccswarm.expectations import unmet
 from ccswarm.models import CallOutcome
 from ccswarm.settings import AgentSettings, Expect, Gate
-
-ORCHESTRATOR = "orchestrator"
-"""Who calls a gate's tools; no agent of a plan has this name, or its toolbox."""
 
 WAIT_SECONDS = 45.0
 """One call's; servers and clients give up on longer ones."""

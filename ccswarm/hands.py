@@ -12,13 +12,14 @@ from pathlib import Path
 
 from ccswarm import plugins
 from ccswarm.agent import Call
+from ccswarm.brains.base import Means
 from ccswarm.clients.base import ToolClient
+from ccswarm.crew import Crew
 from ccswarm.journal import Journal
 from ccswarm.masks import Masks
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.settings import AgentSettings, ServerSettings
 from ccswarm.toolbox import Toolbox
-from ccswarm.topology import Links
 from ccswarm.workspaces import Workspaces
 
 
@@ -37,6 +38,7 @@ class ToolHands:
         environ: Mapping[str, str],
         journal: Journal,
         servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]] = lambda _: (),
+        secret: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.process = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._servers = {server.name: server for server in servers}
@@ -48,21 +50,22 @@ class ToolHands:
         self._toolboxes: dict[tuple[str, str], Toolbox] = {}
         self._workspaces: dict[str, Workspaces] = {}
         self._mask = Masks(environ)
+        self.means = Means(secret, environ, state_directory)
 
     def toolbox(
         self,
         agents: Mapping[str, AgentSettings],
         directory: str,
-        links: Links | None = None,
+        crew: Crew | None = None,
         files: Sequence[str] = (),
     ) -> Toolbox:
         """The one for these agents in ``directory``. Raises ConfigInvalid for files that are wrong."""
-        crew = [agent.model_dump(mode="json") for agent in agents.values()]
-        who = json.dumps([links and links.topology, list(files), *crew], sort_keys=True)
+        those = [agent.model_dump(mode="json") for agent in agents.values()]
+        who = json.dumps([crew and crew.key, list(files), *those], sort_keys=True)
         if (who, directory) not in self._toolboxes:
             reached = self._reached(directory, tuple(files))
-            if links:
-                mail = plugins.load("clients", "mail")(self._state / "mail", links.reachable, links.check)
+            if crew:
+                mail = plugins.load("clients", "mail")(self._state / "mail", crew, list(reached))
                 reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
                 reached, agents, self._journal, mask=self._mask, process=self.process
@@ -73,11 +76,11 @@ class ToolHands:
         self,
         agents: Mapping[str, AgentSettings],
         directory: str,
-        links: Links | None = None,
+        crew: Crew | None = None,
         files: Sequence[str] = (),
     ) -> Call:
         """See ``swarm.Hands``."""
-        toolbox = self.toolbox(agents, directory, links, files)
+        toolbox = self.toolbox(agents, directory, crew, files)
 
         async def send(request: CallRequest) -> CallOutcome:
             return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
@@ -89,11 +92,11 @@ class ToolHands:
         agents: Mapping[str, AgentSettings],
         agent: str,
         directory: str,
-        links: Links | None = None,
+        crew: Crew | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         """See ``swarm.Hands``."""
-        return list(await self.toolbox(agents, directory, links, files).discover_tools(agent))
+        return list(await self.toolbox(agents, directory, crew, files).discover_tools(agent))
 
     async def release(self, directory: str) -> None:
         """See ``swarm.Hands``."""

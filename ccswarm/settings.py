@@ -138,6 +138,16 @@ class Gate(Section):
     timeout_seconds: float = Field(default=600, gt=0, description="Longest time it may take.")
 
 
+class Review(Section):
+    """What other agents must say of a task's work after its gates hold. Each does so as a task of its own, whose
+    success accepts the work."""
+
+    by: tuple[Name, ...] = Field(default=(), description="The agents that are asked; none: no review.")
+    quorum: int = Field(default=0, ge=0, description="How many of them must accept it; 0: all.")
+    text: str = Field(default="", description="What they are to look at, beside the task and the report.")
+    steps: tuple[PlanStep, ...] = Field(default=(), description="The playbook of reviewers that follow one.")
+
+
 class TaskSettings(Section):
     """One piece of work."""
 
@@ -150,7 +160,8 @@ class TaskSettings(Section):
     needs: tuple[Name, ...] = Field(default=(), description="Tasks that must have succeeded before.")
     steps: tuple[PlanStep, ...] = Field(default=(), description="The playbook.")
     gates: tuple[Gate, ...] = Field(default=(), description="What must hold afterwards.")
-    visits: int = Field(default=1, ge=1, le=20, description="How often a failed gate may give the work back.")
+    review: Review = Field(default=Review(), description="What other agents must say of it.")
+    visits: int = Field(default=1, ge=1, le=20, description="How often it may be done until gates and review hold.")
     retry: Retry = Field(default=Retry(), description="When it failed.")
     timeout_seconds: float = Field(default=3600, gt=0, description="Longest time from its start, pauses included.")
     budget: Budget = Field(default=Budget(), description="Of this task.")
@@ -167,6 +178,9 @@ class EngineSettings(Section):
     heartbeat_seconds: float = Field(default=5, gt=0, description="Between two signs of life of a worker.")
     lost_after_seconds: float = Field(default=30, gt=0, description="Without one it counts as lost.")
     threads: int = Field(default=16, ge=4, description="Threads of one worker.")
+    at_once: int = Field(default=0, ge=0, description="Tasks under way, those that wait for people too; 0: no limit.")
+    starts: int = Field(default=0, ge=0, description="Tasks that may start within period_seconds; 0: no limit.")
+    period_seconds: float = Field(default=60, gt=0, description="What starts counts in.")
     retention_days: float = Field(default=7, gt=0, description="How long runs that are over are kept.")
 
 

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ccswarm.engines.base import Flow
-from ccswarm.models import CallOutcome, Json, ToolInfo, Usage
+from ccswarm.models import CallOutcome, Json, ToolInfo
+from ccswarm.settings import AgentSettings
 
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """Call a tool as ``agent`` (empty: the task's own). ``id`` is unique within the task."""
+    """Call a tool as ``agent`` (empty: the task's own). ``id`` is unique within the task.
+
+    ``as_host``: with the orchestrator's tools instead of an agent's, for what makes the brain itself run; never for
+    what a model, or a program that is driven by one, asked for.
+    """
 
     id: str
     tool: str
     arguments: Mapping[str, Any]
     agent: str = ""
+    timeout_seconds: float | None = None
+    as_host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Think:
+    """Something the brain does itself: it asks a model, or waits for what a program asks of it.
+
+    The JSON object that ``function`` returns is recorded and becomes the ``structured`` of the outcome; the function is
+    given a key that stays the same when it is run again because nobody knows whether it ended. What it raises becomes
+    the outcome's ``code`` and ``message``. A ``usage`` in the object ({"tokens": 12, "dollars": 0.1}) counts in the
+    budgets, afterwards: what goes beyond one ends the task. ``id`` is unique within the task.
+    """
+
+    id: str
+    function: Callable[[str], Awaitable[Mapping[str, Json]]]
     timeout_seconds: float | None = None
 
 
@@ -38,7 +60,7 @@ class Wait:
     seconds: float
 
 
-Step = CallTool | Wait | Finish
+Step = CallTool | Think | Wait | Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +81,23 @@ class Assignment:
     """The directory its agent works in: ``${workspace}`` of a playbook."""
 
 
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a worker process has for brains; none of it is ever recorded. ``secret`` finds the value of an environment
+    variable, or of that name in the keyring; ``""`` where there is none. ``environ`` is what programs may be given."""
+
+    secret: Callable[[str], str]
+    environ: Mapping[str, str]
+    state_directory: Path
+
+
 class Thinking(Protocol):
     """One task being thought about. Deterministic but for what it does through the flow."""
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
-        """What to do next. ``ended`` are the calls and pauses (with an empty ``ok`` outcome) that ended since the last
-        time, none the first time. Asked again whenever something ended; an empty answer waits for what goes on.
-        A Finish ends the task, and cancels what goes on."""
-        ...
-
-    @property
-    def usage(self) -> Usage:
-        """What deciding has cost so far, calls of tools not counted."""
+        """What to do next. ``ended`` are the calls, thoughts and pauses (with an empty ``ok`` outcome) that ended since
+        the last time, none the first time. Asked again whenever something ended; an empty answer waits for what goes
+        on. A Finish ends the task, and cancels what goes on."""
         ...
 
 
@@ -81,6 +108,12 @@ class Brain(Protocol):
     wants_tools: bool
     """Whether it reads ``Assignment.tools``, which are not asked for otherwise."""
 
-    def begin(self, assignment: Assignment) -> Thinking:
-        """Raises PlanInvalid when it cannot work on such a task."""
+    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Thinking:
+        """``before`` is what it began for the same task when the work was given back to it. Raises PlanInvalid when it
+        cannot work on such a task."""
+        ...
+
+    def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
+        """What keeps it from working for that agent: packages, settings, keys, programs that are not there; where its
+        use has a price in money that must be known (``priced``), that it is not. Looks, but asks nobody."""
         ...

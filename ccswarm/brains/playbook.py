@@ -6,20 +6,20 @@ once": what a failing gate cancels is what had not ended by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal, cast
 
 from pydantic import ValidationError
 
-from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Wait
+from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Thinking, Wait
 from ccswarm.engines.base import Flow
 from ccswarm.errors import PlanInvalid
 from ccswarm.expectations import record, unmet
-from ccswarm.models import CallOutcome, CallStatus, Json, Usage
+from ccswarm.models import CallOutcome, CallStatus, Json
 from ccswarm.references import as_text, holds, parse, resolve, tokens
-from ccswarm.settings import PlanStep, Retry, TaskSettings
+from ccswarm.settings import AgentSettings, PlanStep, Retry, TaskSettings
 from ccswarm.steps import needs_of, problems
 
 TEXT_BYTES = 4096
@@ -108,11 +108,6 @@ class Playbook:
             "task": {"id": assignment.task_id, "attempt": _attempt(assignment)},
             "workspace": assignment.workspace,
         }
-
-    @property
-    def usage(self) -> Usage:
-        """Deciding costs nothing."""
-        return Usage()
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """Calls and pauses in the order of the plan, or a Finish."""
@@ -315,7 +310,11 @@ class PlaybookBrain:
     name = "playbook"
     wants_tools = False
 
-    def begin(self, assignment: Assignment) -> Playbook:
+    def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
+        """Whether there are steps, the plan says."""
+        return ()
+
+    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Playbook:
         """Raises PlanInvalid, naming every problem, when the steps cannot be carried out."""
         try:
             task = TaskSettings.model_validate(assignment.task)

@@ -1,4 +1,5 @@
-"""Messages between the agents of a run, as a tool server named ``swarm``: the topology decides who may write to whom.
+"""What agents of a run have with each other, as a tool server named ``swarm``: messages, and work that is handed on.
+The topology decides who may write to whom.
 
 Kept in files of the state directory, so agents of workers on one machine reach each other. A message is delivered once:
 ``read_messages`` gives what came since the last time, and a call that is made again by the same key gives the same.
@@ -10,11 +11,12 @@ import asyncio
 import fcntl
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ccswarm.clients.base import OnProgress
+from ccswarm.crew import MOST_TASKS, Crew
 from ccswarm.errors import InvalidArguments, MessageForbidden, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
 
@@ -23,11 +25,33 @@ AGENT, RUN = "ai-session/agent", "ccswarm/run"
 MOST_CHARS = 20_000
 
 _KEY = {"call_key": {"type": "string", "description": "Idempotency key."}}
+_NAMES = {"type": "array", "items": {"type": "string"}}
+_TASK = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "Unique among these tasks: letters, digits, - and _."},
+        "text": {"type": "string", "description": "What is to be done, with all that who does it has to know."},
+        "agent": {"type": "string", "description": "Who does it; left out: the first that is free and able."},
+        "type": {"type": "string", "description": "Only agents of this type."},
+        "capabilities": {**_NAMES, "description": "Only agents that have all of these."},
+        "priority": {"enum": ["low", "medium", "high", "critical"]},
+        "needs": {**_NAMES, "description": "Tasks that must have succeeded before; their results are given to it."},
+        "gates": {
+            "type": "array",
+            "description": "Commands that must exit with 0 afterwards; the orchestrator runs them.",
+            "items": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
+        },
+        "visits": {"type": "integer", "description": "How often it may be done until its gates hold; left out: once."},
+        "timeout_seconds": {"type": "number"},
+        "steps": {"type": "array", "items": {"type": "object"}, "description": "For an agent that follows a playbook."},
+    },
+    "required": ["id", "text"],
+}
 TOOLS = (
     ToolInfo(
         NAME,
         "list_agents",
-        "The agents this one may write to.",
+        "The agents this one may write to and give work to: their types and capabilities.",
         {"type": "object", "properties": {}, "additionalProperties": False},
         read_only=True,
         destructive=False,
@@ -59,21 +83,35 @@ TOOLS = (
         destructive=False,
         open_world=False,
     ),
+    ToolInfo(
+        NAME,
+        "delegate",
+        "Have other agents do tasks, side by side as far as what they need allows. Answers when all are over: status, "
+        "summary and result of each.",
+        {
+            "type": "object",
+            "properties": {"tasks": {"type": "array", "items": _TASK, "minItems": 1, "maxItems": MOST_TASKS}},
+            "required": ["tasks"],
+            "additionalProperties": False,
+        },
+        destructive=False,
+        idempotent=True,
+        open_world=False,
+    ),
 )
 
 
 class Mailboxes:
-    """A ToolClient. ``reachable`` says whom an agent may write to; ``check`` raises MessageForbidden for all others."""
+    """A ToolClient for the agents of ``crew``, who have ``servers`` beside it. Work that may be handed on is only
+    agreed to here: the caller's agent hands it on."""
 
     name = NAME
     problem = ""
 
-    def __init__(
-        self, directory: Path, reachable: Callable[[str], Sequence[str]], check: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, directory: Path, crew: Crew, servers: Sequence[str] = ()) -> None:
         self._directory = directory
-        self._reachable = reachable
-        self._check = check
+        self._crew = crew
+        self._servers = servers
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
         """See ToolClient."""
@@ -93,11 +131,14 @@ class Mailboxes:
         if not agent or not run:
             raise InvalidArguments("messages belong to a run", suggestion="use it from a plan's task")
         if name == "list_agents":
-            return _answer({"agents": list(self._reachable(agent))})
+            return _answer({"agents": [self._shown(name) for name in self._crew.links.reachable(agent)]})
+        if name == "delegate":
+            plan = self._crew.check(agent, arguments["tasks"], self._servers)
+            return _answer({"agreed": [task.id for task in plan.tasks]})
         key = str(arguments.get("call_key", ""))
         if name == "send_message":
             try:
-                self._check(agent, arguments["to"])
+                self._crew.links.check(agent, arguments["to"])
             except MessageForbidden as error:
                 facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
                 return ServerAnswer(f"error {error.code}: {error.message}", None, True, {"ai-session/error": facts})
@@ -111,6 +152,10 @@ class Mailboxes:
 
     async def close(self) -> None:
         """See ToolClient."""
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        agent = self._crew.agents[name]
+        return {"name": name, "type": agent.type, "capabilities": list(agent.capabilities)}
 
     def _box(self, run: str, agent: str) -> Path:
         return self._directory / run / f"{agent}.jsonl"

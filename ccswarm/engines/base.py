@@ -72,9 +72,12 @@ class Flow(Protocol):
         """Replace what ``Execution.shown`` says."""
         ...
 
-    async def spend(self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float]) -> str:
+    async def spend(
+        self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float], *, anyway: bool = False
+    ) -> str:
         """Add ``amounts`` to what ``scope`` has used, unless that would be more than ``caps`` allow: then the name
-        of the first that is short, and nothing is added. ``""`` when it was. Recorded: a repeated step adds nothing."""
+        of the first that is short, and nothing is added, but for ``anyway``: it is used already. ``""`` when there was
+        enough. Recorded: a repeated step adds nothing."""
         ...
 
 

@@ -14,9 +14,15 @@ BATCH = 100
 
 
 def spend(
-    store: Store, step: str, execution: str, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float]
+    store: Store,
+    step: str,
+    execution: str,
+    scope: str,
+    amounts: Mapping[str, float],
+    caps: Mapping[str, float],
+    anyway: bool,
 ) -> str:
-    """Adds what ``amounts`` says to what ``scope`` used, once for each ``step``; answers what is short, or ``""``."""
+    """See Flow; once for each ``step``."""
     with store.begin() as c:
         if store.remote:  # one at a time for each scope, also for the first, of which there is no row to lock
             c.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, sa.func.hashtext(scope))))
@@ -27,7 +33,7 @@ def spend(
         after = {name: used.get(name, 0.0) + amount for name, amount in amounts.items()}
         short = next((name for name, amount in after.items() if name in caps and amount > caps[name]), "")
         c.execute(sa.insert(SPENDING).values(step=step, execution=execution, scope=scope, answer=short))
-        for name, amount in after.items() if not short else ():
+        for name, amount in after.items() if anyway or not short else ():
             if name in used:
                 c.execute(sa.update(SPENT).where(SPENT.c.scope == scope, SPENT.c.name == name).values(amount=amount))
             else:

@@ -154,14 +154,16 @@ class DbosFlow:
         """See Flow."""
         await self._do(lambda: DBOS.set_event_async("shown", dict(status)))
 
-    async def spend(self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float]) -> str:
+    async def spend(
+        self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float], *, anyway: bool = False
+    ) -> str:
         """See Flow."""
         store, execution = self._shared.store, self.id
 
         async def run() -> str:
             step = f"{execution}/{DBOS.step_id}"
             call = self._shared.call
-            return await self._ask(lambda: call(accounts.spend, store, step, execution, scope, amounts, caps))
+            return await self._ask(lambda: call(accounts.spend, store, step, execution, scope, amounts, caps, anyway))
 
         return await self._do(lambda: DBOS.run_step_async({"name": f"spend {scope}"}, run))
 

@@ -222,12 +222,14 @@ class MemoryFlow:
 
         await self._recorded("publish", make)
 
-    async def spend(self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float]) -> str:
+    async def spend(
+        self, scope: str, amounts: Mapping[str, float], caps: Mapping[str, float], *, anyway: bool = False
+    ) -> str:
         async def make(_: object) -> str:
             used = self._store.used.setdefault(scope, {})
             after = {name: used.get(name, 0) + amount for name, amount in amounts.items()}
             short = next((name for name in after if name in caps and after[name] > caps[name]), "")
-            used.update({} if short else after)
+            used.update({} if short and not anyway else after)
             return short
 
         return await self._recorded(f"spend {scope}", make)

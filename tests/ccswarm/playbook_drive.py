@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
-from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Thinking, Wait
+from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Thinking, Wait
 from ccswarm.brains.playbook import PLUGIN
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, CallStatus, Json
@@ -15,6 +16,8 @@ from ccswarm.models import CallOutcome, CallStatus, Json
 OK = CallOutcome(CallStatus.OK)
 NO_FLOW = cast("Flow", object())
 """A playbook does nothing through its flow."""
+
+NOTHING = Means(lambda _: "", {}, Path("/nowhere"))
 
 Answer = Callable[[CallTool], Awaitable[CallOutcome]]
 Pick = Callable[[Sequence[str]], Sequence[str]]
@@ -81,7 +84,7 @@ def last(going: Sequence[str]) -> Sequence[str]:
 
 async def drive(task: Mapping[str, Any], answer: Answer, pick: Pick = first, **facts: Any) -> Drive:
     """Begins the task and answers its calls until it is finished."""
-    return await finish(PLUGIN.begin(assignment(task, **facts)), answer, pick)
+    return await finish(PLUGIN.begin(assignment(task, **facts), NOTHING), answer, pick)
 
 
 async def finish(thinking: Thinking, answer: Answer, pick: Pick = first) -> Drive:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from ccswarm.agent import Call
+from ccswarm.brains.base import Means
+from ccswarm.crew import Crew
 from ccswarm.engines.base import Execution, Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.settings import AgentSettings, Settings
 from ccswarm.swarm import Swarm
-from ccswarm.topology import Links
 from ccswarm.workspaces import Workspaces
 from tests.ccswarm.engine_double import MemoryEngine, MemoryStore
 
@@ -25,6 +27,7 @@ class MemoryHands:
 
     def __init__(self, process: str = "one") -> None:
         self.process = process
+        self.means = Means(lambda _: "", {}, Path("/nowhere"))
         self.acts: dict[str, Act] = {}
         self.asks: set[str] = set()
         self.calls: list[CallRequest] = []
@@ -32,7 +35,7 @@ class MemoryHands:
         self.places: dict[str, Workspaces] = {}
 
     async def call(
-        self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None, files: Sequence[str] = ()
+        self, agents: Mapping[str, AgentSettings], directory: str, crew: Crew | None = None, files: Sequence[str] = ()
     ) -> Call:
         async def send(request: CallRequest) -> CallOutcome:
             if request.agent not in agents:
@@ -55,7 +58,7 @@ class MemoryHands:
         agents: Mapping[str, AgentSettings],
         agent: str,
         directory: str,
-        links: Links | None = None,
+        crew: Crew | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         assert agent in agents

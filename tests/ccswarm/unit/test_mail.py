@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from ccswarm.clients.mail import PLUGIN, Mailboxes
+from ccswarm.crew import Crew
 from ccswarm.errors import InvalidArguments, UnknownTool
-from ccswarm.settings import AgentSettings
-from ccswarm.topology import Links
+from ccswarm.settings import AgentSettings, SwarmSettings
 
 pytestmark = pytest.mark.anyio
 AGENTS = [AgentSettings(name="hub", type="coordinator"), AgentSettings(name="ada"), AgentSettings(name="bob")]
 
 
 def boxes(directory: Path, topology: Any = "star") -> Mailboxes:
-    links = Links(topology, AGENTS)
-    return PLUGIN(directory, links.reachable, links.check)
+    return PLUGIN(directory, Crew(SwarmSettings(topology=topology), AGENTS), ["ai-session"])
 
 
 async def ask(mail: Mailboxes, agent: str, tool: str, run: str = "run_1", **given: Any) -> Any:
@@ -46,7 +45,9 @@ async def test_messages_are_read_once_in_order_by_whom_they_are_for(tmp_path: Pa
 
 async def test_the_topology_is_kept(tmp_path: Path) -> None:
     mail = boxes(tmp_path)
-    assert (await ask(mail, "ada", "list_agents"))["agents"] == ["hub"]
+    assert (await ask(mail, "ada", "list_agents"))["agents"] == [
+        {"name": "hub", "type": "coordinator", "capabilities": []}
+    ]
     assert await ask(mail, "ada", "send_message", to="bob", text="psst") == "message_forbidden"
     assert await ask(mail, "ada", "send_message", to="nobody", text="psst") == "message_forbidden"
     assert await read(mail, "bob") == []

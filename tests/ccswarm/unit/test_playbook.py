@@ -14,6 +14,7 @@ from ccswarm.models import CallOutcome, CallStatus
 from ccswarm.plugins import load
 from tests.ccswarm.playbook_drive import (
     BROKEN,
+    NOTHING,
     Pick,
     arguments,
     assignment,
@@ -297,5 +298,5 @@ WRONG = [
 @pytest.mark.parametrize(("plan", "said"), WRONG)
 def test_what_cannot_be_carried_out_is_not_begun(plan: Mapping[str, Any], said: str) -> None:
     with pytest.raises(PlanInvalid) as caught:
-        PLUGIN.begin(assignment(plan))
+        PLUGIN.begin(assignment(plan), NOTHING)
     assert said in caught.value.message

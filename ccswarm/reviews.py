@@ -1,0 +1,80 @@
+"""What other agents say of an agent's work before it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ccswarm.agent import Ending, tell
+from ccswarm.engines.base import Flow, Outcome
+from ccswarm.models import RunStatus, Usage
+from ccswarm.settings import TaskSettings
+
+ASKED = """Review what agent {agent} did in this directory. Its task was:
+
+{text}
+
+It reports:
+
+{summary}
+
+{more}
+Look for yourself; what it reports is no evidence. Change nothing. Finish as succeeded if the work can be accepted, and
+as failed if it has to be done again: then say exactly what is wrong."""
+
+
+class Review:
+    """Of one visit. ``payload`` is the task's; ``directory`` is where its work lies. ``usage`` is what it has cost."""
+
+    def __init__(self, flow: Flow, payload: Mapping[str, Any], directory: str, visit: int) -> None:
+        self._flow = flow
+        self._payload = payload
+        self._task = TaskSettings.model_validate(payload["task"])
+        self._directory = directory
+        self._visit = visit
+        self.usage = Usage()
+
+    async def held(self, ending: Ending) -> str:
+        """``""`` when as many of those who were asked accept it as have to, else what the others say."""
+        review = self._task.review
+        await tell(self._flow, "review.asked", by=list(review.by))
+        asked: dict[str, asyncio.Task[Outcome]] = {}
+        for name in review.by:
+            number = f"{self._flow.id}.review{self._visit}.{name}"
+            await self._flow.start("task", number, self._given(name, ending), agent=name, priority=self._task.priority)
+            asked[name] = asyncio.create_task(self._over(number))
+        try:
+            while left := [task for task in asked.values() if not task.done()]:
+                await self._flow.first(left)
+        finally:
+            for task in asked.values():
+                task.cancel()
+            await asyncio.gather(*asked.values(), return_exceptions=True)
+        said = {name: await self._verdict(name, task.result()) for name, task in asked.items()}
+        against = {name: why for name, why in said.items() if why}
+        if len(said) - len(against) >= (review.quorum or len(said)):
+            return ""
+        return "\n".join(f"review by {name}: {why}" for name, why in against.items())
+
+    async def _over(self, number: str) -> Outcome:
+        return await self._flow.outcome(number)
+
+    async def _verdict(self, name: str, outcome: Outcome) -> str:
+        facts: Mapping[str, Any] = outcome.result or {"status": outcome.status, "summary": outcome.error}
+        self.usage += Usage(**facts.get("usage", {}))
+        accepted = facts["status"] == RunStatus.SUCCEEDED
+        why = "" if accepted else str(facts["summary"] or facts["status"])
+        await tell(self._flow, "review.said", by=name, accepted=accepted, summary=str(facts["summary"]))
+        return why
+
+    def _given(self, reviewer: str, ending: Ending) -> dict[str, Any]:
+        """A task for the reviewer, who works where the work lies."""
+        review = self._task.review
+        facts = {"agent": self._payload["agent"], "text": self._task.text, "summary": ending.summary}
+        text = ASKED.format(**facts, more=f"{review.text}\n" if review.text else "")
+        steps = [step.model_dump(mode="json", exclude_defaults=True) for step in review.steps]
+        task = {"id": f"{self._task.id}-review", "text": text, "agent": reviewer, "steps": steps}
+        agents = [{**one, "workspace": "shared"} if one["name"] == reviewer else one for one in self._payload["agents"]]
+        changed = {"task": task, "agent": reviewer, "agents": agents, "workspace": self._directory}
+        return {**self._payload, **changed, "inputs": {}, "attempt": self._visit, "pause_seconds": 0}

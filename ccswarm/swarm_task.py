@@ -1,0 +1,223 @@
+"""One task: a durable function in which one agent does it, where it works, what must hold afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ccswarm import plugins
+from ccswarm.agent import Agent, Allowance, Call, Ending, Work, tell
+from ccswarm.brains.base import Assignment, Brain, Means
+from ccswarm.crew import Crew
+from ccswarm.engines.base import Flow
+from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
+from ccswarm.gates import ORCHESTRATOR, Gates, orchestrator
+from ccswarm.models import Json, RunStatus, ToolInfo, Usage
+from ccswarm.reviews import Review
+from ccswarm.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
+from ccswarm.workspaces import Clone, Workspaces
+
+TASK = "task"
+
+
+class Hands(Protocol):
+    """What a worker process has to do the work with."""
+
+    process: str
+    means: Means
+
+    async def call(
+        self,
+        agents: Mapping[str, AgentSettings],
+        directory: str,
+        crew: Crew | None = None,
+        files: Sequence[str] = (),
+    ) -> Call:
+        """The way to the tools for agents that work in ``directory``, and for what those of ``crew`` have with each
+        other, with the servers of ``files`` beside those of this process."""
+        ...
+
+    async def tools(
+        self,
+        agents: Mapping[str, AgentSettings],
+        agent: str,
+        directory: str,
+        crew: Crew | None = None,
+        files: Sequence[str] = (),
+    ) -> list[ToolInfo]:
+        """What an agent is granted."""
+        ...
+
+    async def release(self, directory: str) -> None:
+        """Nobody works in ``directory`` any more."""
+        ...
+
+    def workspaces(self, repository: str) -> Workspaces:
+        """The clones of the repository a run works on."""
+        ...
+
+
+class TaskFlow:
+    """Its agent's workspace, its brain's work, its gates and reviews, the way of its work back."""
+
+    def __init__(self, flow: Flow, payload: Mapping[str, Any], hands: Hands) -> None:
+        self._flow = flow
+        self._payload = payload
+        self._hands = hands
+        self._task = TaskSettings.model_validate(payload["task"])
+        self._swarm = SwarmSettings.model_validate(payload["swarm"])
+        agents = [AgentSettings.model_validate(one) for one in payload["agents"]]
+        self._crew = Crew(self._swarm, agents, payload.get("depth", 0))
+        self._agent = self._crew.agents[payload["agent"]]
+        self._run_id: str = payload["run_id"]
+        self._root: str = payload.get("root", self._run_id)
+        self._files: tuple[str, ...] = tuple(payload.get("files", ()))
+
+    async def carry_out(self) -> Json:
+        if pause := self._payload["pause_seconds"]:
+            await self._flow.sleep(pause)
+        try:
+            clone = await self._clone()
+            directory = str(clone.path) if clone else self._payload["workspace"]
+            try:
+                ending = await self._visits(directory)
+            finally:
+                if clone:
+                    await self._hands.release(directory)
+            if clone and ending.status == RunStatus.SUCCEEDED:
+                ending = await self._merge(clone, ending)
+        except (PlanInvalid, WorkspaceUnusable) as error:
+            ending = Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}")
+        facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
+        return {**facts, "usage": plain(ending.usage)}
+
+    async def _visits(self, directory: str) -> Ending:
+        """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
+        brain: Brain = plugins.load("brains", self._agent.brain)
+        # Apart from the agents, so that none of them can have what the orchestrator is granted.
+        hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, self._task.gates)}
+        host = await self._hands.call(hosts, directory, None, self._files)
+        work = await self._work(directory, host)
+        checks = replace(work, call=host)
+        tools = await self._tools(directory) if brain.wants_tools else []
+        feedback, usage, thinking, ending = "", Usage(), None, Ending(RunStatus.FAILED)
+        for visit in range(1, self._task.visits + 1):
+            thinking = brain.begin(self._assignment(tools, directory, feedback, visit), self._hands.means, thinking)
+            ending = await Agent(self._flow, work).run(thinking)
+            ending.usage = usage = usage + ending.usage
+            if ending.status != RunStatus.SUCCEEDED:
+                return ending
+            feedback = await self._held(Gates(self._flow, checks, self._swarm.shell, directory, visit))
+            if not feedback and self._task.review.by:
+                review = Review(self._flow, self._payload, directory, visit)
+                feedback = await review.held(ending)
+                ending.usage = usage = usage + review.usage
+            if not feedback:
+                return ending
+        return Ending(RunStatus.FAILED, feedback, ending.result, usage)
+
+    async def _held(self, gates: Gates) -> str:
+        if not self._task.gates:
+            return ""
+        feedback = await gates.check(self._task.gates)
+        await tell(self._flow, "gates.held" if not feedback else "gate.failed", said=feedback)
+        return feedback
+
+    async def _work(self, directory: str, host: Call) -> Work:
+        call = await self._hands.call(self._crew.agents, directory, self._crew, self._files)
+        return Work(
+            self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
+            self._allowances, self._payload["attempt"], host, self._delegated,
+        )  # fmt: skip
+
+    def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """What the run of the tasks that ``agent`` hands on is started with. Raises PlanInvalid, BudgetExhausted."""
+        plan = self._crew.delegated(agent, tasks)
+        shown = {
+            "swarm": self._payload["swarm"],
+            "agents": self._payload["agents"],
+            "tasks": [task.model_dump(mode="json", exclude_defaults=True) for task in plan.tasks],
+        }
+        given = {name: self._payload[name] for name in ("workspace", "files") if name in self._payload}
+        helpers, depth = [helper.name for helper in plan.agents], self._crew.depth + 1
+        return {**given, "plan": shown, "root": self._root, "depth": depth, "helpers": helpers}
+
+    def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
+        task = self._task.model_dump(mode="json", exclude_defaults=True)
+        return Assignment(
+            self._root,
+            self._task.id,
+            self._agent.name,
+            task,
+            self._payload["inputs"],
+            tools,
+            {**self._agent.settings, "prompt": self._agent.prompt, "visit": visit, "attempt": self._payload["attempt"]},
+            feedback,
+            directory,
+        )
+
+    def _allowances(self, name: str) -> list[Allowance]:
+        agent = self._crew.agents.get(name)
+        scopes = (
+            ("run", self._root, self._swarm.budget),
+            ("agent", f"{self._root}/{name}", agent.budget if agent else Budget()),
+            ("task", f"{self._run_id}.{self._task.id}", self._task.budget),
+        )
+        return [Allowance(kind, scope, caps) for kind, scope, budget in scopes if (caps := _caps(budget))]
+
+    async def _tools(self, directory: str) -> list[ToolInfo]:
+        async def listed(_: str) -> Json:
+            agents, name = self._crew.agents, self._agent.name
+            return [asdict(tool) for tool in await self._hands.tools(agents, name, directory, self._crew, self._files)]
+
+        return [ToolInfo(**facts) for facts in await self._flow.step("tools", listed)]
+
+    def _place(self) -> str:
+        """What a run's clones are kept under: an agent may be at work in a run and in what was handed on in it."""
+        if self._run_id == self._root:
+            return self._root
+        return f"{self._root}-{hashlib.sha256(self._run_id.encode()).hexdigest()[:12]}"
+
+    async def _clone(self) -> Clone | None:
+        if self._agent.workspace != "clone":
+            return None
+        workspaces = self._hands.workspaces(self._payload["workspace"])
+
+        async def made(_: str) -> Json:
+            clone = await workspaces.clone(self._place(), self._agent.name)
+            return {**asdict(clone), "path": str(clone.path)}
+
+        facts = await self._flow.step("clone", made)
+        return Clone(Path(facts["path"]), facts["branch"], facts["ref"], facts["base"])
+
+    async def _merge(self, clone: Clone, ending: Ending) -> Ending:
+        workspaces = self._hands.workspaces(self._payload["workspace"])
+
+        async def merged(_: str) -> Json:
+            try:
+                done = await workspaces.merge(clone, f"{self._task.id}: {self._task.text or self._agent.name}"[:200])
+            except Conflict as conflict:
+                return {"conflict": f"{conflict.message}; {conflict.suggestion}"}
+            return {"commits": done.commits, "head": done.head}
+
+        facts = await self._flow.step("merge", merged)
+        await tell(self._flow, "merge", ref=clone.ref, **facts)
+        if why := facts.get("conflict"):
+            return Ending(RunStatus.BLOCKED, why, ending.result, ending.usage)
+        return ending
+
+
+def _caps(budget: Budget) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in (("calls", budget.calls), ("tokens", budget.tokens), ("dollars", budget.dollars))
+        if value
+    }
+
+
+def plain(usage: Usage) -> dict[str, Any]:
+    """As JSON."""
+    return asdict(usage)
