@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -25,7 +25,7 @@ from ccswarm.errors import ConfigInvalid
 from ccswarm.settings import Section, ServerSettings, Settings
 
 VARIABLE = "CCSWARM_CONFIG"
-NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id"}
+NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id", "cases": "id"}
 """Lists whose items have a name of their own: the key that holds it."""
 
 MESSAGES = {
@@ -39,6 +39,7 @@ MESSAGES = {
 """Where pydantic's own words speak of Python."""
 EXAMPLES: dict[object, object] = {str: "NAME", int: 0, float: 1.0}
 
+AnySection = TypeVar("AnySection", bound=Section)
 _Table = dict[str, Any]
 _Place = tuple[str | int, ...]
 
@@ -70,7 +71,7 @@ def load_plan(path: Path, base: Settings) -> Settings:
     """What a plan file says, over what ``base`` says: its tables key by key, its servers and agents added to those of
     ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. Raises ConfigInvalid."""
     data = _parsed(_read(path), str(path))
-    _refuse(str(path), [*_not_valid(data), *_twice(data)])
+    _refuse(str(path), [*_not_valid(data, Settings), *_twice(data)])
     data = _with_main(data)
     below = base.model_dump()
     merged = _merged(below, data)
@@ -143,8 +144,15 @@ def reference() -> str:
 def parse(text: str, *, where: str = "the text") -> Settings:
     """The settings that a TOML text says, as ``load`` reads them from a file. Raises ConfigInvalid."""
     data = _parsed(text, where)
-    _refuse(where, [*_not_valid(data), *_twice(data), *_not_startable(data)])
+    _refuse(where, [*_not_valid(data, Settings), *_twice(data), *_not_startable(data)])
     return Settings.model_validate(_with_main(data))
+
+
+def load_as(model: type[AnySection], path: Path, advice: str) -> AnySection:
+    """What another kind of TOML file says. Raises ConfigInvalid, naming every problem, with ``advice``."""
+    data = _parsed(_read(path), str(path))
+    _refuse(str(path), _not_valid(data, model), advice)
+    return model.model_validate(data)
 
 
 def _directory(environ: Mapping[str, str], variable: str, default: str) -> Path:
@@ -173,19 +181,19 @@ def _parsed(text: str, where: str) -> _Table:
         raise ConfigInvalid(f"{where}: {error}", suggestion="mend what is not TOML there") from None
 
 
-def _refuse(where: str, problems: Iterable[str]) -> None:
+def _refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference tells every setting") -> None:
     if found := list(dict.fromkeys(problems)):
-        raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion="ccswarm config reference tells every setting")
+        raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion=advice)
 
 
-def _not_valid(data: _Table) -> Iterator[str]:
+def _not_valid(data: _Table, model: type[Section]) -> Iterator[str]:
     try:
-        Settings.model_validate(data)
+        model.model_validate(data)
     except ValidationError as error:
         places: dict[_Place, list[str]] = {}
         for problem in error.errors(include_url=False):
             place = _within(data, problem["loc"], problem["type"])
-            places.setdefault(place, []).append(_message(problem["type"], problem["msg"], place))
+            places.setdefault(place, []).append(_message(problem["type"], problem["msg"], place, model))
         for place, messages in places.items():
             yield f"{_written(data, place)} {' or '.join(messages)}"
 
@@ -203,19 +211,19 @@ def _within(data: Any, loc: _Place, kind: str) -> _Place:
     return loc
 
 
-def _message(kind: str, message: str, place: _Place) -> str:
+def _message(kind: str, message: str, place: _Place, whole: type[Section]) -> str:
     if kind in MESSAGES:
         return MESSAGES[kind]
     if kind == "extra_forbidden":
-        model = _model(place[:-1])
+        model = _model(place[:-1], whole)
         near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1, cutoff=0) if model else []
         return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
     return message.removeprefix("Input ")
 
 
-def _model(place: _Place) -> type[Section] | None:
-    """The section that the settings have at that place."""
-    model: type[Section] | None = Settings
+def _model(place: _Place, whole: type[Section]) -> type[Section] | None:
+    """The section that the whole has at that place."""
+    model: type[Section] | None = whole
     for part in place:
         if isinstance(part, str):
             field = model.model_fields.get(part) if model else None
