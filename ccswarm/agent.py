@@ -259,7 +259,11 @@ class Agent:
         elif going.kind == "approval":
             await self._answered(step, going.approval, task.result(), ended)
         elif going.run:
-            ended[step.id] = await self._handed_on(going.run, task.result())
+            outcome = await self._handed_on(going.run, task.result())
+            ended[step.id] = outcome
+            tasks: Mapping[str, Mapping[str, Any]] = (outcome.structured or {}).get("tasks") or {}
+            if any(one.get("scope") == "run" for one in tasks.values()):
+                return "run", "means"
         else:
             outcome = CallOutcome.from_json(task.result())
             if outcome.code == "approval_needed" and not going.approval:
@@ -287,17 +291,21 @@ class Agent:
         self._go(step, "run", lambda: self._flow.outcome(run), run=run)
 
     async def _handed_on(self, run: str, outcome: Outcome) -> CallOutcome:
-        """What came of it, as the answer to the call. Whether all succeeded is for the agent to judge."""
+        """What came of it, as the answer to the call."""
         found: Mapping[str, Any] = outcome.result or {"status": RunStatus.CANCELLED, "tasks": {}}
         await tell(self._flow, "work.came_back", run=run, status=found["status"])
         if outcome.status is not RunStatus.SUCCEEDED:
             message = f"the work that was handed on is {outcome.status}: {outcome.error}"
             return CallOutcome(CallStatus.CANCELLED, code="cancelled", message=message)
         self._usage += Usage(**found["usage"])
-        shown = ("status", "agent", "attempts", "summary", "result")
+        shown = ("status", "agent", "attempts", "summary", "result", "scope")
         tasks = {name: {key: one.get(key) for key in shown} for name, one in found["tasks"].items()}
         facts = {"status": found["status"], "tasks": tasks}
-        return CallOutcome(CallStatus.OK, json.dumps(facts, ensure_ascii=False, indent=1), facts)
+        text = json.dumps(facts, ensure_ascii=False, indent=1)
+        if found["status"] == RunStatus.SUCCEEDED:
+            return CallOutcome(CallStatus.OK, text, facts)
+        left = [f"{name} is {one['status']}" for name, one in tasks.items() if one["status"] != RunStatus.SUCCEEDED]
+        return CallOutcome(CallStatus.TOOL_ERROR, text, facts, "work_not_done", ", ".join(left))
 
     async def _ask(self, step: CallTool) -> None:
         request = request_of(self._work, step)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ccswarm import config, plugins
 from ccswarm.engines.base import Engine, Limits
+from ccswarm.errors import ConfigInvalid
 from ccswarm.hands import ToolHands
 from ccswarm.journal import Journal
 from ccswarm.settings import ServerSettings, Settings
@@ -106,6 +107,22 @@ def settings_of(files: Sequence[str]) -> Settings | None:
     for plan in files[1:]:
         settings = config.load_plan(Path(plan), settings)
     return settings
+
+
+def brain_problems(settings: Settings) -> list[str]:
+    """What keeps the brains of a plan's agents from working in this process: packages, keys, programs, prices."""
+    money = [settings.swarm.budget, *(task.budget for task in settings.tasks)]
+    found: list[str] = []
+    for agent in settings.agents[: settings.swarm.max_agents]:
+        try:
+            brain = plugins.load("brains", agent.brain)
+        except ConfigInvalid as error:
+            found.append(f"agent {agent.name}: {error.message}; {error.suggestion}")
+            continue
+        priced = any(budget.dollars for budget in (*money, agent.budget))
+        told = brain.problems(agent, config.secret, priced=priced)
+        found += [f"agent {agent.name}: {problem}" for problem in told]
+    return found
 
 
 def limits(settings: Settings) -> Limits:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
@@ -13,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ccswarm.cli_app import Config, RunName, load, looking, run_id_of, short
-from ccswarm.cli_facts import status_of
+from ccswarm.cli_app import Config, RunName, load, looking
 from ccswarm.cli_output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
-from ccswarm.errors import PlanInvalid, ServerUnavailable, UsageInvalid
-from ccswarm.models import RunStatus
+from ccswarm.errors import PlanInvalid, UsageInvalid
+from ccswarm.runs_facts import run_id_of, short
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -32,9 +30,6 @@ Detach = Annotated[bool, typer.Option("--detach", "-d", help="Only queue it: ccs
 
 Start = Callable[["App"], Awaitable[Awaitable["Execution"]]]
 """What is done before a run may go on, and then the going on."""
-
-CHECKER = "checker"
-"""Who looks at all tools there are before a run starts."""
 
 
 def run(
@@ -64,11 +59,12 @@ def run(
     130 Ctrl-C.
     """
     from ccswarm import plan as plans
+    from ccswarm import runs
 
     loaded = load(config)
-    settings = _named(_planned(what, loaded), name)
+    settings = runs.named(_planned(what, loaded), name)
     directory = _directory(workspace, settings, loaded)
-    _refuse(plans.check(settings, None))
+    runs.refuse(plans.check(settings, None))
     if dry_run:
         _show_plan(settings, as_json)
         return
@@ -134,85 +130,36 @@ def _starting(as_json: bool) -> AbstractContextManager[object]:
 
 
 async def _submit(opened: App, settings: Settings, directory: str, sources: list[str]) -> Awaitable[Execution]:
-    """What the servers' tools make impossible is found before anything starts."""
-    from ccswarm import plan as plans
-    from ccswarm.app import new_run_id
-    from ccswarm.settings import AgentSettings
+    from ccswarm import runs
 
-    assert opened.hands
-    toolbox = opened.hands.toolbox({CHECKER: AgentSettings(name=CHECKER, grants=("*",))}, directory)
-    tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
-    wrong = plans.check(settings, tools)
-    for name, problem in toolbox.problems().items():
-        if any(one.endswith(f"server {name} offers no tools") for one in wrong):
-            raise ServerUnavailable(f"server {name}: {problem}", suggestion="ccswarm doctor")
-        remark(f"warning: {name}: {problem}")
-    _refuse(wrong)
-
-    async def begin() -> Execution:
-        run_id = new_run_id()
-        await opened.swarm.submit(settings, run_id, directory, sources)
-        return await opened.engine.status(run_id)
-
-    return begin()
+    for warning in await runs.check(opened, settings, directory):
+        remark(f"warning: {warning}")
+    return runs.submit(opened, settings, directory, sources)
 
 
 async def _go_on(opened: App, text: str) -> Awaitable[Execution]:
+    from ccswarm import runs
+
     run_id = await run_id_of(opened.engine, text)
-    found = await opened.engine.status(run_id)
-    if found.status is RunStatus.SUCCEEDED:
-        return _again(opened, found)
+    begin = await runs.go_on(opened, run_id)
 
-    async def begin() -> Execution:
-        if found.status is RunStatus.RUNNING and _ended_here(found.worker):
-            await opened.engine.recover(found.worker)
-        await opened.engine.resume(run_id)
-        return found
+    async def told() -> Execution:
+        started = await begin
+        if started.id != run_id:
+            remark(f"{short(run_id)} is over; {short(started.id)} does again what did not succeed in it")
+        return started
 
-    return begin()
-
-
-async def _again(opened: App, found: Execution) -> Execution:
-    """A new run of what did not succeed, as the plan's files say it now."""
-    from ccswarm import app
-    from ccswarm import plan as plans
-
-    if found.result["status"] == RunStatus.SUCCEEDED:
-        raise UsageInvalid(
-            f"{found.id} is over: {status_of(found).replace('_', ' ')}",
-            suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
-        )
-    run_id, plan = app.new_run_id(), app.settings_of(found.payload.get("files", ()))
-    _refuse(plans.check(plan, None) if plan else [])
-    await opened.swarm.again(found.id, run_id, plan)
-    remark(f"{short(found.id)} is over; {short(run_id)} does again what did not succeed in it")
-    return await opened.engine.status(run_id)
-
-
-def _ended_here(worker: str) -> bool:
-    """Whether it was a process of this machine, without a name of its own, that is gone: nobody needs to wait until
-    it counts as lost."""
-    host, _, pid = worker.rpartition("-")
-    if host != (platform.node() or "host") or not pid.isdecimal():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    return told()
 
 
 async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
-    await asyncio.to_thread(import_module, "ccswarm.app")
-    from ccswarm import app
+    await asyncio.to_thread(import_module, "ccswarm.runs")
+    from ccswarm import app, runs
     from ccswarm import config as files
 
     async with app.submitting(settings, files.state_directory()) as opened:
-        run_id = app.new_run_id()
-        await opened.swarm.submit(settings, run_id, directory, sources)
-        _tell_queued(run_id, as_json)
+        started = await runs.submit(opened, settings, directory, sources)
+        _tell_queued(started.id, as_json)
 
 
 async def _resume_detached(text: str, config: Path | None, as_json: bool) -> None:
@@ -232,6 +179,7 @@ def _tell_queued(run_id: str, as_json: bool) -> None:
 def _planned(what: str | None, loaded: Loaded) -> Settings:
     """The settings with the tasks that are meant."""
     from ccswarm import config as files
+    from ccswarm import runs
 
     if what is None:
         if not loaded.settings.tasks:
@@ -242,39 +190,7 @@ def _planned(what: str | None, loaded: Loaded) -> Settings:
         return files.load_plan(Path(what), loaded.settings)
     if what.endswith(".toml") or (os.sep in what and not any(char.isspace() for char in what)):
         raise UsageInvalid(f"there is no file {what}", suggestion="give the path of a plan")
-    return _thought(what, loaded.settings)
-
-
-def _thought(text: str, settings: Settings) -> Settings:
-    """One task in words, for the first agent that thinks; a coordinator before others."""
-    from ccswarm.settings import TaskSettings
-
-    thinking = [agent for agent in settings.agents if agent.brain != "playbook"]
-    thinking.sort(key=lambda agent: agent.type != "coordinator")
-    if not thinking:
-        raise UsageInvalid(
-            "a task in words needs an agent that thinks, and every agent here follows a playbook",
-            suggestion="write the steps: a file with [[steps]] (id, tool, args), then ccswarm run FILE; "
-            "ccswarm init writes an example",
-        )
-    task = TaskSettings(id="main", text=text, agent=thinking[0].name)
-    return settings.model_copy(update={"tasks": (task,)})
-
-
-def _named(settings: Settings, name: str) -> Settings:
-    if not name:
-        return settings
-    from pydantic import ValidationError
-
-    from ccswarm.settings import SwarmSettings
-
-    try:
-        swarm = SwarmSettings.model_validate({**settings.swarm.model_dump(), "name": name})
-    except ValidationError:
-        raise UsageInvalid(
-            f"{name[:80]!r} cannot name a run", suggestion="use letters, digits, - and _, at most 63"
-        ) from None
-    return settings.model_copy(update={"swarm": swarm})
+    return runs.in_words(what, loaded.settings)
 
 
 def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
@@ -284,11 +200,6 @@ def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
     if not directory.is_dir():
         raise UsageInvalid(f"the workspace {directory} is no directory", suggestion="make it, or give --workspace")
     return str(directory.resolve())
-
-
-def _refuse(problems: list[str]) -> None:
-    if problems:
-        raise PlanInvalid("; ".join(problems), suggestion="mend these places")
 
 
 def _show_plan(settings: Settings, as_json: bool) -> None:

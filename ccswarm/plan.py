@@ -91,6 +91,7 @@ def _of_task(
     yield from (f"step {problem}" for problem in problems(task.steps, inputs))
     for step in task.steps:
         yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, doers, tools))
+    yield from (f"review: {problem}" for problem in _of_review(settings, task, doers, tools))
     for number, gate in enumerate(task.gates, 1):
         if bool(gate.command) == bool(gate.tool):
             yield f"gate {number}: needs either a command or a tool"
@@ -98,6 +99,24 @@ def _of_task(
             yield from (f"gate {number}: {problem}" for problem in _of_tool(settings, gate.tool, gate.args, tools))
         elif settings.swarm.shell not in _servers(settings):
             yield f"gate {number}: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+
+
+def _of_review(
+    settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings], tools: Mapping[str, ToolInfo] | None
+) -> Iterator[str]:
+    review, agents = task.review, {agent.name: agent for agent in settings.agents}
+    yield from (f"by {unknown(name, agents)}" for name in review.by if name not in agents)
+    if review.quorum > len(review.by):
+        yield f"a quorum of {review.quorum} of {len(review.by)} cannot be reached"
+    asked = [agents[name] for name in review.by if name in agents]
+    if asked and [agent.name for agent in doers] == [asked[0].name]:
+        yield f"{asked[0].name} would judge its own work"
+    for agent in asked:
+        if agent.brain == "playbook" and not review.steps:
+            yield f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
+    yield from (f"step {problem}" for problem in problems(review.steps, {}))
+    for step in review.steps:
+        yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, asked, tools))
 
 
 def _names(settings: Settings, task: TaskSettings) -> Collection[str] | None:

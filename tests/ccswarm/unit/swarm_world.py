@@ -10,8 +10,10 @@ from typing import Any
 
 from ccswarm.agent import Call
 from ccswarm.brains.base import Means
+from ccswarm.clients.mail import AGENT, RUN, Mailboxes
 from ccswarm.crew import Crew
 from ccswarm.engines.base import Execution, Limits
+from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.settings import AgentSettings, Settings
 from ccswarm.swarm import Swarm
@@ -23,13 +25,16 @@ Act = Callable[[CallRequest], Awaitable[Mapping[str, Any] | CallOutcome]]
 
 class MemoryHands:
     """Tools are coroutines by their full name; a call of one that is not there is denied. ``calls`` are all that were
-    made, ``asks`` the tools that a person has to agree to."""
+    made, ``asks`` the tools that a person has to agree to, ``own`` those of the swarm's own server that are granted,
+    whose messages lie in ``mail``."""
 
     def __init__(self, process: str = "one") -> None:
         self.process = process
         self.means = Means(lambda _: "", {}, Path("/nowhere"))
         self.acts: dict[str, Act] = {}
         self.asks: set[str] = set()
+        self.own: set[str] = set()
+        self.mail = Path("/nowhere")
         self.calls: list[CallRequest] = []
         self.directories: list[str] = []
         self.places: dict[str, Workspaces] = {}
@@ -42,6 +47,8 @@ class MemoryHands:
                 return CallOutcome(CallStatus.DENIED, code="not_granted", message=f"there is no agent {request.agent}")
             if request.tool in self.asks and not request.approval:
                 return CallOutcome(CallStatus.DENIED, code="approval_needed", message="a person has to agree")
+            if crew and request.tool in self.own:
+                return await self._of_the_swarm(crew, request)
             if request.tool not in self.acts:
                 return CallOutcome(CallStatus.DENIED, code="not_granted", message=f"{request.tool} is not granted")
             self.calls.append(request)
@@ -52,6 +59,16 @@ class MemoryHands:
             return CallOutcome(CallStatus.OK, text=str(dict(answer)), structured=answer, duration_seconds=1.0)
 
         return send
+
+    async def _of_the_swarm(self, crew: Crew, request: CallRequest) -> CallOutcome:
+        self.calls.append(request)
+        meta = {AGENT: request.agent, RUN: request.run_id}
+        try:
+            mail = Mailboxes(self.mail, crew, list({name.partition(".")[0] for name in self.acts}))
+            answer = await mail.call(request.tool.partition(".")[2], request.arguments, meta=meta)
+        except SwarmError as error:
+            return CallOutcome(CallStatus.INVALID, code=error.code, message=error.message)
+        return CallOutcome(CallStatus.OK, answer.text, answer.structured)
 
     async def tools(
         self,
@@ -92,7 +109,7 @@ class World:
     @asynccontextmanager
     async def working(self, name: str = "worker") -> AsyncGenerator[None]:
         stop = asyncio.Event()
-        worker = asyncio.create_task(self.engine.run_worker(name, stop, limits=Limits(per_agent=1)))
+        worker = asyncio.create_task(self.engine.run_worker(name, stop, limits=Limits(per_agent=0)))
         try:
             yield
         finally:

@@ -151,6 +151,27 @@ def test_problems_of_steps(said: str) -> None:
     assert found == [*others, f"task t: step {said.strip()}"]
 
 
+REVIEWS = {
+    "review: by dan, which there is not": 'by = ["dan"]\n',
+    "review: a quorum of 2 of 1 cannot be reached": 'by = ["bob"]\nquorum = 2\n',
+    "review: ada would judge its own work": 'by = ["ada"]\n',
+    "review: has no steps, and the brain of bob is a playbook": 'by = ["bob"]\n',
+    "review: step look: agent bob has no grant for sh.any": (
+        'by = ["bob"]\n[[tasks.review.steps]]\nid = "look"\ntool = "sh.any"\n'
+    ),
+    "review: step look: ${steps.s.x} speaks of": (
+        'by = ["bob"]\n[[tasks.review.steps]]\nid = "look"\ntool = "sh.any"\nargs = { a = "${steps.s.x}" }\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("said", REVIEWS)
+def test_problems_of_reviews(said: str) -> None:
+    other = '[[agents]]\nname = "bob"\ngrants = ["other.*"]\n'
+    found = problems(AGENT + other + task("t", step("s"), agent="ada") + "[tasks.review]\n" + REVIEWS[said])
+    assert [one for one in found if one.startswith(f"task t: {said}")], found
+
+
 def test_all_problems_are_told() -> None:
     text = AGENT + task("a", ONE, needs=["b"]) + task("b", step("x", tool="sh.x"), step("y", tool="no.no"), needs=["a"])
     assert problems(text) == [
