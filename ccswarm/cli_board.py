@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccswarm.cli_events import Happening, cut, told
 from ccswarm.models import RunStatus
+from ccswarm.runs_events import Happening, cut, told
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli_app import Config, RunName, looking, run_id_of
+from ccswarm.cli_app import Config, RunName, looking
 from ccswarm.cli_output import EXIT_ERROR, Json, leave, remark, report, show_facts, show_json, show_rows
 from ccswarm.errors import JournalBroken, UsageInvalid
+from ccswarm.runs_facts import run_id_of
 
 if TYPE_CHECKING:
     from ccswarm.journal_chain import Record

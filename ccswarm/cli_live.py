@@ -20,9 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ccswarm.cli_board import Board, Row
-from ccswarm.cli_events import asked
 from ccswarm.cli_output import STYLES, printable
 from ccswarm.models import RunStatus
+from ccswarm.runs_events import asked
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli_app import Config, RunName, looking, run_id_of
-from ccswarm.cli_events import CALLS, Calls, Feed, Happening, of_record, timed, told
-from ccswarm.cli_facts import MOST_TASKS, TASK
+from ccswarm.cli_app import Config, RunName, looking
 from ccswarm.cli_output import Json, show_json_line, show_line
 from ccswarm.errors import UsageInvalid
+from ccswarm.runs_events import CALLS, Calls, Feed, Happening, of_record, timed, told
+from ccswarm.runs_facts import MOST_TASKS, TASK, run_id_of
 
 if TYPE_CHECKING:
     from ccswarm.app import App

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ccswarm.cli_app import LAST, MOST_RUNS, Config, RunName, looking, run_id_of, short
-from ccswarm.cli_facts import MOST_TASKS, TASK, all_waiting, approvals_of, facts_of, runs, status_of, task_of
+from ccswarm.cli_app import MOST_RUNS, Config, RunName, looking
 from ccswarm.cli_output import (
     EXIT_ERROR,
     Json,
@@ -28,6 +27,19 @@ from ccswarm.cli_output import (
 )
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
+from ccswarm.runs_facts import (
+    LAST,
+    MOST_TASKS,
+    TASK,
+    all_waiting,
+    approvals_of,
+    facts_of,
+    run_id_of,
+    runs,
+    short,
+    status_of,
+    task_of,
+)
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Engine, Execution
@@ -272,8 +284,8 @@ def _process(execution: Execution, shown: str, waiting: bool) -> dict[str, Any]:
 
 
 async def _replay(text: str, config: Path | None, as_json: bool) -> None:
-    from ccswarm.cli_events import Calls, Feed, told
     from ccswarm.cli_logs import merged
+    from ccswarm.runs_events import Calls, Feed, told
 
     async with looking(config) as opened:
         run_id = await run_id_of(opened.engine, text)

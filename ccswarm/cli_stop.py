@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from pathlib import Path
 
-from ccswarm.cli_app import Config, RunName, looking, run_id_of, short
-from ccswarm.cli_facts import status_of
+from ccswarm.cli_app import Config, RunName, looking
 from ccswarm.cli_output import Json, say, show_json
-from ccswarm.errors import UsageInvalid
+from ccswarm.runs_facts import short
 
 
 def pause(run: RunName, config: Config = None, as_json: Json = False) -> None:
@@ -29,16 +29,11 @@ def cancel(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
 
 async def _stop(text: str, config: Path | None, how: str) -> str:
+    await asyncio.to_thread(import_module, "ccswarm.runs")
+    from ccswarm import runs
+
     async with looking(config) as opened:
-        run_id = await run_id_of(opened.engine, text)
-        found = await opened.engine.status(run_id)
-        if found.status.over:
-            raise UsageInvalid(
-                f"{run_id} is over: {status_of(found).replace('_', ' ')}",
-                suggestion=f"ccswarm runs show {short(run_id)}",
-            )
-        await (opened.engine.pause(run_id) if how == "pause" else opened.engine.cancel(run_id))
-        return run_id
+        return (await runs.stop(opened, text, how)).id
 
 
 def _tell(run_id: str, status: str, as_json: bool) -> None:

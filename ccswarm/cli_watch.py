@@ -9,10 +9,8 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ccswarm.cli_app import person, short
+from ccswarm.cli_app import person
 from ccswarm.cli_board import Board
-from ccswarm.cli_events import Calls, Feed, Happening, of_record, told
-from ccswarm.cli_facts import facts_of
 from ccswarm.cli_output import (
     BY_STATUS,
     EXIT_BLOCKED,
@@ -27,6 +25,8 @@ from ccswarm.cli_output import (
 )
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
+from ccswarm.runs_events import Calls, Feed, Happening, of_record, told
+from ccswarm.runs_facts import facts_of, short
 
 if TYPE_CHECKING:
     from ccswarm.app import App

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccswarm.cli_board import Board
-from ccswarm.cli_events import Happening, cut, of_record, task_of, timed, told
+from ccswarm.runs_events import Happening, cut, of_record, task_of, timed, told
 from ccswarm.engines.base import Execution
 from ccswarm.journal_chain import Record
 from ccswarm.models import RunStatus

@@ -1,19 +1,60 @@
-"""How far a run is: what the store knows of it and its tasks, as plain facts."""
+"""Runs by name, and how far one is: what the store knows of it and its tasks, as plain facts."""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.cli_app import RUN
-from ccswarm.cli_events import task_of
+from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
+from ccswarm.runs_events import task_of
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Engine, Execution
 
-TASK = "task"
+RUN, TASK = "run", "task"
+"""Kinds of executions."""
+
+LAST = "last"
 MOST_TASKS = 10_000
+
+
+async def run_id_of(engine: Engine, text: str) -> str:
+    """The whole id of the run that ``text`` names: its id, an unambiguous beginning of it, or ``last``. Raises
+    RunNotFound."""
+    prefix = text if text.startswith("run_") else f"run_{text}"
+    last = text == LAST
+    found = await engine.list(kind=RUN, prefix="" if last else prefix, limit=1 if last else 10)
+    exact = [one.id for one in found if one.id == prefix]
+    if len(found) > 1 and not exact:
+        names = ", ".join(one.id for one in found[:3])
+        raise RunNotFound(f"{text!r} is the beginning of more than one run: {names}…", suggestion="give more of it")
+    if not found:
+        what = "there are no runs" if last else f"no run is called {text!r}"
+        raise RunNotFound(what, suggestion="ccswarm runs list shows them")
+    return exact[0] if exact else found[0].id
+
+
+def short(run_id: str) -> str:
+    """The beginning of an id, which is enough to name the run."""
+    return run_id[:12]
+
+
+def ended_here(worker: str) -> bool:
+    """Whether it was a process of this machine, without a name of its own, that is gone: nobody needs to wait until
+    it counts as lost."""
+    host, _, pid = worker.rpartition("-")
+    if host != (platform.node() or "host") or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def status_of(execution: Execution, waiting: bool = False) -> RunStatus:

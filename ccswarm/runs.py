@@ -1,0 +1,123 @@
+"""Runs as people and programs ask for them: begun, gone on with, stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
+
+from ccswarm import app as apps
+from ccswarm import plan as plans
+from ccswarm.errors import PlanInvalid, ServerUnavailable, UsageInvalid
+from ccswarm.models import RunStatus
+from ccswarm.runs_facts import ended_here, run_id_of, short, status_of
+from ccswarm.settings import AgentSettings, Settings, SwarmSettings, TaskSettings
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+    from ccswarm.engines.base import Execution
+
+CHECKER = "checker"
+"""Who looks at all tools there are before a run starts."""
+
+
+def in_words(text: str, settings: Settings) -> Settings:
+    """With one task in words, for the first agent that thinks; a coordinator before others. Raises UsageInvalid."""
+    thinking = [agent for agent in settings.agents if agent.brain != "playbook"]
+    thinking.sort(key=lambda agent: agent.type != "coordinator")
+    if not thinking:
+        raise UsageInvalid(
+            "a task in words needs an agent that thinks, and every agent here follows a playbook",
+            suggestion="write the steps: a file with [[steps]] (id, tool, args), then ccswarm run FILE; "
+            "ccswarm init writes an example",
+        )
+    task = TaskSettings(id="main", text=text, agent=thinking[0].name)
+    return settings.model_copy(update={"tasks": (task,)})
+
+
+def named(settings: Settings, name: str) -> Settings:
+    """With ``name`` instead of swarm.name, where one is given. Raises UsageInvalid."""
+    if not name:
+        return settings
+    from pydantic import ValidationError
+
+    try:
+        swarm = SwarmSettings.model_validate({**settings.swarm.model_dump(), "name": name})
+    except ValidationError:
+        raise UsageInvalid(
+            f"{name[:80]!r} cannot name a run", suggestion="use letters, digits, - and _, at most 63"
+        ) from None
+    return settings.model_copy(update={"swarm": swarm})
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raises PlanInvalid where there are any."""
+    if problems:
+        raise PlanInvalid("; ".join(problems), suggestion="mend these places")
+
+
+async def check(opened: App, settings: Settings, directory: str) -> list[str]:
+    """What the servers' tools make impossible is found before anything starts. Returns which servers that are not
+    needed do not work; raises PlanInvalid, ServerUnavailable."""
+    assert opened.hands
+    toolbox = opened.hands.toolbox({CHECKER: AgentSettings(name=CHECKER, grants=("*",))}, directory)
+    tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
+    wrong = plans.check(settings, tools)
+    warnings: list[str] = []
+    for name, problem in toolbox.problems().items():
+        if any(one.endswith(f"server {name} offers no tools") for one in wrong):
+            raise ServerUnavailable(f"server {name}: {problem}", suggestion="ccswarm doctor")
+        warnings.append(f"{name}: {problem}")
+    refuse(wrong)
+    return warnings
+
+
+async def submit(
+    opened: App, settings: Settings, directory: str, sources: Sequence[str], run_id: str = ""
+) -> Execution:
+    """Queue a run; a second time with its id does nothing."""
+    run_id = run_id or apps.new_run_id()
+    await opened.swarm.submit(settings, run_id, directory, sources)
+    return await opened.engine.status(run_id)
+
+
+async def go_on(opened: App, text: str) -> Awaitable[Execution]:
+    """Looks whether the run that is meant can go on; what is returned makes it go on, or, of one that is over, begins a
+    new run of what did not succeed. Raises RunNotFound, UsageInvalid."""
+    run_id = await run_id_of(opened.engine, text)
+    found = await opened.engine.status(run_id)
+    if found.status is RunStatus.SUCCEEDED:
+        return _again(opened, found)
+
+    async def begin() -> Execution:
+        if found.status is RunStatus.RUNNING and ended_here(found.worker):
+            await opened.engine.recover(found.worker)
+        await opened.engine.resume(run_id)
+        return found
+
+    return begin()
+
+
+async def _again(opened: App, found: Execution) -> Execution:
+    """As the plan's files say it now, where the plan is theirs."""
+    if found.result["status"] == RunStatus.SUCCEEDED:
+        raise UsageInvalid(
+            f"{found.id} is over: {status_of(found).replace('_', ' ')}",
+            suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
+        )
+    run_id, plan = apps.new_run_id(), apps.settings_of(found.payload.get("files", ()))
+    refuse(plans.check(plan, None) if plan else [])
+    await opened.swarm.again(found.id, run_id, plan)
+    return await opened.engine.status(run_id)
+
+
+async def stop(opened: App, text: str, how: str) -> Execution:
+    """``how`` is pause or cancel. Raises RunNotFound, UsageInvalid where the run is over."""
+    run_id = await run_id_of(opened.engine, text)
+    found = await opened.engine.status(run_id)
+    if found.status.over:
+        raise UsageInvalid(
+            f"{run_id} is over: {status_of(found).replace('_', ' ')}",
+            suggestion=f"ccswarm runs show {short(run_id)}",
+        )
+    await (opened.engine.pause(run_id) if how == "pause" else opened.engine.cancel(run_id))
+    return await opened.engine.status(run_id)
