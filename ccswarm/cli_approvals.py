@@ -53,7 +53,7 @@ def approve(
 ) -> None:
     """Agree to one call: it is made as soon as a worker executes the run.
 
-    The first answer counts. Exit codes: 0 answered, 2 nothing waits under that id, or more than one.
+    Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one.
     """
     _answer(question, approved=True, reason=reason, config=config, as_json=as_json)
 
@@ -66,7 +66,7 @@ def reject(
 ) -> None:
     """Refuse one call: the agent is told why, and goes on without it.
 
-    The first answer counts. Exit codes: 0 answered, 2 nothing waits under that id, or more than one.
+    Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one.
     """
     _answer(question, approved=False, reason=reason, config=config, as_json=as_json)
 
@@ -77,7 +77,7 @@ def _answer(question: str, *, approved: bool, reason: str, config: Path | None, 
         show_json({**done, "approved": approved, "workers": workers})
         return
     word = "Agreed to" if approved else "Refused"
-    remark(printable(f"{word} {done['tool']} for {done['agent']} in {done['task_id']}; the first answer counts"))
+    remark(printable(f"{word} {done['tool']} for {done['agent']} in {done['task_id']}"))
     if not workers:
         run = str(done["task_id"]).partition(".")[0]
         remark(printable(f"next: nothing executes it now: ccswarm resume {run}, or ccswarm worker"))
@@ -86,9 +86,10 @@ def _answer(question: str, *, approved: bool, reason: str, config: Path | None, 
 async def _sent(question: str, *, approved: bool, reason: str, config: Path | None) -> tuple[dict[str, Any], list[str]]:
     """What was asked, and the workers that are alive."""
     async with looking(config) as app:
-        number = _whole(question, await app.swarm.approvals())
-        done = await app.swarm.answer(number, approved=approved, by=person(), reason=reason)
-        return done, await _alive(app)
+        asked = _asked(question, await app.swarm.approvals())
+        whose = {"by": person(), "reason": reason, "task_id": str(asked["task_id"])}
+        await app.swarm.answer(str(asked["id"]), approved=approved, **whose)
+        return asked, await _alive(app)
 
 
 async def _alive(app: App) -> list[str]:
@@ -96,14 +97,14 @@ async def _alive(app: App) -> list[str]:
     return [worker for worker, age in beats.items() if age < app.settings.engine.lost_after_seconds]
 
 
-def _whole(text: str, waiting: list[dict[str, Any]]) -> str:
-    """The one id that begins so. Raises RunNotFound, UsageInvalid."""
+def _asked(text: str, waiting: list[dict[str, Any]]) -> dict[str, Any]:
+    """The one question whose id begins so. Raises RunNotFound, UsageInvalid."""
     beginning = text if text.startswith(MARK) else MARK + text
-    found = [str(one["id"]) for one in waiting if str(one["id"]).startswith(beginning)]
-    if beginning in found:
-        return beginning
+    found = {str(one["id"]): one for one in waiting if str(one["id"]).startswith(beginning)}
     if not found:
-        raise RunNotFound(f"nothing waits for approval {text!r}", suggestion="ccswarm approvals shows what waits")
-    if len(found) > 1:
-        raise UsageInvalid(f"{text!r} is the beginning of {', '.join(found[:5])}", suggestion="give more of it")
-    return found[0]
+        raise RunNotFound(
+            f"nothing waits for approval {text!r}, or not any longer", suggestion="ccswarm approvals shows what waits"
+        )
+    if len(found) > 1 and beginning not in found:
+        raise UsageInvalid(f"{text!r} is the beginning of {', '.join(list(found)[:5])}", suggestion="give more of it")
+    return found.get(beginning) or next(iter(found.values()))

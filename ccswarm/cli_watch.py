@@ -23,7 +23,7 @@ from ccswarm.cli_output import (
     show_rows,
     to_person,
 )
-from ccswarm.errors import RunNotFound
+from ccswarm.errors import AnsweredAlready, RunNotFound
 from ccswarm.models import RunStatus
 from ccswarm.runs_events import Calls, Feed, Happening, of_record, told
 from ccswarm.runs_facts import facts_of, short
@@ -155,7 +155,7 @@ class Watch:
             return await self._follow(Drawn(view.draw), interrupts.first)
 
     async def _answer(self, number: str, approved: bool) -> None:
-        with suppress(RunNotFound):  # somebody else was quicker
+        with suppress(RunNotFound, AnsweredAlready):  # which the view shows in a moment
             await self._app.swarm.answer(number, approved=approved, by=person())
 
     async def _follow(self, view: View, interrupted: asyncio.Event) -> str:

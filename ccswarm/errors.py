@@ -94,6 +94,12 @@ class Rejected(CallerError, PermissionError):
     code = "rejected"
 
 
+class AnsweredAlready(CallerError):
+    """Somebody else's answer to the question counts."""
+
+    code = "answered_already"
+
+
 class BudgetExhausted(CallerError):
     """A budget of the agent, the task or the run is used up."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ccswarm.crew import Crew
 from ccswarm.engines.base import RUNS, Engine, Flow
-from ccswarm.errors import PlanInvalid, RunNotFound, UsageInvalid
+from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import Json, RunStatus
 from ccswarm.settings import Settings
 from ccswarm.swarm_run import RUN, RunFlow
@@ -56,14 +56,22 @@ class Swarm:
             payload |= {"plan": payload_of(plan, new_id, "")["plan"]}
         await self.engine.submit(RUN, new_id, payload)
 
-    async def answer(self, number: str, *, approved: bool, by: str, reason: str = "") -> dict[str, Any]:
-        """A person's word on what ``approvals`` shows; what was asked. Raises RunNotFound where nothing waits."""
-        for question in await self.approvals():
-            if question["id"] == number:
-                word = {"approved": approved, "by": by, "reason": reason}
-                await self.engine.send(question["task_id"], f"approval:{number}", word, key=number)
-                return question
-        raise RunNotFound(f"nothing waits for approval {number!r}", suggestion="ccswarm approvals")
+    async def answer(self, number: str, *, approved: bool, by: str, reason: str = "", task_id: str = "") -> None:
+        """A person's word on what ``approvals`` shows; ``task_id`` is the task that asks, where that is known. Raises
+        RunNotFound where nothing waits, AnsweredAlready where somebody was quicker: only the first answer counts."""
+        if not task_id:
+            found = [question["task_id"] for question in await self.approvals() if question["id"] == number]
+            if not found:
+                raise RunNotFound(f"nothing waits for approval {number!r}", suggestion="ccswarm approvals")
+            task_id = found[0]
+        topic, word = f"approval:{number}", {"approved": approved, "by": by, "reason": reason}
+        if not await self.engine.send(task_id, topic, word, key=number):
+            first: dict[str, Any] = await self.engine.sent(task_id, topic, number) or word
+            came = "agreed" if first["approved"] else "refused"
+            why = f": {first['reason']}" if first["reason"] else ""
+            raise AnsweredAlready(
+                f"{number} was answered already: {first['by']} {came}{why}", suggestion="ccswarm approvals"
+            )
 
     async def approvals(self) -> list[dict[str, Any]]:
         """What waits for a person: id, task_id, agent, tool, arguments."""

@@ -176,9 +176,13 @@ class Engine(Protocol):
         """Go on with what is paused, was cancelled or failed, from the last recorded step. Raises RunNotFound."""
         ...
 
-    async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> None:
-        """A message for ``Flow.receive``; kept until it is received. With ``key``, the same one only once. Raises
-        RunNotFound."""
+    async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
+        """A message for ``Flow.receive``; kept until it is received. With ``key`` only the first one is: whether this
+        is it. Raises RunNotFound."""
+        ...
+
+    async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
+        """The message of that key, received or not; None where there is none."""
         ...
 
     def events(self, execution_id: str, *, offset: int = 0, follow: bool = True) -> AsyncIterator[Mapping[str, Any]]:

@@ -111,9 +111,13 @@ class DbosEngine:
         """See Engine."""
         await self._client.resume(execution_id)
 
-    async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> None:
+    async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
         """See Engine."""
-        await self._client.send(execution_id, topic, message, key)
+        return await self._client.send(execution_id, topic, message, key)
+
+    async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
+        """See Engine."""
+        return await self._client.sent(execution_id, topic, key)
 
     def events(self, execution_id: str, *, offset: int = 0, follow: bool = True) -> AsyncIterator[Mapping[str, Any]]:
         """See Engine."""

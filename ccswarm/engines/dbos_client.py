@@ -138,10 +138,15 @@ class Client:
         if STATUS[top.status].over and top.status not in ("SUCCESS", "CANCELLED"):
             store.retry(execution_id, self._shared.queue(top.name))
 
-    async def send(self, execution_id: str, topic: str, message: Json, key: str) -> None:
+    async def send(self, execution_id: str, topic: str, message: Json, key: str) -> bool:
         """See Engine."""
-        await self._shared.call(self._shared.send, execution_id, topic, message, key)
+        new = await self._shared.call(self._shared.send, execution_id, topic, message, key)
         self._shared.stirred.ring()
+        return new
+
+    async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
+        """See Engine."""
+        return await self._shared.call(self._shared.store.sent, execution_id, topic, key)
 
     async def events(self, execution_id: str, offset: int, follow: bool) -> AsyncGenerator[Mapping[str, Any]]:
         """See Engine."""

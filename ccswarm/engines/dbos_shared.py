@@ -153,10 +153,10 @@ class Shared:
         why, shown = self.store.notes([row.workflow_id for row in rows])
         return [seen(row, why.get(row.workflow_id, ""), shown.get(row.workflow_id)) for row in rows]
 
-    def send(self, execution_id: str, topic: str, message: Json, key: str) -> None:
-        """With ``key`` only once; on a thread."""
+    def send(self, execution_id: str, topic: str, message: Json, key: str) -> bool:
+        """With ``key`` only once: whether it is the first; on a thread."""
         try:
-            self.store.client.send(execution_id, message, topic, f"{execution_id}/{topic}/{key}" if key else None)
+            return self.store.send(execution_id, topic, message, key)
         except DBOSNonExistentWorkflowError as error:
             raise RunNotFound(f"no execution is called {execution_id!r}") from error
 

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ccswarm.engines.dbos_values import AsciiJson
 from ccswarm.errors import ConfigInvalid
+from ccswarm.models import Json
 from ccswarm.settings import EngineSettings
 
 NAME = "ccswarm"
@@ -227,6 +228,27 @@ class Store:
                 query = sa.select(mail.c.destination_uuid, mail.c.topic).where(part, mail.c.consumed == sa.false())
                 found |= {(row.destination_uuid, row.topic) for row in c.execute(query.distinct())}
         return found
+
+    def send(self, execution: str, topic: str, message: Json, key: str) -> bool:
+        """Whether it is the first of that key, which dbos does not tell. Raises DBOSNonExistentWorkflowError."""
+        name = f"{execution}/{topic}/{key}" if key else None
+        with self.begin() as c:
+            if name and self.remote:  # of those who come at once, too
+                c.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, sa.func.hashtext(name))))
+            if name and c.execute(self._mail(execution, name)).first():
+                return False
+            self.client.send_in_transaction(c, execution, message, topic, name)
+            return True
+
+    def sent(self, execution: str, topic: str, key: str) -> Json | None:
+        """The message of that key, received or not."""
+        with self.engine.connect() as c:
+            text = c.execute(self._mail(execution, f"{execution}/{topic}/{key}")).scalar()
+        return None if text is None else self.system.serializer.deserialize(text)
+
+    def _mail(self, execution: str, name: str) -> sa.Select[Any]:
+        mail = self.system.tables.notifications
+        return sa.select(mail.c.message).where(mail.c.message_uuid == f"{name}::{execution}")
 
     def family(self, root: str) -> list[Any]:
         """``root`` and its children, parents first: id, kind, status, and how it was stopped by whom."""

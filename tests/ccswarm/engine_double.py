@@ -143,12 +143,18 @@ class MemoryEngine:
                 row.status, row.stopped_by, row.error, row.ended_at = RunStatus.QUEUED, "", "", 0.0
         self.store.changed()
 
-    async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> None:
+    async def send(self, execution_id: str, topic: str, message: Json, *, key: str = "") -> bool:
         row = self.store.row(execution_id)
-        if not key or key not in row.keys:
+        new = not key or (topic, key) not in row.keyed
+        if new:
             row.messages.append((topic, json.dumps(message)))
-            row.keys.add(key)
+            row.keyed |= {(topic, key): json.dumps(message)} if key else {}
         self.store.changed()
+        return new
+
+    async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
+        row = self.store.rows.get(execution_id)
+        return json.loads(row.keyed.get((topic, key), "null")) if row else None
 
     async def events(
         self, execution_id: str, *, offset: int = 0, follow: bool = True

@@ -39,7 +39,7 @@ class Row:
     shown: str = "null"
     records: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict[tuple[int, int], tuple[str, str]])
     messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    keys: set[str] = field(default_factory=set[str])
+    keyed: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     events: list[str] = field(default_factory=list[str])
 
     def seen(self, *, payload: bool = True) -> Execution:

@@ -17,6 +17,7 @@ import pytest
 
 from ccswarm import config
 from ccswarm.app import new_run_id, submitting
+from ccswarm.cli_app import person
 from ccswarm.engines.base import Execution
 from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, Desk, agent, server
 
@@ -102,7 +103,7 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
 
         short = by_run[first]["id"].removeprefix("ap_")[:6]
         said = desk.run("approve", short, "--reason", "it is only an echo")
-        assert said.err == f"Agreed to small.echo for ada in {first}.ask; the first answer counts\n"
+        assert said.err == f"Agreed to small.echo for ada in {first}.ask\n"
         assert over(desk, first).result["status"] == "succeeded"
         answered = followed(desk, first, "approval.answered")
         assert (answered["approved"], answered["reason"]) == (True, "it is only an echo")
@@ -117,9 +118,15 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
     assert [one["task_id"] for one in asked(desk, 1)] == [f"{second}.ask"]
     said = desk.run("reject", by_run[second]["id"], "--reason", "not on my machine")
     assert said.err.splitlines() == [
-        f"Refused small.echo for ada in {second}.ask; the first answer counts",
+        f"Refused small.echo for ada in {second}.ask",
         f"next: nothing executes it now: ccswarm resume {second}, or ccswarm worker",
     ]
+    said = desk.run("approve", by_run[second]["id"], code=1)
+    assert said.err.splitlines() == [
+        f"error answered_already: {by_run[second]['id']} was answered already: {person()} refused: not on my machine",
+        "next: ccswarm approvals",
+    ]
+    assert desk.json("approve", by_run[second]["id"], code=1)["error"]["code"] == "answered_already"
 
     def interrupt() -> None:
         over(desk, second)
@@ -145,7 +152,11 @@ def test_nothing_waits(desk: Desk) -> None:
     assert desk.json("approvals") == {"approvals": []}
     assert desk.run("approvals").out == ""
     assert desk.run("approvals", terminal=True).out == "Nothing waits for an answer.\n"
-    assert desk.json("approve", "ap_1", code=2)["error"]["code"] == "run_not_found"
+    error = desk.json("approve", "ap_1", code=2)["error"]
+    assert (error["code"], error["message"]) == (
+        "run_not_found",
+        "nothing waits for approval 'ap_1', or not any longer",
+    )
     assert "--reason" in desk.run("reject", "ap_1", code=2).err
 
 

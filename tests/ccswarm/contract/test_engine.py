@@ -261,10 +261,33 @@ async def test_children_start_once_and_end_in_their_own_way(stage: Stage) -> Non
 
 async def test_a_message_is_kept_until_it_is_received(stage: Stage) -> None:
     await stage.submit("e1", ["receive", "yes", 10], ["receive", "no", 0.05], ["receive", "yes", 0.05])
-    await stage.engine.send("e1", "yes", {"by": "ann"}, key="k")
-    await stage.engine.send("e1", "yes", {"by": "ann"}, key="k")
+    assert await stage.engine.send("e1", "yes", {"by": "ann"}, key="k")
+    assert not await stage.engine.send("e1", "yes", {"by": "bob"}, key="k")
     async with stage.worker():
         assert await stage.result("e1") == [{"by": "ann"}, None, None]
+    assert not await stage.engine.send("e1", "yes", {"by": "cy"}, key="k")
+    assert await stage.engine.sent("e1", "yes", "k") == {"by": "ann"}
+
+
+async def test_a_key_is_one_of_its_topic(stage: Stage) -> None:
+    await stage.submit("e1", ["receive", "yes", 10], ["receive", "yes", 10], ["receive", "no", 10])
+    assert [await stage.engine.send("e1", "yes", 1) for _ in range(2)] == [True] * 2
+    assert await stage.engine.send("e1", "no", 2, key="k")
+    assert await stage.engine.send("e1", "yes", 3, key="k")
+    async with stage.worker():
+        assert await stage.result("e1") == [1, 1, 2]
+    assert [await stage.engine.sent("e1", topic, "k") for topic in ("no", "yes", "maybe")] == [2, 3, None]
+    assert await stage.engine.sent("nobody", "yes", "k") is None
+
+
+async def test_of_those_who_answer_at_the_same_time_one_is_first(stage: Stage) -> None:
+    await stage.submit("e1", ["receive", "yes", 10])
+    sends = [stage.engine.send("e1", "yes", number, key="k") for number in range(12)]
+    new = await asyncio.gather(*sends)
+    assert sorted(new) == [False] * 11 + [True]
+    assert await stage.engine.sent("e1", "yes", "k") == new.index(True)
+    async with stage.worker():
+        assert await stage.result("e1") == [new.index(True)]
 
 
 async def test_an_answer_given_while_no_worker_runs_is_not_lost(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.errors import ConfigInvalid, PlanInvalid, RunNotFound, UsageInvalid
+from ccswarm.errors import AnsweredAlready, ConfigInvalid, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from tests.ccswarm.engine_double import MemoryStore
 from tests.ccswarm.unit.swarm_world import World, settings, steps
@@ -176,11 +176,31 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
         done = await world.engine.wait("run_1")
         with pytest.raises(RunNotFound):
             await world.swarm.answer(by_agent["bob"]["id"], approved=True, by="me")
+        with pytest.raises(AnsweredAlready, match="answered already: me refused: too late"):
+            await world.swarm.answer(by_agent["bob"]["id"], approved=True, by="you", task_id="run_1.bob")
     tasks = done.result["tasks"]
     assert (tasks["ada"]["status"], tasks["bob"]["status"]) == ("succeeded", "failed")
     assert "a person did not agree to srv.do: too late" in tasks["bob"]["summary"]
     (call,) = world.hands.calls
     assert call.approval == by_agent["ada"]["id"]
+
+
+async def test_of_people_who_answer_at_the_same_moment_one_is_told_that_it_counts() -> None:
+    world = World()
+    world.tool("srv.do", exit_code=0)
+    world.hands.asks.add("srv.do")
+    async with asyncio.timeout(20):
+        async with world.working():
+            await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": steps("s")}]}), "run_1", "/project")
+            while not (asked := await world.swarm.approvals()):
+                await world.engine.store.change()
+        words = [world.swarm.answer(asked[0]["id"], approved=one > 1, by=f"p{one}") for one in range(4)]
+        told = await asyncio.gather(*words, return_exceptions=True)
+        assert [str(one) for one in told if one] == [f"{asked[0]['id']} was answered already: p0 refused"] * 3
+        async with world.working():
+            assert (await world.engine.wait("run_1")).result["status"] == "failed"
+    answers = [one async for one in world.engine.events("run_1.a") if one["event"] == "approval.answered"]
+    assert [(one["by"], one["approved"]) for one in answers] == [("p0", False)]
 
 
 class Watched(MemoryStore):
