@@ -1,0 +1,89 @@
+"""HTTP/1.1 on one connection, with the freedom to break it anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Wire:
+    """Requests of one connection, one after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+
+    async def read(self) -> Request | None:
+        """The next request; None when there will be none."""
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+        if self._http.our_state is not h11.IDLE:
+            return None
+        head = await self._event()
+        if not isinstance(head, h11.Request):
+            return None
+        body = bytearray()
+        while isinstance(data := await self._event(), h11.Data):
+            body += data.data
+        headers = {name.decode().lower(): value.decode() for name, value in head.headers}
+        return Request(head.method.decode(), head.target.decode(), headers, bytes(body))
+
+    async def _event(self) -> Any:
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                if self._http.they_are_waiting_for_100_continue:
+                    await self._write(h11.InformationalResponse(status_code=100, headers=[]))
+                self._http.receive_data(await self._reader.read(1 << 16))
+        except h11.RemoteProtocolError:  # what comes is no HTTP, or ends in the middle
+            return None
+        return event
+
+    async def _write(self, event: Any) -> None:
+        data = self._http.send(event)
+        if data:
+            self._writer.write(data)
+            await self._writer.drain()
+
+    async def send(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        """A whole answer in JSON."""
+        data = json.dumps(body).encode()
+        fields = {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
+        await self._write(h11.Response(status_code=status, headers=list(fields.items())))
+        await self._write(h11.Data(data=data))
+        await self._write(h11.EndOfMessage())
+
+    async def begin_events(self) -> None:
+        fields = {"content-type": "text/event-stream", "transfer-encoding": "chunked", "cache-control": "no-cache"}
+        await self._write(h11.Response(status_code=200, headers=list(fields.items())))
+
+    async def send_data(self, data: bytes) -> None:
+        await self._write(h11.Data(data=data))
+
+    async def end(self, tail: bytes) -> None:
+        await self.send_data(tail)
+        await self._write(h11.EndOfMessage())
+
+    async def left(self) -> None:
+        """Returns when the client has gone."""
+        while await self._reader.read(1 << 16):
+            pass
+        await self.cut()
+
+    async def cut(self) -> None:
+        """Breaks the connection where it is: a reset, not an end."""
+        self._writer.transport.abort()
+        raise ConnectionAbortedError
