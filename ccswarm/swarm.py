@@ -76,9 +76,8 @@ class Swarm:
     async def approvals(self) -> list[dict[str, Any]]:
         """What waits for a person: id, task_id, agent, tool, arguments."""
         found: list[dict[str, Any]] = []
-        for task in await self.engine.list(kind=TASK, limit=10_000):
-            if not task.status.over and task.shown:
-                found += [{**one, "task_id": task.id} for one in task.shown.get("approvals", ())]
+        for task in await self.engine.list(kind=TASK, unfinished=True, limit=10_000):
+            found += [{**one, "task_id": task.id} for one in (task.shown or {}).get("approvals", ())]
         return found
 
     async def _run(self, flow: Flow, payload: Json) -> Json:

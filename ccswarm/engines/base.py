@@ -156,8 +156,10 @@ class Engine(Protocol):
         """Raises RunNotFound."""
         ...
 
-    async def list(self, *, kind: str = "", prefix: str = "", limit: int = 100) -> Sequence[Execution]:
-        """Newest first, without payloads."""
+    async def list(
+        self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
+    ) -> Sequence[Execution]:
+        """Newest first, without payloads. ``top``: only what has no parent; ``unfinished``: only what is not over."""
         ...
 
     async def wait(self, execution_id: str) -> Execution:

@@ -91,9 +91,11 @@ class DbosEngine:
         """See Engine."""
         return await self._client.status(execution_id)
 
-    async def list(self, *, kind: str = "", prefix: str = "", limit: int = 100) -> Sequence[Execution]:
+    async def list(
+        self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
+    ) -> Sequence[Execution]:
         """See Engine."""
-        return await self._client.list(kind=kind, prefix=prefix, limit=limit)
+        return await self._client.list(kind, prefix, limit, top=top, unfinished=unfinished)
 
     async def wait(self, execution_id: str) -> Execution:
         """See Engine."""

@@ -84,11 +84,19 @@ class Client:
         """See Engine."""
         return await self._shared.call(self._shared.execution, execution_id)
 
-    async def list(self, *, kind: str, prefix: str, limit: int) -> Sequence[Execution]:
+    async def list(self, kind: str, prefix: str, limit: int, *, top: bool, unfinished: bool) -> Sequence[Execution]:
         """See Engine."""
-        shared = self._shared
-        which = {"name": kind or None, "workflow_id_prefix": prefix or None, "limit": limit}
-        return await shared.call(lambda: shared.executions(**which, sort_desc=True, load_input=False))
+        which: dict[str, Any] = {"name": kind or None, "workflow_id_prefix": prefix or None, "limit": limit}
+        which |= {"has_parent": False if top else None, "sort_desc": True, "load_input": False}
+        return await self._shared.call(self._unfinished if unfinished else self._shared.executions, which)
+
+    def _unfinished(self, which: Mapping[str, Any]) -> Sequence[Execution]:
+        """What is paused is cancelled to dbos."""
+        active = self._shared.executions({**which, "status": list(accounts.ACTIVE)})
+        paused = self._shared.store.paused()
+        stopped = self._shared.executions({**which, "workflow_ids": paused}) if paused else []
+        found = {one.id: one for one in (*active, *stopped) if not one.status.over}
+        return sorted(found.values(), key=lambda one: one.created_at, reverse=True)[: which["limit"]]
 
     async def wait(self, execution_id: str) -> Execution:
         """See Engine."""

@@ -142,12 +142,12 @@ class Shared:
 
     def execution(self, execution_id: str) -> Execution:
         """As it is now; on a thread."""
-        found = self.executions(workflow_ids=[execution_id])
+        found = self.executions({"workflow_ids": [execution_id]})
         if not found:
             raise RunNotFound(f"no execution is called {execution_id!r}")
         return found[0]
 
-    def executions(self, **which: Any) -> list[Execution]:
+    def executions(self, which: Mapping[str, Any]) -> list[Execution]:
         """What ``list_workflows`` of dbos finds; on a thread."""
         rows = self.store.client.list_workflows(**which)
         why, shown = self.store.notes([row.workflow_id for row in rows])

@@ -280,6 +280,11 @@ class Store:
         with self.begin() as c:
             c.execute(sa.delete(MARK).where(MARK.c.execution.in_(list(executions))))
 
+    def paused(self) -> list[str]:
+        """What somebody paused."""
+        with self.engine.connect() as c:
+            return list(c.execute(sa.select(MARK.c.execution).where(MARK.c.why == "paused")).scalars())
+
     def notes(self, executions: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
         """By id: why it was stopped; what it shows."""
         why, shown = dict[str, str](), dict[str, Any]()

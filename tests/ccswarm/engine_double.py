@@ -109,8 +109,11 @@ class MemoryEngine:
     async def status(self, execution_id: str) -> Execution:
         return self.store.row(execution_id).seen()
 
-    async def list(self, *, kind: str = "", prefix: str = "", limit: int = 100) -> Sequence[Execution]:
+    async def list(
+        self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
+    ) -> Sequence[Execution]:
         rows = [row for row in self.store.rows.values() if kind in ("", row.kind) and row.id.startswith(prefix)]
+        rows = [row for row in rows if not (top and row.parent) and not (unfinished and row.status.over)]
         return [row.seen(payload=False) for row in reversed(rows)][:limit]
 
     async def wait(self, execution_id: str) -> Execution:

@@ -83,6 +83,26 @@ async def test_what_is_kept_is_listed_newest_first_without_payloads(stage: Stage
     assert [(e.id, e.payload) for e in await stage.engine.list(limit=1)] == [("r2.a", None)]
 
 
+async def test_what_is_kept_is_listed_by_how_it_is(stage: Stage) -> None:
+    stage.referee.held = {"s"}
+    child = ["start", "play", "r1.a", [["step", "s"]], "", "medium"]
+    await stage.submit("r1", child, ["outcome", "r1.a"], kind="run")
+    for name in ("e1", "e2", "e3"):
+        await stage.submit(name)
+    await stage.engine.pause("e1")
+    await stage.engine.cancel("e2")
+    async with stage.worker(per_agent=0):
+        await stage.referee.arrival("s")
+        await stage.result("e3")
+        assert {one.id: one.status.value for one in await stage.engine.list(unfinished=True)} == {
+            "r1": "running", "r1.a": "running", "e1": "paused"
+        }  # fmt: skip
+        assert [one.id for one in await stage.engine.list(top=True)] == ["e3", "e2", "e1", "r1"]
+        assert [one.id for one in await stage.engine.list(top=True, unfinished=True)] == ["e1", "r1"]
+        assert [one.id for one in await stage.engine.list(top=True, unfinished=True, limit=1)] == ["e1"]
+        assert [one.id for one in await stage.engine.list(kind="play", prefix="r", unfinished=True)] == ["r1.a"]
+
+
 async def test_nobody_is_found(stage: Stage) -> None:
     engine = stage.engine
     for ask in (engine.status, engine.wait, engine.cancel, engine.pause, engine.resume):
