@@ -82,7 +82,8 @@ def program(_: Path | None) -> Iterator[Finding]:
 
 def configuration(config: Path | None) -> Iterator[Finding]:
     """The file, and its tasks as far as they can be judged without servers."""
-    from ccswarm import plan, plugins
+    from ccswarm import plan
+    from ccswarm.app import brain_problems
 
     loaded = load(config)
     settings = loaded.settings
@@ -93,13 +94,14 @@ def configuration(config: Path | None) -> Iterator[Finding]:
     yield Finding("configuration", "ok", f"{loaded.path}: {len(settings.mcp.servers)} servers, {counts}")
     for problem in plan.check(settings, None):
         yield Finding("plan", "fail", problem, "mend it: ccswarm plan check")
-    for brain in dict.fromkeys(agent.brain for agent in settings.agents):
-        plugins.load("brains", brain)
+    for problem in brain_problems(settings):
+        yield Finding("brains", "fail", problem, "mend it, or give the agent another brain")
 
 
 def servers(config: Path | None) -> Iterator[Finding]:
     """Each server, by starting it and asking for its tools."""
-    from ccswarm.cli_servers import listings, workspace_of
+    from ccswarm.cli_servers import workspace_of
+    from ccswarm.listings import listings
 
     loaded = load(config)
     configured = loaded.settings.mcp.servers
