@@ -50,6 +50,7 @@ class _Call:
     id: str
     place: int
     known: Mapping[str, Json]
+    visit: int
     state: State = "waiting"
     tries: int = 1
     due: Literal["", "pause", "call"] = ""
@@ -59,8 +60,8 @@ class _Call:
 
     @property
     def name(self) -> str:
-        """The id of its present try."""
-        return self.id if self.tries == 1 else f"{self.id}#{self.tries}"
+        """The id of its present try, which no other one has in any visit of the task."""
+        return self.id + (f"@{self.visit}" if self.visit > 1 else "") + (f"#{self.tries}" if self.tries > 1 else "")
 
     def end(self, state: State, result: Json, problem: str = "") -> None:
         self.state, self.due, self.result, self.problem = state, "", result, problem
@@ -89,6 +90,7 @@ class Playbook:
     def __init__(self, assignment: Assignment, steps: Sequence[PlanStep]) -> None:
         needs = needs_of(steps)
         self._agent = assignment.agent
+        self._visit = int(assignment.settings.get("visit", 1))
         self._steps = {
             step.id: _Progress(step, place, needs[step.id], len(needs[step.id])) for place, step in enumerate(steps)
         }
@@ -150,12 +152,14 @@ class Playbook:
             if plan.when and not _about_items(plan) and not holds(plan.when, known):
                 progress.state, progress.result = "passed", {"status": "skipped"}
             elif plan.for_each is None:
-                progress.calls = [_Call(plan.id, 0, known)]
+                progress.calls = [_Call(plan.id, 0, known, self._visit)]
             else:
                 items = enumerate(_items(resolve(plan.for_each, known)))
-                progress.calls = [_Call(f"{plan.id}[{at}]", at, {**known, "item": item}) for at, item in items]
+                progress.calls = [
+                    _Call(f"{plan.id}[{at}]", at, {**known, "item": item}, self._visit) for at, item in items
+                ]
         except PlanInvalid as error:
-            progress.calls, progress.begun = [_Call(plan.id, 0, known)], 1
+            progress.calls, progress.begun = [_Call(plan.id, 0, known, self._visit)], 1
             _refuse(progress.calls[0], error)
 
     def _go_on(self, progress: _Progress, again: Iterable[_Call]) -> Iterator[CallTool | Wait]:

@@ -188,7 +188,7 @@ async def test_work_that_others_do_not_accept_is_done_again() -> None:
     world = World()
     result = await judged(world, {"ada": [1, 0], "bob": [0, 0]}, reviewed("ada", "bob"))
     assert result["status"] == "succeeded"
-    assert sorted(world.ran) == ["look"] * 4 + ["work"] * 2
+    assert sorted(world.ran) == ["look"] * 4 + ["work", "work@2"]
     assert result["usage"]["calls"] == 6
     said = [event for event in await world.events("run_1.main") if event["event"] == "review.said"]
     assert [(one["by"], one["accepted"]) for one in said] == [
@@ -205,3 +205,35 @@ async def test_work_that_is_never_accepted_fails_with_what_was_said() -> None:
 async def test_as_many_as_a_quorum_are_enough() -> None:
     result = await judged(World(), {"ada": [1], "bob": [0]}, reviewed("ada", "bob", quorum=1, visits=1))
     assert result["status"] == "succeeded"
+
+
+async def test_what_is_handed_on_again_in_a_second_visit_is_done_again() -> None:
+    world = World()
+    world.hands.own.add("swarm.delegate")
+    task = plan(delegate({"id": "part", "agent": "bob", "steps": steps("s")}))["tasks"][0]
+    review = {"by": ["ada"], "steps": steps("look", tool="srv.look", expect={"exit_code": 0})}
+    result = await judged(world, {"ada": [1, 0]}, {**plan(), "tasks": [{**task, "visits": 2, "review": review}]})
+    assert result["status"] == "succeeded", result
+    assert world.ran == ["hand", "s", "look", "hand@2", "s", "look"]
+    assert (await world.engine.status("run_1.main.hand@2.part")).agent == "bob"
+
+
+async def test_a_person_is_asked_again_in_a_second_visit() -> None:
+    world = World()
+    world.hands.asks.add("srv.do")
+    world.tool("srv.do")
+    world.tool("srv.look", exit_code=0)
+    given = reviewed("ada")
+    given["tasks"][0]["review"]["steps"][0]["expect"] = {"exit_code": 1}
+    async with world.working(), asyncio.timeout(20):
+        await world.swarm.submit(settings(given), "run_1", "/project")
+        for reason in ("one", "two"):
+            while not (asked := await world.swarm.approvals()):
+                await world.engine.store.change()
+            await world.swarm.answer(asked[0]["id"], approved=True, by="me", reason=reason)
+            while asked == await world.swarm.approvals():
+                await world.engine.store.change()
+        await world.engine.wait("run_1")
+    answers = [event for event in await world.events("run_1.main") if event["event"] == "approval.answered"]
+    assert [one["reason"] for one in answers] == ["one", "two"]
+    assert [call.step_id for call in world.hands.calls if call.approval] == ["work", "work@2"]
