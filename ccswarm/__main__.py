@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line in ``sys.argv``."""
+    """Run the command line in ``sys.argv``; what programs of a task start is found before anything else is loaded."""
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    if verb == "mcp-server" and "CCSWARM_GUEST" in os.environ:
+        from ccswarm import guest_relay
+
+        guest_relay.main(os.environ)
+    if verb == "guest-program":
+        from ccswarm import guest_program
+
+        guest_program.main(os.environ)
     from ccswarm import cli
 
     cli.main()

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccswarm.brains.base import CallTool, Finish, Think, Thinking, Wait
+from ccswarm.brains.base import CallTool, Finish, Lasting, Think, Thinking, Wait
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
@@ -147,6 +147,8 @@ class Agent:
         try:
             ending = await self._work_on(thinking, stop)
             await self._call_back(ending.summary or ending.status)
+            for step in await thinking.over() if isinstance(thinking, Lasting) else ():
+                await call_once(self._flow, self._work, step)
         finally:
             left = [stop, *self._going]
             for task in left:
@@ -194,9 +196,10 @@ class Agent:
                 return short
             self._go(step, "think", lambda: self._thought(step))
             return None
-        if short := await self._spend(request_of(self._work, step).agent, {"calls": 1}):
-            return short
-        self._usage += Usage(calls=1)
+        if not step.as_host:
+            if short := await self._spend(request_of(self._work, step).agent, {"calls": 1}):
+                return short
+            self._usage += Usage(calls=1)
         await self._call(step)
         return None
 

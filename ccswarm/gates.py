@@ -20,11 +20,10 @@ WAIT_SECONDS = 45.0
 SHOWN_CHARS = 2000
 
 
-def orchestrator(shell: str, gates: Sequence[Gate]) -> AgentSettings:
-    """The agent that gates are run by: the shell server's tools, and those that gates name."""
-    return AgentSettings(
-        name=ORCHESTRATOR, type=ORCHESTRATOR, grants=(f"{shell}.*", *(g.tool for g in gates if g.tool))
-    )
+def orchestrator(shell: str, gates: Sequence[Gate], *more: str) -> AgentSettings:
+    """The agent that gates are run by: the tools of the shell server and of ``more``, and those that gates name."""
+    servers = dict.fromkeys(f"{name}.*" for name in (shell, *more))
+    return AgentSettings(name=ORCHESTRATOR, type=ORCHESTRATOR, grants=(*servers, *(g.tool for g in gates if g.tool)))
 
 
 class Gates:

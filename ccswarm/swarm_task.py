@@ -98,7 +98,7 @@ class TaskFlow:
         """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
         brain: Brain = plugins.load("brains", self._agent.brain)
         # Apart from the agents, so that none of them can have what the orchestrator is granted.
-        hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, self._task.gates)}
+        hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, self._task.gates, self._shell())}
         host = await self._hands.call(hosts, directory, None, self._files)
         work = await self._work(directory, host)
         checks = replace(work, call=host)
@@ -157,7 +157,13 @@ class TaskFlow:
             {**self._agent.settings, "prompt": self._agent.prompt, "visit": visit, "attempt": self._payload["attempt"]},
             feedback,
             directory,
+            self._shell(),
+            self._agent.type,
         )
+
+    def _shell(self) -> str:
+        """The server of the terminals that the agent's brain itself may need."""
+        return str(self._agent.settings.get("shell") or self._swarm.shell)
 
     def _allowances(self, name: str) -> list[Allowance]:
         agent = self._crew.agents.get(name)

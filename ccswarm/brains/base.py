@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, Json, ToolInfo
@@ -79,6 +79,10 @@ class Assignment:
     """Why the work was given back: the output of a gate that failed."""
     workspace: str = ""
     """The directory its agent works in: ``${workspace}`` of a playbook."""
+    shell: str = "ai-session"
+    """The server of terminals, for calls ``as_host``."""
+    type: str = ""
+    """The agent's: researcher, coder, …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,16 @@ class Thinking(Protocol):
         """What to do next. ``ended`` are the calls, thoughts and pauses (with an empty ``ok`` outcome) that ended since
         the last time, none the first time. Asked again whenever something ended; an empty answer waits for what goes
         on. A Finish ends the task, and cancels what goes on."""
+        ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A Thinking that has something open while its task goes on."""
+
+    async def over(self) -> Sequence[CallTool]:
+        """The task is over, whatever ended it. Lets go of everything; the calls it returns are made, one after the
+        other, as the task's last. Not asked when another worker goes on with the task."""
         ...
 
 

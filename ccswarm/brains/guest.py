@@ -1,0 +1,77 @@
+"""Whoever is connected decides: a client of ``ccswarm mcp-server --agent NAME --stdio``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Think, Thinking
+from ccswarm.engines.base import Flow
+from ccswarm.guest_requests import Requests
+from ccswarm.guests import Desk, place
+from ccswarm.models import CallOutcome, Json
+from ccswarm.settings import AgentSettings
+
+FIRST_SECONDS = 60.0
+LATER_SECONDS = 1.0
+"""Without a client the task is over: so long is waited for the first one, and for one that comes back."""
+
+
+class Guest:
+    """One client's calls. The task succeeds when the client leaves, and as it says when it calls ``finish``."""
+
+    def __init__(self, assignment: Assignment, means: Means) -> None:
+        self._assignment = assignment
+        self._means = means
+        self._desk: Desk | None = None
+        self._requests: Requests | None = None
+
+    async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
+        """See Thinking."""
+        if self._desk is None or self._requests is None:
+            given = self._assignment
+            self._desk = Desk(place(self._means.state_directory, flow.id), given.agent, given.tools)
+            await self._desk.open()
+            await flow.emit({"event": "desk.opened", "at": round(time.time(), 3), "agent": given.agent})
+            self._requests = Requests(self._desk, "")
+            self._requests.begin()
+            return [Think(self._requests.waiting, self._requests.wait), Think("gone", self._gone)]
+        calls, came = self._requests.heed(ended)
+        if finished := self._requests.finished:
+            await self._desk.settled()
+            return [Finish(finished["status"], finished["summary"], finished["result"])]
+        if self._requests.broken:
+            return [Finish("failed", self._requests.broken)]
+        if "gone" in ended:
+            return [Finish("succeeded", "the client has gone")]
+        steps: list[Step] = [CallTool(*call) for call in calls]
+        return [*steps, Think(self._requests.waiting, self._requests.wait)] if came else steps
+
+    async def over(self) -> Sequence[CallTool]:
+        """See Lasting."""
+        if self._desk:
+            await self._desk.close(over=True)
+        return ()
+
+    async def _gone(self, _: str) -> Mapping[str, Json]:
+        assert self._desk
+        await self._desk.gone(FIRST_SECONDS, LATER_SECONDS)
+        return {}
+
+
+class GuestBrain:
+    """Is not chosen by a plan, but by who starts the server."""
+
+    name = "guest"
+    wants_tools = True
+
+    def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
+        """See Brain."""
+        return [f"brain guest takes no settings: {', '.join(agent.settings)}"] if agent.settings else []
+
+    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Guest:
+        """See Brain."""
+        return Guest(assignment, means)
+
+
+PLUGIN = GuestBrain()

@@ -1,0 +1,1 @@
+"""Ways in: what other programs reach the swarm by."""
