@@ -1,0 +1,107 @@
+"""Has a model decide: any with an API like OpenAI's or Anthropic's. Light: what asks is loaded when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.brains import llm_prompt, llm_recorded
+from ccswarm.brains.base import Assignment, Means, Thinking
+from ccswarm.brains.llm_conversation import Conversation
+from ccswarm.brains.llm_settings import RECORDED, VENDORS, LlmSettings, Model, read
+from ccswarm.brains.llm_thinking import LlmThinking
+from ccswarm.brains.llm_tools import FINISH, OWN, RECALL, Offered, offered
+from ccswarm.brains.llm_troubles import explained
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import Json
+from ccswarm.settings import AgentSettings
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class LlmBrain:
+    """Needs a model, and a task with a text."""
+
+    name = "llm"
+    wants_tools = True
+
+    def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
+        """Wrong settings; of each model: a package or a key that is not there, a price that is not known."""
+        try:
+            settings = read(agent.settings)
+        except PlanInvalid as error:
+            return (error.message,)
+        return tuple(_problems(settings, secret, priced))
+
+    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> LlmThinking:
+        """Raises PlanInvalid where ``problems`` names any, and where the task has no text."""
+        settings = read(assignment.settings)
+        budget: Mapping[str, Any] = assignment.task.get("budget") or {}
+        priced = bool(budget.get("dollars"))
+        if wrong := list(_problems(settings, means.secret, priced)):
+            raise PlanInvalid("; ".join(wrong), suggestion="see docs/brains-llm.md")
+        tools = offered(assignment.tools)
+        if isinstance(before, LlmThinking) and before.conversation.turns:
+            conversation = before.conversation
+            note = llm_prompt.GIVEN_BACK.format(feedback=assignment.feedback, finish=FINISH)
+            conversation.turns[-1].note = note
+        else:
+            names = [one.name for one in tools[len(OWN) :]]
+            system = llm_prompt.system(assignment, names, FINISH, RECALL)
+            told = llm_prompt.task(assignment)
+            conversation = Conversation(system, told, settings.answer_chars, settings.context_chars)
+        ask = partial(_ask, means, assignment, settings, tools)
+        return LlmThinking(assignment, settings, tools, conversation, ask)
+
+
+def _problems(settings: LlmSettings, secret: Callable[[str], str], priced: bool) -> Iterator[str]:
+    for model in settings.models:
+        if model.kind == RECORDED:
+            continue
+        if missing := [name for name in ("pydantic_ai", VENDORS[model.kind][2]) if find_spec(name) is None]:
+            yield explained("not_installed", ", ".join(missing), model)
+        elif model.key_name and not secret(model.key_name):
+            yield explained("no_key", "", model)
+        elif priced and not model.price and not _api().priced(model):
+            yield f"{model.model}: its price is not known, so no budget in dollars can be kept; set price"
+
+
+def _api() -> ModuleType:
+    from ccswarm.brains import llm_api
+
+    return llm_api
+
+
+def _loaded(kind: str) -> Any:
+    api = _api()
+    api.load(kind)
+    return api
+
+
+async def _ask(
+    means: Means,
+    assignment: Assignment,
+    settings: LlmSettings,
+    tools: Sequence[Offered],
+    model: Model,
+    conversation: Conversation,
+) -> Mapping[str, Json]:
+    """The model's next answer, or why there is none."""
+    if model.kind == RECORDED:
+        return llm_recorded.ask(model, conversation, assignment.task_id, assignment.workspace)
+    try:
+        api = await asyncio.to_thread(_loaded, model.kind)
+    except ImportError as error:
+        return {"error": {"kind": "not_installed", "message": str(error)}}
+    key = await asyncio.to_thread(means.secret, model.key_name) if model.key_name else ""
+    if model.key_name and not key:
+        return {"error": {"kind": "no_key", "message": ""}}
+    bounds = api.Bounds(settings.request_timeout_seconds, settings.idle_seconds)
+    return await api.ask(model, key, conversation, tools, bounds)
+
+
+PLUGIN = LlmBrain()

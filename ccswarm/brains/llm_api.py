@@ -1,0 +1,284 @@
+"""Asks models over the network, through pydantic-ai; the only module that imports it. Heavy: loaded when needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import httpx2
+from genai_prices import calc_price
+from pydantic_ai import exceptions as errors
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    SystemPromptPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model as ApiModel
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
+
+from ccswarm.brains.llm_conversation import Conversation, Message
+from ccswarm.brains.llm_settings import VENDORS, Model
+from ccswarm.brains.llm_tools import Offered
+from ccswarm.models import Json
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+CONNECT_SECONDS = 15.0
+MESSAGE_CHARS = 600
+CHARS_OF_A_TOKEN = 4
+"""About, where a server does not say what it counted."""
+
+KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (errors.ModelQuotaExceededError, "quota"),
+    (errors.ModelRateLimitError, "rate_limited"),
+    (errors.ModelUnavailableError, "overloaded"),
+    (errors.ModelServerError, "server_error"),
+    (errors.ModelRequestTimeout, "timed_out"),
+    (errors.ModelTimeoutError, "timed_out"),
+    (errors.ModelConnectionError, "cannot_connect"),
+    (errors.ModelAuthenticationError, "key_refused"),
+    (errors.ModelNotFoundError, "unknown_model"),
+    (errors.ModelContextWindowExceededError, "too_long"),
+    (errors.ContentFilterError, "refused"),
+    (errors.ModelRequestRejectedError, "rejected"),
+    (errors.ModelAPIError, "cut"),
+)
+"""What went wrong; the first that fits."""
+
+PASSING = (408, 409, 425)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one answer, in seconds."""
+
+    whole: float
+    idle: float
+
+
+async def ask(
+    model: Model, key: str, conversation: Conversation, tools: Sequence[Offered], bounds: Bounds
+) -> dict[str, Any]:
+    """The model's next answer as JSON: ``response`` (pydantic-ai's), ``text``, ``calls`` (id, name, arguments or
+    None), ``finish``, ``usage``, ``model``; or ``error`` with kind, message, and retry_after where the server said."""
+    wanted: ModelSettings = {"max_tokens": model.max_tokens, "max_retries": 0, "timeout": bounds.idle}
+    if model.temperature is not None:
+        wanted["temperature"] = model.temperature
+    if model.kind == "anthropic":
+        wanted["cache"] = True
+    try:
+        async with _opened(model, key, bounds) as api:
+            response = await _streamed(api, _messages(conversation), wanted, _parameters(tools), bounds)
+    except TimeoutError as error:
+        return _failed("timed_out", str(error), key)
+    except Exception as error:
+        return _failed(_kind(error), _words(error), key, getattr(error, "retry_after", None))
+    if response.finish_reason in (None, "error") or response.state != "complete":
+        return _failed("cut", "the answer ended before it was complete", key)
+    if response.finish_reason == "content_filter":
+        return _failed("refused", str((response.provider_details or {}).get("refusal") or response.text or ""), key)
+    return _answered(model, response, conversation)
+
+
+@asynccontextmanager
+async def _opened(model: Model, key: str, bounds: Bounds) -> AsyncGenerator[ApiModel]:
+    """The model with connections of its own, which end with the request: nothing is left when a worker ends."""
+
+    async def hurry(request: httpx2.Request) -> None:
+        request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "connect": CONNECT_SECONDS}
+
+    async with httpx2.AsyncClient(verify=_trust(), timeout=bounds.idle, event_hooks={"request": [hurry]}) as client:
+        yield _made(model, key, client)
+
+
+@cache
+def _trust() -> Any:
+    """Whom to trust; 40 ms to make."""
+    return httpx2.create_ssl_context()
+
+
+def load(kind: str) -> Any:
+    """The classes that a model of that kind is made of. The first time takes a second or two: on a thread."""
+    if kind == "anthropic":
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        return AnthropicModel, AnthropicProvider, AnthropicProvider
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    api = OpenAIChatModel if kind == "openai" else OpenAIResponsesModel
+    return api, OpenAIProvider, OpenAICompatibleProvider
+
+
+def _made(model: Model, key: str, client: httpx2.AsyncClient) -> ApiModel:
+    api, own, compatible = load(model.kind)
+    reached = {"base_url": model.address, "api_key": key or "none", "http_client": client}
+    if model.foreign and model.kind != "anthropic":
+        provider = compatible(str(urlsplit(model.address).hostname), **reached)
+    else:
+        provider = own(**reached)
+    # A stream of chat completions that was cut looks complete otherwise.
+    profile = {"profile": {"openai_chat_streaming_requires_finish_reason": True}} if model.kind == "openai" else {}
+    return api(model.name, provider=provider, **profile)
+
+
+async def _streamed(
+    model: ApiModel,
+    messages: list[ModelMessage],
+    wanted: ModelSettings,
+    parameters: ModelRequestParameters,
+    bounds: Bounds,
+) -> ModelResponse:
+    """The whole answer. Raises TimeoutError for one that takes too long, or falls silent."""
+    clock = asyncio.get_running_loop().time
+    whole, silence = asyncio.timeout(bounds.whole), asyncio.timeout(bounds.idle)
+    try:
+        async with whole, silence:
+            asked = model_request_stream(
+                model, messages, model_settings=wanted, model_request_parameters=parameters, instrument=False
+            )
+            async with asked as stream:
+                async for _ in stream:
+                    silence.reschedule(clock() + bounds.idle)
+            return stream.get()
+    except TimeoutError:
+        if silence.expired():
+            raise TimeoutError(f"nothing came for {bounds.idle:g} s") from None
+        raise TimeoutError(f"the answer was not there after {bounds.whole:g} s") from None
+
+
+def _messages(conversation: Conversation) -> list[ModelMessage]:
+    """As pydantic-ai has them: requests and responses by turns."""
+    found: list[ModelMessage] = []
+    parts: list[ModelRequestPart] = []
+    for message in conversation.messages():
+        if message.turn:
+            found += [ModelRequest(parts), _response(message)]
+            parts = []
+        elif message.call:
+            call = message.call
+            outcome = "failed" if call.failed else "success"
+            parts.append(ToolReturnPart(call.name, message.text, call.call_id, outcome=outcome))
+        else:
+            parts.append(SystemPromptPart(message.text) if message.kind == "system" else UserPromptPart(message.text))
+    return [*found, ModelRequest(parts)]
+
+
+def _response(message: Message) -> ModelResponse:
+    turn = message.turn
+    assert turn
+    if turn.decoded is None:
+        (turn.decoded,) = ModelMessagesTypeAdapter.validate_python([turn.response])
+    return cast("ModelResponse", turn.decoded)
+
+
+def _parameters(tools: Iterable[Offered]) -> ModelRequestParameters:
+    return ModelRequestParameters(
+        function_tools=[
+            ToolDefinition(
+                name=one.name, parameters_json_schema=dict(one.schema), description=one.description, strict=False
+            )
+            for one in tools
+        ]
+    )
+
+
+def _answered(model: Model, response: ModelResponse, conversation: Conversation) -> dict[str, Any]:
+    (plain,) = ModelMessagesTypeAdapter.dump_python([response], mode="json")
+    calls = [
+        {"id": call.tool_call_id, "name": call.tool_name, "arguments": _arguments(call.args)}
+        for call in response.tool_calls
+    ]
+    return {
+        "response": plain,
+        "text": response.text or "",
+        "calls": calls,
+        "finish": response.finish_reason,
+        "usage": _usage(model, response, len(json.dumps(plain)), conversation),
+        "model": response.model_name or model.name,
+    }
+
+
+def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any] | None:
+    """None for what is no JSON object."""
+    if not isinstance(given, str):
+        return given or {}
+    try:
+        value = json.loads(given or "{}")
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _usage(model: Model, response: ModelResponse, chars: int, conversation: Conversation) -> dict[str, Json]:
+    """Tokens, and dollars where they can be known."""
+    used = response.usage
+    given, made = used.input_tokens, used.output_tokens
+    if used.unmeasured_requests or not given + made:
+        given, made = conversation.chars // CHARS_OF_A_TOKEN, chars // CHARS_OF_A_TOKEN
+        used = RequestUsage(input_tokens=given, output_tokens=made)
+    found: dict[str, Json] = {"tokens": given + made, "input_tokens": given, "output_tokens": made}
+    dollars = cost(model, used, response.model_name or "")
+    return found if dollars is None else {**found, "dollars": dollars}
+
+
+def cost(model: Model, used: RequestUsage, answered_as: str = "") -> float | None:
+    """Dollars: by the price that is set, else by the one that is known of the model at that address."""
+    if model.price:
+        return (used.input_tokens * model.price.input + used.output_tokens * model.price.output) / 1e6
+    for name in (answered_as, model.name):
+        try:
+            if name:
+                return float(calc_price(used, name, provider_api_url=model.address).total_price)
+        except (LookupError, ValueError):
+            continue
+    return None
+
+
+def priced(model: Model) -> bool:
+    """Whether it is known what it costs."""
+    return model.kind not in VENDORS or cost(model, RequestUsage(input_tokens=1000, output_tokens=1000)) is not None
+
+
+def _kind(error: Exception) -> str:
+    kind = next((kind for known, kind in KINDS if isinstance(error, known)), "internal")
+    if isinstance(error, errors.ModelHTTPError) and kind == "cut":
+        return "server_error" if error.status_code in PASSING else "rejected"
+    if isinstance(error, errors.ModelConnectionError) and kind == "cannot_connect":
+        return "cannot_connect" if error.phase in ("connect", "pool") else "cut"
+    return kind
+
+
+def _words(error: Exception) -> str:
+    """What a provider said, without the rest of its error; else what broke first."""
+    body = getattr(error, "body", None)
+    inner = cast("dict[str, Any]", body).get("error", body) if isinstance(body, dict) else body
+    said = cast("dict[str, Any]", inner).get("message") if isinstance(inner, dict) else None
+    first: BaseException = error
+    while first.__cause__:
+        first = first.__cause__
+    return str(said or first or type(first).__name__)
+
+
+def _failed(kind: str, message: str, key: str, retry_after: float | None = None) -> dict[str, Any]:
+    message = message.replace(key, "***") if key else message
+    found: dict[str, Any] = {"kind": kind, "message": message[:MESSAGE_CHARS]}
+    return {"error": found | ({"retry_after": retry_after} if retry_after is not None else {})}

@@ -1,0 +1,172 @@
+"""What was said between a model and its agent: kept whole, shown within bounds. Plain JSON; knows no provider."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ccswarm.models import CallOutcome, CallStatus, Json
+
+KEPT_TURNS = 2
+"""The newest are neither shortened nor left out."""
+
+SHORTENED_TO = 0.6
+"""Of the bound: providers keep the beginning of a conversation that is sent again, so it seldom changes."""
+
+UNKNOWN = (CallStatus.LOST, CallStatus.TIMEOUT)
+
+
+@dataclass(slots=True)
+class Made:
+    """One call of the model's. ``number`` counts all of the conversation, from 1; ``answer`` is what came, whole."""
+
+    number: int
+    call_id: str
+    name: str
+    tool: str
+    arguments: Mapping[str, Any] | None
+    """None: what the model wrote is no JSON object."""
+    answer: str = ""
+    failed: bool = False
+    structured: Json = None
+    ended: bool = False
+    shortened: bool = False
+
+
+@dataclass(slots=True)
+class Turn:
+    """An answer of the model, what came of its calls, and what was said to it then."""
+
+    response: Json
+    text: str
+    calls: list[Made]
+    note: str = ""
+    chars: int = 0
+    decoded: Any = None
+    """The response as its library has it, once it was needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One part of what a model is shown: ``turn`` for its own answers."""
+
+    kind: Literal["system", "user", "answer", "returned"]
+    text: str = ""
+    turn: Turn | None = None
+    call: Made | None = None
+
+
+@dataclass(slots=True)
+class Conversation:
+    """``answer_chars`` is what is shown of one output, ``context_chars`` what all of it may come to."""
+
+    system: str
+    task: str
+    answer_chars: int
+    context_chars: int
+    turns: list[Turn] = field(default_factory=list[Turn])
+    left_out: int = 0
+    """Turns at the beginning that are not shown any more."""
+
+    def add(self, response: Json, text: str, calls: Sequence[Mapping[str, Any]]) -> Turn:
+        """The model's next answer; each of ``calls`` has id, name, tool, and arguments or None."""
+        number = sum(len(turn.calls) for turn in self.turns)
+        made = [
+            Made(number + at, call["id"], call["name"], call["tool"], call["arguments"])
+            for at, call in enumerate(calls, 1)
+        ]
+        turn = Turn(response, text, made, chars=len(json.dumps(response, ensure_ascii=False)))
+        self.turns.append(turn)
+        return turn
+
+    def call(self, number: int) -> Made | None:
+        """The call of that number."""
+        return next((call for turn in self.turns for call in turn.calls if call.number == number), None)
+
+    @property
+    def chars(self) -> int:
+        """About what the conversation comes to as it is shown."""
+        return len(self.system) + len(self.task) + sum(map(self._chars, self.turns[self.left_out :]))
+
+    def fit(self) -> None:
+        """Shortens what is old until the conversation is within its bound: outputs to references, the oldest first,
+        then whole turns. What was asked first stays."""
+        chars = self.chars
+        if chars <= self.context_chars:
+            return
+        goal = self.context_chars * SHORTENED_TO
+        for turn in self.turns[self.left_out : -KEPT_TURNS]:
+            before = self._chars(turn)
+            for call in turn.calls:
+                call.shortened = True
+            chars += self._chars(turn) - before
+            if chars <= goal:
+                return
+        while chars > self.context_chars and self.left_out < len(self.turns) - KEPT_TURNS:
+            chars -= self._chars(self.turns[self.left_out])
+            self.left_out += 1
+
+    def tighten(self) -> None:
+        """The model takes less than was thought."""
+        self.context_chars = max(2000, int(min(self.chars, self.context_chars) * 0.5))
+        self.answer_chars = max(500, self.answer_chars // 2)
+
+    def messages(self) -> Iterator[Message]:
+        """What the model is shown, in order. Deterministic."""
+        yield Message("system", self.system)
+        yield Message("user", self.task)
+        if self.left_out:
+            last = max((call.number for turn in self.turns[: self.left_out] for call in turn.calls), default=0)
+            again = f" recall shows the outputs 1 to {last} again." if last else ""
+            yield Message("user", f"(Your first {self.left_out} answers are left out here.{again})")
+        for turn in self.turns[self.left_out :]:
+            yield Message("answer", turn=turn)
+            for call in turn.calls:
+                yield Message("returned", self.shown(call), call=call)
+            if turn.note:
+                yield Message("user", turn.note)
+
+    def shown(self, call: Made) -> str:
+        """What is shown of an output: all of it, its beginning and its end, or a reference. Its number comes first."""
+        head = f"[{call.number}]"
+        text = call.answer
+        if call.shortened and len(text) > 200:
+            first = text.partition("\n")[0][:80]
+            return f"{head} {first} … ({len(text)} characters, shortened; recall(id={call.number}) shows them again)"
+        if len(text) <= self.answer_chars:
+            return f"{head} {text}"
+        half = self.answer_chars // 2
+        left = len(text) - 2 * half
+        note = f"… {left} characters left out here; recall(id={call.number}, offset={half}) shows them …"
+        return f"{head} {text[:half]}\n{note}\n{text[-half:]}"
+
+    def recalled(self, number: int, offset: int) -> str | None:
+        """A piece of an earlier output, and where the next one begins; None where there is no such output."""
+        call = self.call(number)
+        if call is None or not call.ended:
+            return None
+        piece = call.answer[offset : offset + self.answer_chars - 200]
+        end = offset + len(piece)
+        more = f"; recall(id={number}, offset={end}) goes on" if end < len(call.answer) else "; that is its end"
+        return f"characters {offset} to {end} of the {len(call.answer)} of output {number}{more}:\n{piece}"
+
+    def _chars(self, turn: Turn) -> int:
+        shown = (min(len(call.answer), 250 if call.shortened else self.answer_chars + 120) for call in turn.calls)
+        return turn.chars + len(turn.note) + sum(shown)
+
+
+def answer_of(outcome: CallOutcome) -> str:
+    """What a model is told of how its call ended."""
+    body = outcome.text or (json.dumps(dict(outcome.structured), ensure_ascii=False) if outcome.structured else "")
+    if outcome.ok:
+        note = f"({outcome.message})\n" if outcome.message else ""
+        return note + (body or "(no output)")
+    why = f"{outcome.status.value}" + (f" ({outcome.code})" if outcome.code not in ("", outcome.status.value) else "")
+    said = [f"{why}: {outcome.message}" if outcome.message else why]
+    if outcome.status in UNKNOWN:
+        said.append("Nobody knows whether this call had its effect. Look at what came of it before you make it again.")
+    said += [outcome.suggestion] if outcome.suggestion else []
+    said += [body] if body else []
+    return "\n".join(said)

@@ -1,0 +1,230 @@
+"""One task being thought about by a model: asked, its calls made, told what came of them, asked again.
+
+Everything it knows comes from what is recorded, so that it is the same again after a crash: only a question that was
+not answered by then is asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
+
+from ccswarm.brains import llm_prompt as prompt
+from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Wait
+from ccswarm.brains.llm_conversation import Conversation, Made, Turn, answer_of
+from ccswarm.brains.llm_settings import LlmSettings, Model
+from ccswarm.brains.llm_tools import FINISH, OWN, RECALL, Offered
+from ccswarm.brains.llm_troubles import TRANSIENT, explained, pause
+from ccswarm.engines.base import Flow
+from ccswarm.models import CallOutcome, Json
+
+SAID_CHARS = 2000
+"""Of what the model says, in an event."""
+
+MOST_FAILURES = 5
+"""In a row, of the same call, or of answers without anything in them."""
+
+WARN_FAILURES = 3
+WARN_TURNS = 3
+MOST_TIGHTENED = 4
+
+Ask = Callable[[Model, Conversation], Awaitable[Mapping[str, Json]]]
+"""The next answer of a model, as ``llm_api.ask`` gives it."""
+
+
+class LlmThinking:
+    """``conversation`` goes on where it was when the work was given back."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        settings: LlmSettings,
+        tools: Sequence[Offered],
+        conversation: Conversation,
+        ask: Ask,
+    ) -> None:
+        self.conversation = conversation
+        self._assignment = assignment
+        self._settings = settings
+        self._ask = ask
+        self._models = settings.models
+        self._model = 0
+        self._names = {one.name: one.tool for one in tools}
+        self._full = {one.tool: one.tool for one in tools}
+        self._first = len(conversation.turns)
+        self._asked = self._tries = self._tightened = self._empty = 0
+        self._open: dict[str, Made] = {}
+        self._failing: dict[str, int] = {}
+        self._cut_short = False
+
+    async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
+        """See Thinking: a question to the model, its calls, a pause before it is asked again, or the end."""
+        called = False
+        for name, outcome in ended.items():
+            if call := self._open.pop(name, None):
+                _end(call, answer_of(outcome), outcome)
+                called = True
+            elif name.partition(".")[2].startswith("ask"):
+                return await self._heard(flow, outcome)
+        if self._open:
+            return []
+        return self._turned() if called else self._think()
+
+    async def _heard(self, flow: Flow, outcome: CallOutcome) -> Sequence[Step]:
+        facts = outcome.structured or {"error": {"kind": "internal", "message": f"{outcome.code}: {outcome.message}"}}
+        if error := facts.get("error"):
+            return await self._trouble(flow, error)
+        self._asked = self._tries = self._tightened = 0
+        self._cut_short = facts["finish"] == "length"
+        turn = self.conversation.add(facts["response"], facts["text"], [self._named(call) for call in facts["calls"]])
+        said = {"text": _bounded(turn.text, SAID_CHARS), "calls": [call.tool for call in turn.calls]}
+        await self._tell(flow, "agent.said", model=facts["model"], tokens=facts["usage"]["tokens"], **said)
+        return self._act(turn)
+
+    def _named(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """With the tool it means. What nobody offered goes to the toolbox as it is, which refuses it and says so."""
+        name = str(call["name"])
+        return {**call, "tool": self._names.get(name) or self._full.get(name) or name[:200]}
+
+    def _act(self, turn: Turn) -> Sequence[Step]:
+        steps: list[Step] = []
+        for call in turn.calls:
+            if call.arguments is None:
+                why = "they were cut off" if self._cut_short else "write them as one JSON object"
+                _end(call, f"The arguments are no JSON object: {why}. Nothing was called.", failed=True)
+            elif call.tool == RECALL:
+                self._recall(call)
+            elif call.tool != FINISH:
+                step = CallTool(f"turn{len(self.conversation.turns)}.call{call.number}", call.tool, _plain(call))
+                self._open[step.id] = call
+                steps.append(step)
+        return steps or self._turned()
+
+    def _recall(self, call: Made) -> None:
+        number, offset = ((call.arguments or {}).get(name, 0) for name in ("id", "offset"))
+        numbers = isinstance(number, int) and isinstance(offset, int) and offset >= 0
+        found = self.conversation.recalled(number, offset) if numbers else None
+        _end(call, found or f"There is no output {number!r} from {offset!r} on.", failed=found is None)
+
+    def _turned(self) -> Sequence[Step]:
+        """All calls of the last answer are over: the end, or what the model is told beside their outputs."""
+        turn = self.conversation.turns[-1]
+        if over := self._over(turn):
+            return [over]
+        failed = {_digest(call): call for call in turn.calls if call.failed}
+        self._failing = {digest: self._failing.get(digest, 0) + 1 for digest in failed}
+        for digest, times in self._failing.items():
+            call = failed[digest]
+            if times >= MOST_FAILURES:
+                return [self._gave_up(f"the same call failed {times} times in a row: {call.tool}: {call.answer[:500]}")]
+            if times >= WARN_FAILURES:
+                call.answer += "\n" + prompt.AGAIN.format(times=times)
+        left = self._settings.max_turns - (len(self.conversation.turns) - self._first)
+        if left <= 0:
+            return [self._gave_up(f"not done within {self._settings.max_turns} answers of the model")]
+        if left == WARN_TURNS:
+            turn.note = "\n".join(filter(None, (turn.note, prompt.TURNS_LEFT.format(left=left, finish=FINISH))))
+        return self._think()
+
+    def _over(self, turn: Turn) -> Finish | None:
+        """What ends the task; where the model wants to end it and cannot, it is told why."""
+        if finish := next((call for call in turn.calls if call.tool == FINISH and not call.ended), None):
+            for other in turn.calls:
+                if other.tool == FINISH and other is not finish:
+                    _end(other, "Only the first counts.")
+            broken = [str(call.number) for call in turn.calls if call.failed]
+            problem = f"the calls {', '.join(broken)} beside it failed" if broken else _unfit(finish.arguments or {})
+            if problem:
+                _end(finish, f"The task is not ended: {problem}.", failed=True)
+                return None
+            _end(finish, "The task is ended.")
+            given = dict(finish.arguments or {})
+            return Finish(given["status"], str(given["summary"]), _result(given.get("result"), str(given["summary"])))
+        if turn.calls:
+            return None
+        if self._cut_short:
+            turn.note = prompt.CUT_SHORT.format(tokens=self._models[self._model].max_tokens)
+            return None
+        if turn.text.strip():
+            return Finish("succeeded", turn.text, _result(None, turn.text))
+        self._empty += 1
+        turn.note = prompt.EMPTY.format(finish=FINISH)
+        return self._gave_up("the model's answers are empty") if self._empty >= MOST_FAILURES else None
+
+    def _gave_up(self, why: str) -> Finish:
+        """With what the model said last."""
+        last = next((turn.text for turn in reversed(self.conversation.turns) if turn.text.strip()), "")
+        reached = {"turns": len(self.conversation.turns), "last_words": _bounded(last, SAID_CHARS)}
+        return Finish("failed", why, {"reached": reached})
+
+    def _think(self) -> Sequence[Step]:
+        self.conversation.fit()
+        self._asked += 1
+        model = self._models[self._model]
+
+        async def ask(_: str) -> Mapping[str, Json]:
+            return await self._ask(model, self.conversation)
+
+        return [Think(f"{self._turn()}.ask{self._asked}", ask)]
+
+    async def _trouble(self, flow: Flow, error: Mapping[str, Any]) -> Sequence[Step]:
+        """No answer came: a pause, a shorter conversation, another model, or the end."""
+        kind, message, model = str(error["kind"]), str(error["message"]), self._models[self._model]
+        if kind == "too_long" and self._tightened < MOST_TIGHTENED:
+            self._tightened += 1
+            self.conversation.tighten()
+            return self._think()
+        facts = {"model": model.model, "why": kind, "message": message}
+        if kind in TRANSIENT and self._tries < self._settings.retries:
+            self._tries += 1
+            seconds = pause(self._assignment.run_id + self._assignment.task_id, self._tries, error.get("retry_after"))
+            await self._tell(flow, "agent.waits", seconds=seconds, **facts)
+            return [Wait(f"{self._turn()}.pause{self._asked}", seconds)]
+        if self._model + 1 < len(self._models):
+            self._model, self._tries = self._model + 1, 0
+            await self._tell(flow, "agent.changed_model", to=self._models[self._model].model, **facts)
+            return self._think()
+        return [self._gave_up(explained(kind, message, model, self._tries))]
+
+    def _turn(self) -> str:
+        return f"turn{len(self.conversation.turns) + 1}"
+
+    async def _tell(self, flow: Flow, event: str, /, **facts: Any) -> None:
+        who = {"task": self._assignment.task_id, "agent": self._assignment.agent, "turn": len(self.conversation.turns)}
+        await flow.emit({"event": event, "at": round(time.time(), 3), **who, **facts})
+
+
+def _end(call: Made, answer: str, outcome: CallOutcome | None = None, *, failed: bool = False) -> None:
+    call.answer, call.ended = answer, True
+    call.failed = failed or bool(outcome and not outcome.ok)
+    call.structured = dict(outcome.structured) if outcome and outcome.structured else None
+
+
+def _plain(call: Made) -> dict[str, Any]:
+    """The arguments without a key for the call, which only the toolbox gives."""
+    return {name: value for name, value in (call.arguments or {}).items() if name != "call_key"}
+
+
+def _digest(call: Made) -> str:
+    return json.dumps([call.tool, call.arguments], sort_keys=True)
+
+
+def _unfit(given: Mapping[str, Any]) -> str:
+    """Why the arguments of ``finish`` are none."""
+    known = OWN[0].schema["properties"]["status"]["enum"]
+    if given.get("status") not in known:
+        return f"status is {given.get('status')!r}, and should be one of {', '.join(known)}"
+    return "" if str(given.get("summary") or "").strip() else "summary is missing"
+
+
+def _result(given: Json, summary: str) -> dict[str, Json]:
+    """What tasks that build on this one are given."""
+    if isinstance(given, dict):
+        return {"summary": summary, **cast("dict[str, Json]", given)}
+    return {"summary": summary} if given is None else {"summary": summary, "result": given}
+
+
+def _bounded(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} characters more)"

@@ -1,0 +1,92 @@
+"""The tools a model is offered: those its agent is granted, under names that models may use, and two of the brain's."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccswarm.models import ToolInfo
+
+FINISH, RECALL = "finish", "recall"
+MOST_NAME_CHARS = 64
+MOST_DESCRIPTION_CHARS = 4000
+ALTERNATIVES = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "enum", "const")
+"""At the top of a schema providers refuse these, and the whole request with them; the toolbox checks them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """One tool as a model is offered it."""
+
+    name: str
+    tool: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+OWN = (
+    Offered(
+        FINISH,
+        FINISH,
+        "End the task: say how it went. Call it alone, when nothing is left to do.",
+        {
+            "type": "object",
+            "properties": {
+                "status": {
+                    "enum": ["succeeded", "failed", "blocked"],
+                    "description": "succeeded: done, and you saw that it works; failed: it cannot be done; blocked: "
+                    "a person has to do something first.",
+                },
+                "summary": {"type": "string", "description": "What was done and what came of it, or why not."},
+                "result": {"description": "Facts that those need who build on this task, as JSON.", "type": "object"},
+            },
+            "required": ["status", "summary"],
+        },
+    ),
+    Offered(
+        RECALL,
+        RECALL,
+        "Show an earlier output again, or what was left out of it. Calls nothing.",
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "integer", "description": "The number in brackets before the output."},
+                "offset": {"type": "integer", "description": "The character to begin with; left out: 0."},
+            },
+            "required": ["id"],
+        },
+    ),
+)
+
+
+def offered(tools: Sequence[ToolInfo]) -> tuple[Offered, ...]:
+    """The brain's own tools, then the agent's in their order. Names differ from each other, and each tool's depends on
+    no more than which tools there are."""
+    plain = {tool.full_name: re.sub(r"[^A-Za-z0-9_-]", "_", f"{tool.server}__{tool.name}") for tool in tools}
+    counts = Counter(plain.values())
+    found = list(OWN)
+    for tool in tools:
+        name = plain[tool.full_name]
+        if counts[name] > 1 or len(name) > MOST_NAME_CHARS:
+            mark = hashlib.sha256(tool.full_name.encode()).hexdigest()[:8]
+            name = f"{name[: MOST_NAME_CHARS - 9]}-{mark}"
+        found.append(Offered(name, tool.full_name, _description(tool), _schema(tool)))
+    return tuple(found)
+
+
+def _description(tool: ToolInfo) -> str:
+    return (tool.description or tool.title or tool.full_name)[:MOST_DESCRIPTION_CHARS]
+
+
+def _schema(tool: ToolInfo) -> dict[str, Any]:
+    """As providers take it. A ``call_key`` is the toolbox's to fill in: a model that repeats one gets old answers."""
+    schema = {name: value for name, value in tool.input_schema.items() if name not in ALTERNATIVES}
+    properties = {name: one for name, one in dict(schema.get("properties") or {}).items() if name != "call_key"}
+    required = [name for name in schema.get("required") or () if name in properties]
+    schema |= {"type": "object", "properties": properties}
+    schema.pop("required", None)
+    return schema | ({"required": required} if required else {})
