@@ -86,8 +86,9 @@ async def _call(
 ) -> CallOutcome:
     from ccswarm import config
     from ccswarm.app import JOURNALS
-    from ccswarm.cli_servers import OWN, servers_of, unknown, workspace_of
+    from ccswarm.cli_servers import servers_of, unknown, workspace_of
     from ccswarm.hands import ToolHands
+    from ccswarm.listings import OWN
     from ccswarm.models import CallRequest
 
     server, dot, _ = tool.partition(".")

@@ -11,11 +11,10 @@ import typer
 
 from ccswarm.cli_app import Config, load
 from ccswarm.cli_output import Json, say, show_facts, show_json, show_rows
-from ccswarm.errors import PlanInvalid, ServerUnavailable
+from ccswarm.errors import PlanInvalid
 
 if TYPE_CHECKING:
     from ccswarm.config import Loaded
-    from ccswarm.models import ToolInfo
     from ccswarm.settings import Settings
 
 app = typer.Typer(help="Check a plan, and show what it would do.", rich_markup_mode=None)
@@ -39,6 +38,8 @@ def check(
     Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: every problem is named with its place.
     """
     from ccswarm import plan as plans
+    from ccswarm.cli_servers import workspace_of
+    from ccswarm.listings import called
 
     loaded = load(config)
     loaded = replace(loaded, settings=settings_of(file, loaded))
@@ -47,7 +48,7 @@ def check(
         raise PlanInvalid(
             f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
         )
-    if wrong := plans.check(settings, None if offline else asyncio.run(_tools(loaded))):
+    if wrong := plans.check(settings, None if offline else asyncio.run(called(settings, workspace_of(loaded)))):
         raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="mend these places")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
     facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
@@ -96,18 +97,3 @@ def _step(step: dict[str, Any]) -> dict[str, Any]:
 
 def _place(file: Path | None, loaded: Loaded) -> str:
     return str(file or loaded.path or "the configuration")
-
-
-async def _tools(loaded: Loaded) -> dict[str, ToolInfo]:
-    """By full name, of the servers that the plan calls. Raises ServerUnavailable."""
-    from ccswarm.cli_servers import listings, own_listing, workspace_of
-
-    settings = loaded.settings
-    called = [step.tool for task in settings.tasks for step in task.steps]
-    called += [gate.tool for task in settings.tasks for gate in task.gates]
-    names = {tool.partition(".")[0] for tool in called}
-    found = await listings([one for one in settings.mcp.servers if one.name in names], workspace_of(loaded))
-    if broken := [one for one in found if one.problem]:
-        advice = f"{broken[0].suggestion or 'mend it'}; or check without servers: --offline"
-        raise ServerUnavailable("; ".join(one.problem for one in broken), suggestion=advice)
-    return {tool.full_name: tool for one in [*found, await own_listing()] for tool in one.tools}

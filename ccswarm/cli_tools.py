@@ -13,10 +13,11 @@ import typer
 from ccswarm.cli_app import Config, load
 from ccswarm.cli_output import EXIT_ERROR, Json, leave, printable, remark, say, show_json, show_rows
 from ccswarm.cli_plan import PlanFile, settings_of
-from ccswarm.cli_servers import OWN, Listing, listings, own_listing, servers_of, unknown, workspace_of
+from ccswarm.cli_servers import servers_of, unknown, workspace_of
 from ccswarm.errors import UsageInvalid
 
 if TYPE_CHECKING:
+    from ccswarm.listings import Listing
     from ccswarm.models import ToolInfo
     from ccswarm.settings import AgentSettings, ServerSettings
 
@@ -34,6 +35,8 @@ def tools(
 
     Exit codes: 0 listed, 1 no server works, 2 no such agent or server, or no server at all.
     """
+    from ccswarm.listings import OWN
+
     loaded = load(config)
     agents = {one.name: one for one in loaded.settings.agents}
     if agent and agent not in agents:
@@ -59,6 +62,8 @@ def tools(
 
 
 async def _asked(servers: Sequence[ServerSettings], directory: str, own: bool) -> list[Listing]:
+    from ccswarm.listings import listings, own_listing
+
     return [*await listings(servers, directory), *([await own_listing()] if own else [])]
 
 

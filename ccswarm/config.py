@@ -70,14 +70,19 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
 def load_plan(path: Path, base: Settings) -> Settings:
     """What a plan file says, over what ``base`` says: its tables key by key, its servers and agents added to those of
     ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. Raises ConfigInvalid."""
-    data = _parsed(_read(path), str(path))
-    _refuse(str(path), [*_not_valid(data, Settings), *_twice(data)])
+    return parse_plan(_read(path), base, where=str(path))
+
+
+def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Settings:
+    """As ``load_plan``, of a TOML text."""
+    data = _parsed(text, where)
+    _refuse(where, [*_not_valid(data, Settings), *_twice(data)])
     data = _with_main(data)
     below = base.model_dump()
     merged = _merged(below, data)
     merged["agents"] = _by_name(below["agents"], data.get("agents", ()))
     merged["mcp"]["servers"] = _by_name(below["mcp"]["servers"], data.get("mcp", {}).get("servers", ()))
-    _refuse(str(path), _not_startable(merged))
+    _refuse(where, _not_startable(merged))
     return Settings.model_validate(merged)
 
 

@@ -55,13 +55,14 @@ def refuse(problems: Sequence[str]) -> None:
         raise PlanInvalid("; ".join(problems), suggestion="mend these places")
 
 
-async def check(opened: App, settings: Settings, directory: str) -> list[str]:
-    """What the servers' tools make impossible is found before anything starts. Returns which servers that are not
+async def check(opened: App, settings: Settings, directory: str, files: Sequence[str] = ()) -> list[str]:
+    """What the servers' tools and the brains make impossible is found before anything starts, with the servers of
+    ``files`` beside those of this process. Returns which servers that are not
     needed do not work; raises PlanInvalid, ServerUnavailable."""
     assert opened.hands
-    toolbox = opened.hands.toolbox({CHECKER: AgentSettings(name=CHECKER, grants=("*",))}, directory)
+    toolbox = opened.hands.toolbox({CHECKER: AgentSettings(name=CHECKER, grants=("*",))}, directory, files=files)
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
-    wrong = plans.check(settings, tools)
+    wrong = [*plans.check(settings, tools), *apps.brain_problems(settings)]
     warnings: list[str] = []
     for name, problem in toolbox.problems().items():
         if any(one.endswith(f"server {name} offers no tools") for one in wrong):
