@@ -104,7 +104,9 @@ class Conversation:
             chars += self._chars(turn) - before
             if chars <= goal:
                 return
-        while chars > self.context_chars and self.left_out < len(self.turns) - KEPT_TURNS:
+        if chars <= self.context_chars:
+            return
+        while chars > goal and self.left_out < len(self.turns) - KEPT_TURNS:
             chars -= self._chars(self.turns[self.left_out])
             self.left_out += 1
 

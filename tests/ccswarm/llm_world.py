@@ -1,0 +1,119 @@
+"""Plans of agents that think, and hands with a real toolbox over servers in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.brains.base import Means
+from ccswarm.clients.mail import Mailboxes
+from ccswarm.journal import Journal, read, verify
+from ccswarm.toolbox import Toolbox
+from tests.ccswarm.unit.swarm_world import MemoryHands, World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ccswarm.agent import Call
+    from ccswarm.crew import Crew
+    from ccswarm.models import CallOutcome, CallRequest, ToolInfo
+    from ccswarm.settings import AgentSettings
+    from tests.ccswarm.doubles import MemoryClient
+    from tests.ccswarm.engine_double import MemoryStore
+    from tests.ccswarm.model_servers import ModelServer
+
+KEY, SECRET = "MODEL_KEY", "sk-0123456789-secret"
+SUFFIXES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}
+"""What addresses of each kind of model end in."""
+
+
+def secret(name: str) -> str:
+    return {KEY: SECRET}.get(name, "")
+
+
+MEANS = Means(secret, {}, Path("/nowhere"))
+
+
+def reply(*calls: tuple[str, Mapping[str, Any]], text: str = "", **tokens: int) -> dict[str, Any]:
+    """A recorded reply."""
+    made = [{"tool": tool, "arguments": dict(arguments)} for tool, arguments in calls]
+    return {"text": text, "calls": made, **tokens}
+
+
+def finish(status: str = "succeeded", summary: str = "Done.", **more: Any) -> tuple[str, dict[str, Any]]:
+    return "finish", {"status": status, "summary": summary, **more}
+
+
+def plan(settings: Mapping[str, Any], *, text: str = "Look around.", task: Any = None, **agent: Any) -> dict[str, Any]:
+    """Of one task, ``t``, and its agent, ``ada``."""
+    ada = {"name": "ada", "brain": "llm", "grants": ["*"], "settings": dict(settings), **agent}
+    return {"agents": [ada], "tasks": [{"id": "t", "text": text, **(task or {})}]}
+
+
+def recorded(*replies: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Settings of an agent that answers these."""
+    return {"replies": list(replies), **more}
+
+
+def served(server: ModelServer, kind: str = "openai", **more: Any) -> dict[str, Any]:
+    """Settings of an agent whose model is asked at a server."""
+    return {"model": f"{kind}:big", "base_url": server.url + SUFFIXES[kind], "key": KEY, **more}
+
+
+def world(store: MemoryStore | None = None, process: str = "one") -> World:
+    """With a key for models."""
+    made = World(store, process)
+    made.hands.means = MEANS
+    return made
+
+
+async def told(made: World, event: str = "", task: str = "run_1.t") -> list[Mapping[str, Any]]:
+    """What a task's agent told, perhaps only of one kind."""
+    events = [one async for one in made.engine.events(task, follow=False)]
+    return [one for one in events if event in ("", one["event"])]
+
+
+class ToolboxHands(MemoryHands):
+    """Everything goes through a toolbox, as it does in a worker; agents write to each other in ``directory``."""
+
+    def __init__(self, directory: Path, *clients: MemoryClient, process: str = "one") -> None:
+        super().__init__(process)
+        self.means = MEANS
+        self.journals = directory / "journal"
+        self._journal = Journal(self.journals, process)
+        self._directory = directory
+        self._clients = {client.name: client for client in clients}
+
+    def toolbox(self, agents: Mapping[str, AgentSettings], crew: Crew | None) -> Toolbox:
+        mail = {"swarm": Mailboxes(self._directory / "mail", crew, list(self._clients))} if crew else {}
+        return Toolbox({**self._clients, **mail}, agents, self._journal, process=self.process)
+
+    async def call(
+        self, agents: Mapping[str, AgentSettings], directory: str, crew: Crew | None = None, files: Sequence[str] = ()
+    ) -> Call:
+        toolbox = self.toolbox(agents, crew)
+
+        async def send(request: CallRequest) -> CallOutcome:
+            self.calls.append(request)
+            return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
+
+        return send
+
+    async def tools(
+        self,
+        agents: Mapping[str, AgentSettings],
+        agent: str,
+        directory: str,
+        crew: Crew | None = None,
+        files: Sequence[str] = (),
+    ) -> list[ToolInfo]:
+        return list(await self.toolbox(agents, crew).discover_tools(agent))
+
+    def journalled(self) -> list[tuple[str, str, str, str]]:
+        """Event, agent, tool and status of every record; the journal is sound."""
+        assert verify(self.journals).sound
+        return [
+            (one.event, str(one.facts["agent"]), str(one.facts["tool"]), str(one.facts.get("status", "")))
+            for one in read(self.journals)
+            if one.event.startswith("call.")
+        ]

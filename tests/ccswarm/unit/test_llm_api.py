@@ -1,0 +1,241 @@
+"""Models that are asked over the network, at servers in memory that speak as their makers do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ccswarm.brains.base import Means
+from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from tests.ccswarm.llm_world import KEY, SECRET, finish, plan, served, told, world
+from tests.ccswarm.model_servers import Asked, Cut, Fail, ModelServer, Reply, Script, Stall, answers, loops, plays
+from tests.ccswarm.unit.swarm_world import World, settings
+
+pytestmark = pytest.mark.anyio
+
+KINDS = ("openai", "openai-responses", "anthropic")
+DONE = Reply("All is done.", calls=[finish()])
+LOOK = Reply("I look.", calls=[("srv.look", {"path": "/a"})])
+
+
+def looking() -> World:
+    made = world()
+    made.tool("srv.look", found=1)
+    return made
+
+
+async def ran(
+    script: Script, *, made: World | None = None, kind: str = "openai", server: Any = None, **more: Any
+) -> tuple[Mapping[str, Any], World, ModelServer]:
+    """The task after a run with a model of that kind."""
+    made = made or looking()
+    async with ModelServer(script, **(server or {})) as model:
+        done = await made.run(plan(served(model, kind, **more)))
+    assert model.refused == [] or model.context_tokens < 10**9, model.refused
+    return done.result["tasks"]["t"], made, model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_task_is_done(kind: str) -> None:
+    task, made, model = await ran(plays([LOOK, DONE]), kind=kind, server={"key": SECRET})
+    assert (task["status"], task["summary"], made.ran) == ("succeeded", "Done.", ["turn1.call1"])
+    assert (task["usage"]["tokens"], task["usage"]["dollars"]) == (220, 0.0)
+    first, second = model.asked
+    assert first.stream
+    assert list(first.tools) == ["finish", "recall", "srv__look"]
+    assert "You are ada" in first.system
+    assert "Look around." in first.prompt
+    (result,) = second.results
+    assert result.text.startswith("[1] ")
+    assert "found" in result.text
+    assert [(one["text"], one["tokens"]) for one in await told(made, "agent.said")] == [
+        ("I look.", 110),
+        ("All is done.", 110),
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_passes_by_itself_is_waited_for_and_asked_again(kind: str) -> None:
+    script = answers([LOOK, Fail(429, retry_after=30), Cut(2), Fail(503), Stall(1), DONE])
+    task, made, model = await ran(script, kind=kind, idle_seconds=0.2)
+    assert (task["status"], made.ran) == ("succeeded", ["turn1.call1"])
+    waits = await told(made, "agent.waits")
+    assert [one["why"] for one in waits] == ["rate_limited", "cut", "overloaded", "timed_out"]
+    assert 30 <= waits[0]["seconds"] <= 33
+    assert [seconds for _, seconds in made.engine.store.slept] == [one["seconds"] for one in waits]
+    assert len(model.asked) == 6, "nobody else asks again"
+    assert [len(asked.messages) for asked in model.asked[1:]] == [3] * 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_server_that_stays_silent_and_one_that_never_ends(kind: str) -> None:
+    task, _, _ = await ran(answers([Stall(0)] * 3), kind=kind, idle_seconds=0.1, retries=1)
+    assert task["status"] == "failed"
+    assert "does not answer in time, asked 2 times (nothing came for 0.1 s)" in task["summary"]
+    task, _, _ = await ran(answers([Stall(3)] * 3), kind=kind, request_timeout_seconds=0.2, retries=0)
+    assert "the answer was not there after 0.2 s" in task["summary"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Fail(401), f"refused the key in {KEY}"),
+        (Fail(404), "is not known at http://127.0.0.1"),
+        (Fail(400, "This is odd."), "rejected the request (This is odd.)"),
+        (Fail(402, no_credit=True), "has nothing left on the account"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_does_not_pass_ends_the_task_and_says_what_to_do(kind: str, failure: Fail, said: str) -> None:
+    task, made, model = await ran(answers([failure]), kind=kind)
+    assert task["status"] == "failed"
+    assert said in task["summary"]
+    assert "; " in task["summary"]
+    assert (len(model.asked), made.engine.store.slept) == (1, [])
+
+
+async def test_nobody_there_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    address = f"http://127.0.0.1:{port}/v1"
+    made = looking()
+    done = await made.run(plan({"model": "openai:big", "base_url": address, "retries": 2}))
+    said = done.result["tasks"]["t"]["summary"]
+    assert f"openai:big cannot be reached at {address}, asked 3 times" in said
+    assert len(made.engine.store.slept) == 2
+
+
+async def test_refusals_of_the_model_are_failures() -> None:
+    task, _, _ = await ran(answers([Reply("I will not do that.", stop="refusal")]), kind="anthropic")
+    assert "anthropic:big refused to answer" in task["summary"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_then_another_model_is_asked_with_the_same_history(kind: str) -> None:
+    made = looking()
+    broken = answers([LOOK, Fail(500), Fail(500), Fail(500)])
+    async with ModelServer(broken) as first, ModelServer(plays([LOOK, DONE])) as second:
+        other = served(second, "anthropic" if kind != "anthropic" else "openai")
+        done = await made.run(plan(served(first, kind, retries=1, fallback=[other])))
+    assert done.result["status"] == "succeeded"
+    (changed,) = await told(made, "agent.changed_model")
+    assert (changed["why"], changed["to"]) == ("server_error", other["model"])
+    assert [result.tool for result in second.asked[0].results] == ["srv__look"]
+    assert second.refused == []
+    assert made.ran == ["turn1.call1"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_the_model_does_wrong_it_is_told(kind: str) -> None:
+    wrong = Reply(calls=[("srv.look", '{"path": "/a"'), ("srv.look", "[1]"), ("rm_all", {}), ("recall", {"id": 99})])
+    script = answers([wrong, Reply(calls=[("finish", {"status": "great"})]), DONE])
+    if kind == "anthropic":  # which never sends what is no object
+        script = answers([Reply(calls=wrong.calls[2:]), Reply(calls=[("finish", {"status": "great"})]), DONE])
+    task, made, model = await ran(script, kind=kind)
+    assert (task["status"], made.ran) == ("succeeded", [])
+    said = [result.text for result in model.asked[-1].results]
+    if kind != "anthropic":
+        assert "The arguments are no JSON object" in said[0]
+        assert "The arguments are no JSON object" in said[1]
+    assert "not_granted" in said[-3]
+    assert "There is no output 99" in said[-2]
+    assert "status is 'great', and should be one of succeeded, failed, blocked" in said[-1]
+
+
+async def test_an_endless_loop_of_tools_ends() -> None:
+    task, made, _ = await ran(loops(("srv.look", {"path": "/a"})), max_turns=5)
+    assert (task["status"], len(made.ran)) == ("failed", 5)
+    made = world()
+
+    async def fails(_: CallRequest) -> CallOutcome:
+        return CallOutcome(CallStatus.TOOL_ERROR, "no")
+
+    made.tool("srv.look", fails)
+    task, made, model = await ran(loops(("srv.look", {"path": "/a"})), made=made)
+    assert "the same call failed 5 times in a row" in task["summary"]
+    assert "This is the 3. time in a row that this call failed" in model.asked[-1].results[2].text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_answer_that_is_cut_short_goes_on(kind: str) -> None:
+    script = answers([Reply("Half of a th", stop="length"), Reply(""), DONE])
+    task, _, model = await ran(script, kind=kind, max_tokens=77)
+    assert task["status"] == "succeeded"
+    assert "cut off after 77 tokens" in model.asked[1].prompt
+    assert "Your answer was empty" in model.asked[2].prompt
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_conversation_that_is_too_long_for_the_model_gets_shorter(kind: str) -> None:
+    made = world()
+
+    async def much(request: CallRequest) -> CallOutcome:
+        return CallOutcome(CallStatus.OK, f"{request.arguments['path']}: " + "words " * 2000)
+
+    made.tool("srv.look", much)
+    many = [Reply(calls=[("srv.look", {"path": f"/{n}"})]) for n in range(8)]
+    script = answers([*many, Reply(calls=[("recall", {"id": 1})]), DONE])
+    task, _, model = await ran(script, made=made, kind=kind, server={"context_tokens": 12_000}, answer_chars=12_000)
+    assert task["status"] == "succeeded", task["summary"]
+    assert model.refused, "it was too long at first"
+    last = model.asked[-1]
+    assert "Look around." in last.prompt
+    assert "recall(id=" in last.whole_text
+    assert "characters 0 to" in last.results[-1].text
+
+
+async def test_prices_are_counted() -> None:
+    price = {"input": 2.0, "output": 20.0}
+    task, _, _ = await ran(plays([LOOK, DONE]), price=price)
+    assert task["usage"]["dollars"] == pytest.approx(2 * (100 * 2 + 10 * 20) / 1e6)
+
+
+async def test_the_key_is_in_no_event_and_no_result() -> None:
+    task, made, model = await ran(answers([Fail(401, f"Incorrect API key provided: {SECRET}")]))
+    assert "Incorrect API key provided: ***" in task["summary"]
+    assert model.asked[0].key == SECRET
+    kept = [[*row.events, row.result, row.payload, str(row.records)] for row in made.engine.store.rows.values()]
+    assert SECRET not in str(kept)
+
+
+async def test_makers_keys_stay_with_their_makers() -> None:
+    """Some server is named, but no key for it."""
+    made = looking()
+    made.hands.means = Means(
+        lambda name: f"secret of {name}", {"OPENAI_API_KEY": "own"}, made.hands.means.state_directory
+    )
+    async with ModelServer(answers([DONE])) as model:
+        given = {name: value for name, value in served(model).items() if name != "key"}
+        await made.run(plan(given))
+    assert [asked.key for asked in model.asked] == ["none"]
+
+
+async def test_killed_while_a_model_thinks_only_that_question_is_asked_again() -> None:
+    thinking, never = asyncio.Event(), asyncio.Event()
+
+    async def hangs(_: Asked) -> Reply:
+        thinking.set()
+        await never.wait()
+        return DONE
+
+    turns = [LOOK, hangs]
+    made = looking()
+    async with ModelServer(lambda asked: plays(turns)(asked)) as model:
+        async with made.working(), asyncio.timeout(20):
+            await made.swarm.submit(settings(plan(served(model))), "run_1", "/project")
+            await thinking.wait()
+            made.engine.kill()
+        turns[1] = DONE
+        other = world(made.engine.store, "two")
+        other.tool("srv.look", found=1)
+        async with other.working("other"), asyncio.timeout(20):
+            done = await other.engine.wait("run_1")
+    assert done.result["status"] == "succeeded"
+    assert (made.ran, other.ran) == (["turn1.call1"], [])
+    assert [asked.turns for asked in model.asked] == [0, 1, 1]
+    assert model.asked[1].body == model.asked[2].body, "one history, word for word"
+    assert [one["turn"] for one in await told(other, "agent.said")] == [1, 2]

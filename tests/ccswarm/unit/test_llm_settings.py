@@ -1,0 +1,130 @@
+"""What may be set for an agent that thinks, and what keeps it from working."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ccswarm.brains.base import Assignment
+from ccswarm.brains.llm import PLUGIN
+from ccswarm.brains.llm_settings import KINDS, LlmSettings, Model, Price, Recorded, RecordedReply, read
+from ccswarm.brains.llm_troubles import EXPLAINED, TRANSIENT, explained, pause
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import ToolInfo
+from ccswarm.settings import AgentSettings
+from tests.ccswarm.llm_world import KEY, MEANS, recorded, reply, secret
+
+ASSIGNMENT = Assignment("run", "t", "ada", {"text": "Look."}, {}, [ToolInfo("srv", "look")], workspace="/work")
+
+
+def problems(
+    settings: dict[str, Any], known: Callable[[str], str] = secret, *, priced: bool = False
+) -> tuple[str, ...]:
+    agent = AgentSettings(name="ada", brain="llm", settings=settings)
+    return tuple(PLUGIN.problems(agent, known, priced=priced))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, 'model is missing: "anthropic:NAME"'),
+        ({"modle": "openai:big"}, "modle is not known (did you mean model?)"),
+        ({"model": "openai:big", "temprature": 1}, "temprature is not known (did you mean temperature?)"),
+        ({"model": "antropic:big"}, "(did you mean anthropic:?)"),
+        ({"model": "openai"}, "names none"),
+        ({"model": "recorded:"}, "a recorded model needs a file, or replies"),
+        ({"model": "openai:big", "base_url": "localhost:11434"}, "should begin with http:// or https://"),
+        ({"model": "openai:big", "max_turns": 0}, "max_turns should be greater than or equal to 1"),
+        ({"model": "openai:big", "price": {"inptu": 1}}, "price.inptu is not known (did you mean input?)"),
+        ({"model": "openai:big", "price": {"input": 1}}, "price.output is missing"),
+        ({"model": "openai:big", "fallback": ["opnai:b"]}, "fallback.0 model is 'opnai:b'"),
+        ({"model": "openai:big", "fallback": [{"model": "openai:b", "ky": "K"}]}, "fallback.0.ky is not known"),
+        ({"replies": [{"text": "a", "cals": []}]}, "replies.0.cals is not known (did you mean calls?)"),
+        ({"replies": {"t": [{"calls": [{"tol": "x"}]}]}}, "replies.t.0.calls.0.tol is not known (did you mean tool?)"),
+    ],
+)
+def test_what_is_wrong_is_named(given: dict[str, Any], said: str) -> None:
+    assert said in "; ".join(problems(given))
+    with pytest.raises(PlanInvalid) as refused:
+        PLUGIN.begin(replace(ASSIGNMENT, settings=given), MEANS)
+    assert said in refused.value.message
+
+
+@pytest.mark.parametrize("section", [Price, Recorded, RecordedReply, Model, LlmSettings])
+def test_every_setting_is_described(section: type[Any]) -> None:
+    assert all(field.description for field in section.model_fields.values())
+
+
+def test_models_are_asked_in_order() -> None:
+    settings = read({"model": "openai:big", "temperature": 0.5, "fallback": ["anthropic:c", {"model": "openai:d"}]})
+    assert [model.model for model in settings.models] == ["openai:big", "anthropic:c", "openai:d"]
+    assert [model.temperature for model in settings.models] == [0.5, None, None]
+
+
+def test_what_an_assignment_adds_is_no_setting() -> None:
+    read({"model": "openai:big", "prompt": "Be neat.", "visit": 1, "attempt": 1})
+
+
+def test_a_key_goes_to_its_maker_unless_it_is_named() -> None:
+    own, other = Model(model="anthropic:big"), Model(model="anthropic:big", base_url="http://127.0.0.1:8080")
+    assert (own.key_name, other.key_name) == ("ANTHROPIC_API_KEY", "")
+    assert Model(model="openai:big", base_url="https://api.openai.com/v1").key_name == "OPENAI_API_KEY"
+    assert Model(model="openai:big", base_url="https://proxy.example/v1", key="PROXY").key_name == "PROXY"
+
+
+def test_a_key_that_is_not_there_is_named() -> None:
+    (said,) = problems({"model": "openai:big"})
+    assert "OPENAI_API_KEY is neither a variable nor in the keyring" in said
+    assert "export OPENAI_API_KEY=" in said
+    assert problems({"model": "openai:big", "key": KEY}) == ()
+    assert problems({"model": "openai:big", "base_url": "http://127.0.0.1:1/v1"}) == ()
+    with pytest.raises(PlanInvalid, match="ANTHROPIC_API_KEY"):
+        PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "anthropic:big"}), MEANS)
+
+
+def test_a_cap_in_dollars_needs_a_price() -> None:
+    def known(_: str) -> str:
+        return "key"
+
+    assert problems({"model": "openai:gpt-4o-mini"}, known, priced=True) == ()
+    assert problems({"model": "anthropic:claude-haiku-4-5"}, known, priced=True) == ()
+    (said,) = problems({"model": "openai:nobody-knows"}, known, priced=True)
+    assert said.startswith("openai:nobody-knows: its price is not known")
+    assert problems({"model": "openai:nobody-knows"}, known) == ()
+    assert problems({"model": "openai:nobody-knows", "price": {"input": 1, "output": 2}}, known, priced=True) == ()
+    local = {"model": "openai:gpt-4o-mini", "base_url": "http://127.0.0.1:1/v1"}
+    assert "its price is not known" in problems(local, known, priced=True)[0], "another's prices are not the maker's"
+    assert problems(recorded(reply(text="a")), priced=True) == ()
+    capped = replace(ASSIGNMENT, task={"text": "a", "budget": {"dollars": 1}}, settings=local)
+    with pytest.raises(PlanInvalid, match="its price is not known"):
+        PLUGIN.begin(capped, MEANS)
+
+
+def test_a_task_without_a_text_is_none() -> None:
+    with pytest.raises(PlanInvalid, match="has no text"):
+        PLUGIN.begin(replace(ASSIGNMENT, task={"text": " "}, settings=recorded(reply(text="a"))), MEANS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trouble", EXPLAINED)
+def test_every_trouble_says_what_and_what_to_do(trouble: str, kind: str) -> None:
+    said = explained(trouble, "words of the server", Model(model=f"{kind}:big"), 2)
+    assert said.startswith(f"{kind}:big ")
+    assert "words of the server" in said
+    assert "; " in said
+    assert "{" not in said
+
+
+def test_pauses_grow_and_are_bounded_and_the_same_again() -> None:
+    assert set(EXPLAINED) >= TRANSIENT
+    pauses = [pause("run/t", tries, None) for tries in range(1, 12)]
+    assert pauses == [pause("run/t", tries, None) for tries in range(1, 12)]
+    assert pauses != [pause("run/u", tries, None) for tries in range(1, 12)]
+    assert 1.5 <= pauses[0] <= 2.5
+    assert max(pauses) <= 150
+    assert 30 <= pause("run/t", 1, 30) <= 33, "what the server asked for"
+    assert pause("run/t", 1, 86400) == 900
+    assert pause("run/t", 1, -5) >= 0

@@ -1,0 +1,268 @@
+"""An agent that thinks, on an engine in memory: its calls, its end, what goes wrong, and what is left after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ccswarm.brains.base import Assignment
+from ccswarm.brains.llm import PLUGIN
+from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from tests.ccswarm.llm_world import MEANS, finish, plan, recorded, reply, told, world
+from tests.ccswarm.unit.swarm_world import World, settings
+
+pytestmark = pytest.mark.anyio
+
+LOOK = ("srv.look", {"path": "/a"})
+
+
+async def ran(made: World, *replies: Mapping[str, Any], task: Any = None, **more: Any) -> Mapping[str, Any]:
+    """The task after a run of these replies."""
+    done = await made.run(plan(recorded(*replies, **more), task=task))
+    return done.result["tasks"]["t"]
+
+
+def heard(made: World) -> list[tuple[str, dict[str, Any]]]:
+    return [(request.tool, dict(request.arguments)) for request in made.hands.calls]
+
+
+async def test_calls_of_one_answer_go_on_side_by_side_and_later_ones_use_what_came() -> None:
+    made = world()
+    both = asyncio.Barrier(2)
+
+    async def look(request: CallRequest) -> Mapping[str, Any]:
+        if request.arguments["path"] != "/c":
+            await asyncio.wait_for(both.wait(), 10)
+        return {"found": {"names": [request.arguments["path"] * 2]}}
+
+    made.tool("srv.look", look)
+    first = reply(LOOK, ("srv.look", {"path": "/b"}), text="I look at both.")
+    second = reply(("srv.look", {"path": "/c", "from": {"names": ["$1.found.names", "$2.found.names.0", "$1"]}}))
+    task = await ran(made, first, second, reply(finish(result={"n": 3})))
+    assert (task["status"], task["summary"], task["result"]) == ("succeeded", "Done.", {"summary": "Done.", "n": 3})
+    assert heard(made)[2] == ("srv.look", {"path": "/c", "from": {"names": [["/a/a"], "/b/b", "$1"]}})
+    assert made.ran == ["turn1.call1", "turn1.call2", "turn2.call3"]
+    events = await told(made, "agent.said")
+    assert [(one["turn"], one["text"], one["calls"]) for one in events] == [
+        (1, "I look at both.", ["srv.look", "srv.look"]),
+        (2, "", ["srv.look"]),
+        (3, "", ["finish"]),
+    ]
+    assert {(one["task"], one["agent"], one["model"]) for one in events} == {("t", "ada", "recorded")}
+
+
+async def test_words_alone_end_a_task() -> None:
+    task = await ran(world(), reply(text="Nothing was to be done."))
+    assert (task["status"], task["summary"]) == ("succeeded", "Nothing was to be done.")
+    assert task["result"] == {"summary": "Nothing was to be done."}
+
+
+@pytest.mark.parametrize("status", ["failed", "blocked"])
+async def test_a_task_ends_as_its_agent_says(status: str) -> None:
+    task = await ran(world(), reply(finish(status, "Nobody has a key.", result={"asked": 2})))
+    assert (task["status"], task["summary"]) == (status, "Nobody has a key.")
+
+
+async def test_what_a_task_builds_on_and_what_checks_it_are_told() -> None:
+    given = {"text": "Build on it.", "gates": [{"command": "make test"}]}
+    inputs = {"t": {"summary": "Done.", "colour": "green"}}
+    own = recorded(reply(finish()))
+    asked = Assignment("run", "build", "ada", given, inputs, [], own, "", "/work", type="coder")
+    conversation = PLUGIN.begin(asked, MEANS).conversation
+    assert "Build on it." in conversation.task
+    assert '"colour": "green"' in conversation.task
+    assert "make test" in conversation.task
+    assert conversation.system.startswith("You are ada, a coder")
+    assert "/work" in conversation.system
+
+
+async def test_what_is_not_offered_is_refused_and_the_model_goes_on() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    wrong = reply(("srv.wipe", {"path": "/"}), ("nonsense", {}))
+    task = await ran(made, wrong, reply(LOOK), reply(finish()))
+    assert task["status"] == "succeeded"
+    assert made.ran == ["turn2.call3"]
+
+
+async def test_a_refused_end_is_told() -> None:
+    made = world()
+
+    async def fails(_: CallRequest) -> CallOutcome:
+        return CallOutcome(CallStatus.TOOL_ERROR, "no such file")
+
+    made.tool("srv.look", fails)
+    replies = (reply(LOOK, finish()), reply(finish("great")), reply(finish(summary="")), reply(finish(summary="Now.")))
+    task = await ran(made, *replies)
+    assert (task["status"], task["summary"]) == ("succeeded", "Now.")
+    assert len(await told(made, "agent.said")) == 4
+
+
+async def test_calls_beside_the_end_come_first() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    task = await ran(made, reply(finish(), LOOK))
+    assert (task["status"], made.ran) == ("succeeded", ["turn1.call2"])
+
+
+async def test_the_same_failure_again_and_again_ends_the_task() -> None:
+    made = world()
+
+    async def fails(_: CallRequest) -> CallOutcome:
+        return CallOutcome(CallStatus.TOOL_ERROR, "no such file")
+
+    made.tool("srv.look", fails)
+    task = await ran(made, *[reply(LOOK, text=f"Try {n}.") for n in range(60)])
+    assert task["status"] == "failed"
+    assert task["summary"].startswith("the same call failed 5 times in a row: srv.look: tool_error")
+    assert task["result"] == {"reached": {"turns": 5, "last_words": "Try 4."}}
+    assert len(made.ran) == 5
+
+
+async def test_a_loop_that_never_fails_ends_too() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    task = await ran(made, *[reply(LOOK) for _ in range(60)], max_turns=7)
+    assert (task["status"], task["summary"]) == ("failed", "not done within 7 answers of the model")
+    assert len(made.ran) == 7
+
+
+async def test_empty_answers_end_the_task() -> None:
+    task = await ran(world(), *[reply() for _ in range(60)])
+    assert (task["status"], task["summary"]) == ("failed", "the model's answers are empty")
+
+
+async def test_the_end_of_what_is_recorded_is_a_failure_that_says_so() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    task = await ran(made, reply(LOOK))
+    assert task["status"] == "failed"
+    assert "it has 1 replies for task t, and was asked for another" in task["summary"]
+    task = await ran(world(), reply(("srv.look", {"path": "$1.nothing"})))
+    assert "reply 1 refers to $1.nothing, which is not there" in task["summary"]
+
+
+async def test_replies_may_be_a_file_or_by_task(tmp_path: Any) -> None:
+    (tmp_path / "said.json").write_text('[{"text": "From a file."}]')
+    made = world()
+    done = await made.run(plan({"model": "recorded:said.json"}), workspace=str(tmp_path))
+    assert done.result["tasks"]["t"]["summary"] == "From a file."
+    by_task = {"other": [reply(text="Not this.")], "t": [reply(text="This.")]}
+    done = await made.run(plan({"replies": by_task}), "run_2")
+    assert done.result["tasks"]["t"]["summary"] == "This."
+    done = await made.run(plan({"model": "recorded:gone.json"}), "run_3", workspace=str(tmp_path))
+    assert "gone.json" in done.result["tasks"]["t"]["summary"]
+
+
+async def test_work_that_is_given_back_goes_on_in_the_same_conversation() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    made.tool("ai-session.create_session", session_id="s")
+    made.tool("ai-session.close_session", closed=True)
+    codes = iter([1, 1, 0])
+
+    async def check(_: CallRequest) -> Mapping[str, Any]:
+        return {"exit_code": next(codes), "status": "finished"}
+
+    made.tool("ai-session.execute_command", check)
+    task = {"gates": [{"command": "make test"}], "visits": 3}
+    replies = (reply(LOOK), reply(finish()), reply(LOOK), reply(text="Mended."), reply(finish(summary="At last.")))
+    found = await ran(made, *replies, task=task)
+    assert (found["status"], found["summary"]) == ("succeeded", "At last.")
+    assert [one["turn"] for one in await told(made, "agent.said")] == [1, 2, 3, 4, 5]
+    own = [name for name in made.ran if name.startswith("turn")]
+    assert own == ["turn1.call1", "turn3.call3"], "no two calls of a task have one name"
+
+
+async def test_a_budget_of_tokens_ends_the_run_and_keeps_what_was_done() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    spent = {"input_tokens": 90, "output_tokens": 10}
+    thinks = recorded(*[reply(LOOK, **spent) for _ in range(9)])
+    both: dict[str, Any] = plan(recorded(reply(finish(summary="First."), **spent)))
+    both["agents"].append({"name": "bob", "brain": "llm", "grants": ["*"], "settings": thinks})
+    both["tasks"] = [
+        {"id": "one", "text": "Do one.", "agent": "ada"},
+        {"id": "two", "text": "Do two.", "agent": "bob", "needs": ["one"]},
+    ]
+    done = await made.run({**both, "swarm": {"budget": {"tokens": 350}}})
+    assert done.result["status"] == "budget_exhausted"
+    tasks = done.result["tasks"]
+    assert (tasks["one"]["status"], tasks["one"]["summary"]) == ("succeeded", "First.")
+    assert (tasks["two"]["status"], tasks["two"]["scope"]) == ("budget_exhausted", "run")
+    assert done.result["usage"]["tokens"] == 400, "what an answer cost is known only when it is there"
+
+
+async def test_a_budget_of_dollars_ends_the_task() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    price = {"input": 1.0, "output": 10.0}
+    spent = {"input_tokens": 1000, "output_tokens": 100}
+    replies = [reply(LOOK, **spent) for _ in range(9)]
+    task = await ran(made, *replies, price=price, task={"budget": {"dollars": 0.005}})
+    assert (task["status"], task["scope"]) == ("budget_exhausted", "task")
+    assert task["usage"]["dollars"] == pytest.approx(0.006)
+
+
+async def test_killed_in_the_middle_of_calls_it_goes_on_with_one_history() -> None:
+    made = world()
+    reached, never = asyncio.Event(), asyncio.Event()
+
+    async def hang(request: CallRequest) -> Mapping[str, Any]:
+        if request.arguments["path"] == "/b":
+            reached.set()
+            await never.wait()
+        return {"found": request.arguments["path"]}
+
+    made.tool("srv.look", hang)
+    replies = (
+        reply(("srv.look", {"path": "/first"}), text="One."),
+        reply(LOOK, ("srv.look", {"path": "/b"}), text="Two."),
+        reply(("srv.look", {"path": "$3.found"}), text="Three."),
+        reply(finish()),
+    )
+    async with made.working(), asyncio.timeout(20):
+        await made.swarm.submit(settings(plan(recorded(*replies))), "run_1", "/project")
+        await reached.wait()
+        made.engine.kill()
+    other = world(made.engine.store, "two")
+    other.tool("srv.look", hang)
+    reached.set()
+    never.set()
+    async with other.working("other"), asyncio.timeout(20):
+        done = await other.engine.wait("run_1")
+    assert done.result["status"] == "succeeded"
+    assert [one["text"] for one in await told(other, "agent.said")] == ["One.", "Two.", "Three.", ""]
+    assert made.ran == ["turn1.call1", "turn2.call2", "turn2.call3"]
+    assert "turn1.call1" not in other.ran, "what is recorded is not called again"
+    again = [call for call in other.hands.calls if call.step_id == "turn2.call3"]
+    assert [(call.key, call.claim) for call in again] == [(made.hands.calls[2].key, "one")]
+
+
+async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    made.hands.asks.add("srv.look")
+    agreed = settings(plan(recorded(reply(LOOK), reply(LOOK, text="Again."), reply(finish()))))
+    async with made.working(), asyncio.timeout(20):
+        await made.swarm.submit(agreed, "run_1", "/project")
+        while not await made.swarm.approvals():
+            await made.engine.store.change()
+        made.engine.kill()
+    assert made.ran == []
+    other = world(made.engine.store, "two")
+    other.tool("srv.look", found=1)
+    other.hands.asks.add("srv.look")
+    async with other.working("other"), asyncio.timeout(20):
+        for yes in (True, False):
+            while not (asked := await other.swarm.approvals()):
+                await other.engine.store.change()
+            assert (asked[0]["agent"], asked[0]["tool"]) == ("ada", "srv.look")
+            await other.swarm.answer(asked[0]["id"], approved=yes, by="eve", reason="" if yes else "once is enough")
+            while [one["id"] for one in await other.swarm.approvals()] == [asked[0]["id"]]:
+                await other.engine.store.change()
+        done = await other.engine.wait("run_1")
+    assert (done.result["status"], other.ran) == ("succeeded", ["turn1.call1"])
