@@ -274,7 +274,7 @@ class Agent:
             elif step.tool == DELEGATE and outcome.ok and self._work.delegated:
                 await self._delegate(step, ended)
             else:
-                self._usage += Usage(seconds=outcome.duration_seconds)
+                self._usage += Usage(seconds=0 if step.as_host else outcome.duration_seconds)
                 ended[step.id] = outcome
         return None
 

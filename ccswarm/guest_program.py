@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from ccswarm.guest_relay import LOOK_SECONDS, PATIENCE_SECONDS, READ_BYTES, VARIABLE, Over, dial
 
@@ -94,9 +94,9 @@ class Keeper:
                     cwd=launch["directory"],
                     process_group=0,
                 )
-        except OSError as error:
-            self._say(f"{launch['command'][0]}: {error.strerror}\n".encode(), 2)
-            self._tell_end({"failed": type(error).__name__, "message": f"{error.strerror}: {error.filename}"})
+        except (OSError, ValueError) as error:
+            self._say(f"{launch['command'][0]}: {error}\n".encode(), 2)
+            self._tell_end({"failed": type(error).__name__, "message": str(error)})
             return 127
         threading.Thread(target=self._wait, daemon=True).start()
         return 0
@@ -117,9 +117,9 @@ class Keeper:
             ready.register(fd, select.POLLIN)
         bound = None if self._link and not self._killed_at else LOOK_SECONDS * 1000
         fds = {fd for fd, _ in ready.poll(bound)}
-        for fd in pipes:
+        for fd, pipe in pipes.items():
             if fd in fds:
-                self._print(fd)
+                self._print(pipe)
         if self._link and self._link.fileno() in fds:
             self._listen()
         if self._ended in fds:
@@ -127,18 +127,15 @@ class Keeper:
         if self._killed_at and time.monotonic() - self._killed_at > GRACE_SECONDS:
             self._signal(signal.SIGKILL)
 
-    def _pipes(self) -> list[int]:
+    def _pipes(self) -> dict[int, IO[bytes]]:
         if self._child is None or self._last is not None:
-            return []
-        return [pipe.fileno() for pipe in (self._child.stdout, self._child.stderr) if pipe and not pipe.closed]
+            return {}
+        return {pipe.fileno(): pipe for pipe in (self._child.stdout, self._child.stderr) if pipe and not pipe.closed}
 
-    def _print(self, fd: int) -> bool:
+    def _print(self, pipe: IO[bytes]) -> bool:
         """What the program printed, to the terminal and the desk; whether there was anything."""
         assert self._child
-        assert self._child.stdout
-        assert self._child.stderr
-        chunk = os.read(fd, READ_BYTES)
-        pipe = self._child.stdout if fd == self._child.stdout.fileno() else self._child.stderr
+        chunk = os.read(pipe.fileno(), READ_BYTES)
         if not chunk:
             pipe.close()
             return False
@@ -163,10 +160,10 @@ class Keeper:
     def _finish(self) -> None:
         """The program has ended; what it started may still hold its pipes, so only what is in them is read."""
         os.read(self._ended, 1)
-        for fd in self._pipes():
+        for fd, pipe in self._pipes().items():
             ready = select.poll()
             ready.register(fd, select.POLLIN)
-            while ready.poll(0) and self._print(fd):
+            while ready.poll(0) and self._print(pipe):
                 pass
         if self._rest:
             self._line(self._rest)

@@ -261,6 +261,12 @@ class Desk:
             return {"gone": "never came"}
         return await asyncio.shield(program.over)
 
+    async def lingers(self, seconds: float) -> bool:
+        """Whether the program has not ended after that time; sooner where it has."""
+        assert self._program
+        await asyncio.wait([self._program.over], timeout=seconds)
+        return not self._program.over.done()
+
     def no_program(self) -> None:
         """It will not come any more."""
         if self._program and not self._program.over.done() and not self._program.came.is_set():

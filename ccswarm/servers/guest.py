@@ -5,24 +5,28 @@ of a task. Every call is a step of a run: granted, approved, counted and journal
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 from ccswarm import guest_relay, guests
-from ccswarm.errors import ServerUnavailable, UsageInvalid
+from ccswarm.errors import ServerUnavailable, SwarmError, UsageInvalid
+from ccswarm.servers.base import Entrance
 
 if TYPE_CHECKING:
     from ccswarm.app import App
-    from ccswarm.config import Loaded
     from ccswarm.guests import Desk
     from ccswarm.settings import Settings
 
 TASK = "guest"
 LONGEST_SECONDS = 365 * 86400.0
 OPENED = "desk.opened"
+ENDING_SECONDS = 10.0
 
 
 class GuestServer:
-    """Role ``guest``."""
+    """One agent's tools."""
 
     name = "guest"
 
@@ -32,29 +36,47 @@ class GuestServer:
 
         await guest_mcp.converse(desk, name, reader, writer)
 
-    async def serve_stdio(self, agent: str, loaded: Loaded, directory: str, *, source: int = 0, target: int = 1) -> str:
-        """Be ``agent`` of the configuration ``loaded``, with ``directory`` as its workspace, for the client at the
-        descriptors ``source`` and ``target``: in a run of its own, which is executed in this process and over when the
-        client has gone. Returns the run's id. To be awaited by the loop's main task; nothing is printed.
-
-        For a process that was started without CCSWARM_GUEST; with it ``ccswarm.__main__`` has relayed already.
-        Raises UsageInvalid where there is no such agent, and what ``app.working`` raises.
-        """
+    def main(self, entrance: Entrance) -> int:
+        """Be the agent for the client at standard input and output, in a run of its own that is executed here and over
+        when the client has gone. See Server; with CCSWARM_GUEST ``ccswarm.__main__`` has relayed already."""
+        # Imported before there is a loop that it could hold up.
         from ccswarm import app, config
 
-        plan = _plan(agent, loaded.settings)
-        files = [str(loaded.path)] if loaded.path else []
-        async with app.working(loaded.settings, config.state_directory(), config.server_environment()) as opened:
-            run_id = app.new_run_id()
-            await opened.swarm.submit(plan, run_id, directory, files)
-            try:
-                guest = await _opened(opened, f"{run_id}.{TASK}", run_id)
-                await asyncio.to_thread(_relayed, guest, source, target)
-                await asyncio.wait_for(opened.engine.wait(run_id), 20)
-            finally:
-                if not (await opened.engine.status(run_id)).status.over:
-                    await opened.engine.cancel(run_id)
-            return run_id
+        loaded = config.load(entrance.config)
+        plan = _plan(entrance.agent, loaded.settings)
+        directory = str(entrance.workspace or (loaded.directory / loaded.settings.swarm.workspace).resolve())
+        files = [str(loaded.path.absolute())] if loaded.path else []
+
+        async def serve() -> None:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            assert task
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, task.cancel)
+            async with app.working(loaded.settings, config.state_directory(), config.server_environment()) as opened:
+                run_id = app.new_run_id()
+                await opened.swarm.submit(plan, run_id, directory, files)
+                try:
+                    await _serve(opened, run_id)
+                finally:
+                    if not (await opened.engine.status(run_id)).status.over:
+                        await opened.engine.cancel(run_id)
+
+        try:
+            asyncio.run(serve())
+        except asyncio.CancelledError:
+            pass
+        except SwarmError as error:
+            # The thread that relays may wait for the client for ever, so nobody would see it raised.
+            os.write(2, f"ccswarm: {error.message}; {error.suggestion}\n".encode(errors="replace"))
+            os._exit(1)
+        os._exit(0)
+
+
+async def _serve(opened: App, run_id: str) -> None:
+    guest = await _opened(opened, f"{run_id}.{TASK}", run_id)
+    await _relayed(guest)
+    async with asyncio.timeout(ENDING_SECONDS):
+        await opened.engine.wait(run_id)
 
 
 def _plan(agent: str, settings: Settings) -> Settings:
@@ -83,11 +105,22 @@ async def _opened(opened: App, execution: str, run_id: str) -> str:
     raise ServerUnavailable(f"the run {run_id} ended before it began: {ended.error}", suggestion="ccswarm doctor")
 
 
-def _relayed(guest: str, source: int, target: int) -> None:
-    try:
-        guest_relay.Relay(guest, source, target).run()
-    except guest_relay.Over as error:
-        raise ServerUnavailable(f"{error}", suggestion="start it again") from None
+async def _relayed(guest: str) -> None:
+    """Until the client has gone, or the task. In a thread that holds nobody up when this is cancelled."""
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    why: list[str] = []
+
+    def relay() -> None:
+        try:
+            guest_relay.Relay(guest, 0, 1).run()
+        except guest_relay.Over as error:
+            why.append(str(error))
+        loop.call_soon_threadsafe(gone.set)
+
+    threading.Thread(target=relay, daemon=True).start()
+    await gone.wait()
+    if why:
+        raise ServerUnavailable(why[0], suggestion="ccswarm runs tells what came of it; start the server again")
 
 
 PLUGIN = GuestServer()

@@ -1,0 +1,139 @@
+"""What a program prints, line by line, as JSON: what it says, uses, and how it ended. One reader for all of them, for
+their events have different names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ccswarm.models import Json
+
+SAID_CHARS = 4000
+TEXT_CHARS = 20_000
+STRAY_CHARS = 2000
+"""Of what is no event: error messages, mostly."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is known of one start. ``session`` is what it is resumed by; ``result`` its last word, None before that;
+    ``error`` why it failed, in its own words."""
+
+    session: str = ""
+    result: str | None = None
+    error: str = ""
+    stray: str = ""
+    dollars: float = 0.0
+    tokens: int = 0
+    events: int = 0
+    _told: int = 0
+    _counted: int = 0
+    _seen: dict[str, int] = field(default_factory=dict[str, int])
+    _said: list[str] = field(default_factory=list[str])
+    _text: str = ""
+
+    def hear(self, line: str) -> None:
+        """One line of its standard output; what is no event is kept as stray words."""
+        try:
+            event: Any = json.loads(line)
+        except ValueError:
+            event = None
+        if not isinstance(event, dict) or not isinstance(kind := cast("dict[str, Any]", event).get("type"), str):
+            self.stray = f"{self.stray}\n{line}"[-STRAY_CHARS:]
+            return
+        self.events += 1
+        facts = cast("dict[str, Any]", event)
+        session = facts.get("session_id") or facts.get("thread_id")
+        if isinstance(session, str):
+            self.session = session
+        match kind:
+            case "assistant":
+                self._message(_table(facts.get("message")))
+            case "message" if facts.get("role") == "assistant":
+                self._piece(str(facts.get("content") or ""), bool(facts.get("delta")))
+            case "item.completed" if _table(facts.get("item")).get("type") == "agent_message":
+                self._piece(str(_table(facts.get("item")).get("text") or ""), False)
+                self.result = self._text
+            case "turn.completed":
+                self.result = self._text if self.result is None else self.result
+                self.tokens += sum(_numbers(_table(facts.get("usage")), ("input_tokens", "output_tokens")))
+            case "turn.failed" | "error":
+                self.error = _words(facts.get("error") or facts.get("message"))
+            case "result":
+                self._result(facts)
+            case _:
+                pass
+
+    def since(self) -> dict[str, Json]:
+        """What came since the last time, as far as there is any: ``said``, ``session``, ``usage``."""
+        said, used = self._said[self._told :], max(0, self.tokens - self._counted)
+        self.known(len(self._said), self.tokens)
+        facts: dict[str, Any] = {"said": said, "session": self.session, "usage": {"tokens": used} if used else {}}
+        return {name: value for name, value in facts.items() if value}
+
+    def known(self, said: int, tokens: int) -> None:
+        """So much was told of before, perhaps by another worker, who heard the same."""
+        self._told, self._counted = max(self._told, said), max(self._counted, tokens)
+
+    def facts(self) -> dict[str, Json]:
+        """How it ended: ``result``, ``error``, ``stray``, and what came since."""
+        facts = self.since()
+        usage: dict[str, Any] = {**cast("dict[str, Any]", facts.get("usage") or {}), "dollars": self.dollars}
+        result = None if self.result is None else self.result[:TEXT_CHARS]
+        return {**facts, "usage": usage, "result": result, "error": self.error[:TEXT_CHARS], "stray": self.stray}
+
+    def _message(self, message: Mapping[str, Any]) -> None:
+        """One of claude's: its parts come one by one under the same id, each with the usage of all so far."""
+        used = sum(_numbers(_table(message.get("usage")), CLAUDE_TOKENS))
+        number = str(message.get("id"))
+        self.tokens += max(0, used - self._seen.get(number, 0))
+        self._seen[number] = max(used, self._seen.get(number, 0))
+        for part in _tables(message.get("content")):
+            if part.get("type") == "text":
+                self._piece(str(part.get("text") or ""), False)
+
+    def _piece(self, text: str, more: bool) -> None:
+        """Gemini says its words in pieces, which are one saying."""
+        if more and len(self._said) > self._told:
+            self._said[-1] = (self._said[-1] + text)[:SAID_CHARS]
+        elif text.strip():
+            self._said.append(text[:SAID_CHARS])
+        self._text = self._text + text if more else text
+
+    def _result(self, facts: Mapping[str, Any]) -> None:
+        """The last event of claude, and of gemini."""
+        stats = _table(facts.get("stats"))
+        usage = sum(_numbers(_table(facts.get("usage")), CLAUDE_TOKENS)) or sum(_numbers(stats, ("total_tokens",)))
+        self.tokens = max(self.tokens, int(usage))
+        self.dollars = float(facts.get("total_cost_usd") or 0)
+        words = facts.get("result")
+        text = words if isinstance(words, str) else self._text
+        if facts.get("is_error") or facts.get("status") == "error":
+            told = [_words(facts.get("error")), *map(_words, facts.get("errors") or ()), text]
+            self.error = "; ".join(filter(None, told)) or str(facts.get("subtype") or "error")
+        else:
+            self.result = text
+
+
+CLAUDE_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _tables(value: object) -> Iterator[Mapping[str, Any]]:
+    return (_table(one) for one in cast("Sequence[object]", value)) if isinstance(value, list) else iter(())
+
+
+def _numbers(table: Mapping[str, Any], names: Sequence[str]) -> Iterator[int]:
+    return (value for name in names if isinstance(value := table.get(name), int))
+
+
+def _words(value: object) -> str:
+    """An error's message, whichever way it is wrapped."""
+    table = _table(value)
+    return _words(table.get("message") or table.get("error") or table.get("type")) if table else str(value or "")

@@ -1,0 +1,92 @@
+"""Why a program did not do its work, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ccswarm.brains.cli_programs import INSTALL, LOGIN
+
+SHOWN_CHARS = 600
+BOX = (
+    "its terminal is in a box of ai-session: let it out (network.allow_domains, sandbox.home_readable, "
+    "sandbox.readable), or give settings.shell a server whose terminals are trusted: docs/brains-cli.md"
+)
+
+
+class _Sign(NamedTuple):
+    pattern: re.Pattern[str]
+    what: str
+    todo: str
+
+
+def _sign(words: str, what: str, todo: str) -> _Sign:
+    return _Sign(re.compile(words, re.IGNORECASE), what, todo)
+
+
+SIGNS = (
+    _sign(
+        r"not logged in|/login|no auth|set an auth method|auth method|please (log|sign) in|codex login|login required"
+        r"|refresh token|credentials? (are |is )?(missing|not found)|no api key|api key (is )?(missing|not set)"
+        r"|missing (bearer|api key)|environment variable[^\n]*(missing|not set)|missing environment variable",
+        "is not logged in",
+        "{login}",
+    ),
+    _sign(
+        r"invalid[^\n]{0,20}api[ _-]?key|api[ _-]?key[^\n]{0,20}(invalid|not valid|incorrect)|incorrect api key|\b401\b"
+        r"|unauthorized|authentication_error|unauthenticated|\b403\b[^\n]*(permission|forbidden)|permission_denied",
+        "has a key that is not accepted",
+        "see that settings.environment gives it a key that is valid",
+    ),
+    _sign(
+        r"quota|usage limit|rate.?limit|\b429\b|resource.?exhausted|credit balance|billing|overloaded"
+        r"|out of credits|limit reached",
+        "has used up its quota, or is told to wait",
+        "wait, or give it another key or model; retry in the task tries again later",
+    ),
+    _sign(
+        r"enotfound|eai_again|econnrefused|enetunreach|ehostunreach|etimedout|could not resolve|name resolution"
+        r"|network is unreachable|fetch failed|connection (error|refused)|error sending request|unable to connect"
+        r"|stream disconnected|x-proxy-error|not on this session's list",
+        "cannot reach its API from its terminal",
+        BOX,
+    ),
+    _sign(
+        r"no conversation found|session[^\n]{0,40}not found|no rollout found|no previous sessions",
+        "does not know the session it was to go on with",
+        "try the task again: it begins anew",
+    ),
+    _sign(r"mcp[^\n]{0,80}(fail|error|closed|timed? ?out)", "could not use its MCP server", BOX),
+)
+
+
+def of_end(program: str, facts: Mapping[str, Any]) -> str:
+    """What is wrong when it ended like this, in one line with what to do; ``""`` when nothing is."""
+    if facts.get("failed"):
+        if facts["failed"] == "FileNotFoundError":
+            todo = INSTALL.get(program, "install it")
+            return f"{program} is not there where its terminal runs; {todo}, or {BOX}"
+        return f"{program} cannot be started: {facts.get('message')}"
+    code, error = facts.get("exit"), str(facts.get("error") or "")
+    if code == 0 and not error:
+        return ""
+    stray = "" if error else str(facts.get("stray") or "").strip()
+    words = "\n".join(filter(None, [error, str(facts.get("errors") or "").strip(), stray]))
+    ended = f"{program} was ended by signal {-code}" if code and code < 0 else f"{program} exited {code}"
+    found = next((sign for sign in SIGNS if sign.pattern.search(words)), None)
+    shown = f": {words[-SHOWN_CHARS:]}" if words else ""
+    if found is None:
+        return f"{ended}{shown}" if words else f"{ended} and said nothing"
+    todo = found.todo.format(login=LOGIN.get(program, "log in where its terminal runs"))
+    return f"{program} {found.what} ({ended}{shown}); {todo}"
+
+
+def of_keeper(program: str, run: Mapping[str, Any]) -> str:
+    """What is wrong when it never came: ``run`` says how the terminal's command went, where that is known."""
+    code, text = run.get("exit_code"), str(run.get("text") or "").strip()[-SHOWN_CHARS:]
+    if code is None:
+        return f"{program} did not come to its desk{f': {text}' if text else ''}"
+    if code == 74:
+        return f"{program} cannot reach its desk from its terminal: {text}; {BOX}"
+    return f"{program} cannot be started in its terminal (exit code {code}): {text}; {BOX}"

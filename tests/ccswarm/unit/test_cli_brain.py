@@ -1,0 +1,276 @@
+"""A program thinks for an agent: it runs in a terminal, calls what it may, and ends in one of many ways."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccswarm.brains.base import Means
+from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
+from tests.ccswarm.guest_terminals import Terminals
+from tests.ccswarm.unit.swarm_world import World, settings
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+
+AGENT = Path(__file__).parents[2] / "data/scripted_agent.py"
+ROOT = Path(__file__).parents[3]
+TASK = "run_1.main"
+
+
+def plan(*actions: str, more: Mapping[str, Any] | None = None, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One task of a program that does these actions; ``more`` are further settings of its brain."""
+    words = [sys.executable, str(AGENT), "{mcp_config}"]
+    given = {
+        "program": "scripted",
+        "command": [*words, *actions],
+        "resume": [*words, "--resume", "{session}", "finish:succeeded:resumed"],
+    }
+    ada = {"name": "ada", "grants": ["*"], "brain": "cli", "settings": {**given, **(more or {})}, "prompt": "Be terse."}
+    return {"agents": [ada], "tasks": [{"id": "main", "text": "count the files", **(task or {})}]}
+
+
+class CliWorld:
+    """A world whose brains may have programs in terminals."""
+
+    def __init__(self, home: Path, terminals: Terminals, world: World | None = None) -> None:
+        self.world = world or World()
+        self.terminals = terminals
+        self.world.hands.means = Means(lambda name: f"value of {name}", {"PYTHONPATH": str(ROOT)}, home)
+        terminals.serve(self.world)
+        self.world.tool("srv.do", found=42)
+
+    async def run(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The task's end."""
+        run = await self.world.run(given)
+        return run.result["tasks"]["main"]
+
+    async def events(self, name: str) -> list[Mapping[str, Any]]:
+        return [e async for e in self.world.engine.events(TASK, follow=False) if e["event"] == name]
+
+
+@pytest.fixture
+async def cli(home: Path) -> AsyncGenerator[CliWorld]:
+    terminals = Terminals()
+    yield CliWorld(home, terminals)
+    await terminals.close()
+
+
+@asynccontextmanager
+async def started(cli: CliWorld, given: Mapping[str, Any], worker: str = "worker") -> AsyncGenerator[str]:
+    """While it runs, once its program has: the terminal's name."""
+    async with cli.world.working(worker):
+        await cli.world.swarm.submit(settings(given), "run_1", "/project")
+        async with asyncio.timeout(20):
+            async for event in cli.world.engine.events("run_1"):
+                if event["event"] == "task.started":
+                    break
+            name = ""
+            async for event in cli.world.engine.events(TASK):
+                if event["event"] == "program.started":
+                    name = str(event["session"])
+                if event["event"] == "agent.said":
+                    break
+        yield name
+
+
+async def ended(cli: CliWorld) -> Mapping[str, Any]:
+    async with asyncio.timeout(30):
+        return (await cli.world.engine.wait("run_1")).result["tasks"]["main"]
+
+
+async def test_a_program_works_and_finishes(cli: CliWorld, home: Path) -> None:
+    heard = home / "prompts"
+    task = await cli.run(
+        plan(f"prompt:{heard}", "say:Looking.", "tools", "call:srv__do:{}", "say:There.", "finish:succeeded:42 files")
+    )
+    assert (task["status"], task["summary"]) == ("succeeded", "42 files")
+    assert task["usage"] == {"calls": 1, "tokens": 150, "dollars": 0.25, "seconds": 1.0}
+    said = [event["text"] for event in await cli.events("agent.said")]
+    # What makes it run is granted to the orchestrator alone, in this world as tools of everybody.
+    assert said[0] == "Looking."
+    assert "srv__do finish await_call" in said[1]
+    assert said[2] == "There."
+    (program,) = await cli.events("program.started")
+    assert cli.terminals.closed == [program["session"]]
+    (over,) = await cli.events("program.ended")
+    assert over["exit"] == 0
+    prompt = heard.read_text()
+    for words in ("the agent ada", "Be terse.", "count the files", "/project", "`finish`"):
+        assert words in prompt
+    assert [call.tool for call in cli.world.hands.calls if call.agent == "ada"] == ["srv.do"]
+    assert not list((home / "guests").iterdir()), "nothing is left of the program's directory"
+
+
+async def test_the_token_is_in_no_word_and_no_record(cli: CliWorld, home: Path) -> None:
+    async with started(cli, plan("say:here", "call:srv__do:{}", "hang")) as name:
+        token = cli.terminals.made[name]["env"]["CCSWARM_GUEST"].partition("@")[0]
+        process = cli.terminals.running[name]
+        assert len(token) == 64
+        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
+        assert any(b"scripted_agent" in line for line in lines)
+        assert not any(token.encode() in line for line in lines)
+        files = [path for path in home.rglob("*") if path.is_file()]
+        assert not [path for path in files if token.encode() in path.read_bytes()]
+        assert process.returncode is None
+        await cli.world.engine.send(TASK, "stop", "enough")
+        assert (await ended(cli))["summary"] == "stopped"
+        async with asyncio.timeout(20):
+            await process.wait()
+    records = json.dumps([list(row.records.values()) for row in cli.world.engine.store.rows.values()])
+    assert token not in records
+    assert cli.terminals.closed == [name]
+
+
+def _readable(path: Path) -> bool:
+    try:
+        return bool(path.read_bytes())
+    except OSError:
+        return False
+
+
+async def test_what_is_not_granted_is_denied(cli: CliWorld, home: Path) -> None:
+    seen = home / "seen"
+    del seen
+    task = await cli.run(plan("call:other__secret:{}", "call:srv__do:{}", "finish:succeeded:ok"))
+    assert task["status"] == "succeeded"
+    assert [call.tool for call in cli.world.hands.calls if call.agent == "ada"] == ["srv.do"]
+
+
+ENDS = {
+    "crash": (["say:hm", "complain:segfault in liboops", "exit:3"], "scripted exited 3: segfault in liboops"),
+    "silent": (["exit:9"], "scripted exited 9 and said nothing"),
+    "login": (["complain:Not logged in · Please run /login", "exit:1"], "not logged in (scripted exited 1: Not"),
+    "key": (
+        ['result:{"is_error":true,"result":"API Error: 401 invalid x-api-key"}', "exit:1"],
+        "scripted has a key that is not accepted",
+    ),
+    "quota": (['result:{"is_error":true,"result":"usage limit reached"}', "exit:1"], "scripted has used up its quota"),
+    "network": (["complain:getaddrinfo EAI_AGAIN api.example.com", "exit:1"], "cannot reach its API from its terminal"),
+    "garbage": (["print:\x01 what{", "exit:2"], "scripted exited 2"),
+}
+
+
+@pytest.mark.parametrize("how", list(ENDS))
+async def test_an_early_end_is_named(cli: CliWorld, how: str) -> None:
+    actions, words = ENDS[how]
+    task = await cli.run(plan(*actions))
+    assert task["status"] == "failed"
+    assert words in task["summary"]
+
+
+async def test_an_end_without_finish_is_reminded_once(cli: CliWorld) -> None:
+    task = await cli.run(plan("say:I think I am done"))
+    assert (task["status"], task["summary"]) == ("succeeded", "resumed")
+    assert len(cli.terminals.made) == 2
+
+
+async def test_who_cannot_be_reminded_has_not_finished(cli: CliWorld) -> None:
+    task = await cli.run(plan("say:I think I am done", more={"resume": []}))
+    assert (task["status"], task["result"]) == ("failed", "I think I am done")
+    assert task["summary"] == "scripted ended without calling finish: I think I am done"
+
+
+async def test_a_program_that_is_not_there(cli: CliWorld) -> None:
+    task = await cli.run(plan(more={"command": ["/nowhere/claudius"]}))
+    assert task["status"] == "failed"
+    assert "scripted is not there where its terminal runs; install it" in task["summary"]
+
+
+async def test_a_terminal_that_cannot_run_it(cli: CliWorld) -> None:
+    cli.terminals.environ["PATH"] = "/nowhere"
+    given = plan("say:never")
+    cli.world.hands.means = Means(lambda _: "", {"PYTHONPATH": "/nowhere"}, cli.world.hands.means.state_directory)
+    cli.terminals.environ["PYTHONSAFEPATH"] = "1"
+    cli.terminals.environ["PYTHONHOME"] = "/nowhere"
+    task = await cli.run(given)
+    assert task["status"] == "failed"
+    assert "scripted cannot be started in its terminal (exit code 1)" in task["summary"]
+    assert "ai-session" in task["summary"]
+
+
+async def test_no_terminal_is_told(cli: CliWorld) -> None:
+    cli.terminals.refusal = CallOutcome(CallStatus.TOOL_ERROR, code="limit_reached", message="64 sessions are open")
+    task = await cli.run(plan("say:never"))
+    assert task["summary"].startswith("no terminal for scripted: limit_reached: 64 sessions are open")
+    assert not cli.terminals.closed
+
+
+async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorld, home: Path) -> None:
+    going = asyncio.Event()
+
+    async def hang(_: CallRequest) -> Mapping[str, Any]:
+        going.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    cli.world.tool("srv.hang", hang)
+    heard = home / "prompts"
+    words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{heard}", "finish:failed:no"]
+    async with started(cli, plan("say:here", "call:srv__do:{}", "call:srv__hang:{}", more={"resume": words})) as name:
+        await asyncio.wait_for(going.wait(), 20)
+        os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
+        task = await ended(cli)
+    assert (task["status"], task["summary"]) == ("failed", "no")
+    assert len(cli.terminals.made) == 2
+    assert "11111111-2222" in heard.read_text()
+    assert "Of these calls nobody knows what came of them: srv.hang." in heard.read_text()
+
+
+async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWorld) -> None:
+    """The next worker goes on with the same program, in the same terminal; what it said is told once."""
+    going = asyncio.Event()
+
+    async def hang(_: CallRequest) -> Mapping[str, Any]:
+        going.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    cli.world.tool("srv.hang", hang)
+    second = CliWorld(home, cli.terminals, World(cli.world.engine.store, "two"))
+    second.world.tool("srv.hang", found=2)
+    given = plan("say:one", "call:srv__hang:{}", "say:two", "call:srv__do:{}", "finish:succeeded:went on")
+    async with started(cli, given, "one"):
+        await asyncio.wait_for(going.wait(), 20)
+        cli.world.engine.kill()
+        async with second.world.working("two"):
+            task = await ended(second)
+    assert (task["status"], task["summary"]) == ("succeeded", "went on")
+    assert len(cli.terminals.made) == 1
+    assert [event["text"] for event in await second.events("agent.said")] == ["one", "two"]
+    assert task["usage"]["tokens"] == 150
+
+
+async def test_work_that_is_given_back_goes_on_with_its_session(cli: CliWorld, home: Path) -> None:
+    heard, checks = home / "prompts", iter((1, 0))
+
+    async def check(_: CallRequest) -> CallOutcome:
+        code = next(checks)
+        return CallOutcome(CallStatus.OK, f"exit {code}: no test passes", {"exit_code": code})
+
+    cli.world.tool("srv.check", check)
+    words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{heard}"]
+    given = plan(
+        "finish:succeeded:first",
+        more={"resume": [*words, "finish:succeeded:second"]},
+        task={"visits": 2, "gates": [{"tool": "srv.check", "expect": {"exit_code": 0}}]},
+    )
+    task = await cli.run(given)
+    assert (task["status"], task["summary"]) == ("succeeded", "second")
+    assert "not accepted yet" in heard.read_text()
+
+
+async def test_tokens_count_while_it_works(cli: CliWorld) -> None:
+    given = plan("say:a", "say:b", "call:srv__do:{}", "hang", task={"budget": {"tokens": 20}})
+    task = await cli.run(given)
+    assert task["status"] == RunStatus.EXHAUSTED
+    assert task["usage"]["tokens"] == 30
+    assert len(cli.terminals.closed) == 1
