@@ -49,6 +49,10 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "logs": Verb(lambda: import_module("ccswarm.cli_logs").logs, "Show what happened in a run."),
         "runs": Verb(lambda: import_module("ccswarm.cli_runs").app, "List, show, compare and replay runs."),
         "worker": Verb(lambda: import_module("ccswarm.cli_worker").worker, "Carry out what is queued, until Ctrl-C."),
+        "eval": Verb(
+            lambda: import_module("ccswarm.cli_eval").evaluate,
+            "Have agents do a suite of small tasks, each in a git repository of its own; its gates say what was done.",
+        ),
     },
     "People": {
         "approvals": Verb(

@@ -205,15 +205,16 @@ def _not_valid(data: _Table, model: type[Section]) -> Iterator[str]:
 
 def _within(data: Any, loc: _Place, kind: str) -> _Place:
     """``loc`` without the names of the alternatives that pydantic tried."""
-    node = data
-    for count, part in enumerate(loc):
+    node, place = data, list[str | int]()
+    for count, part in enumerate(loc, 1):
         if isinstance(node, Mapping) and part in node:
             node = cast("Mapping[Any, Any]", node)[part]
         elif isinstance(node, list) and isinstance(part, int):
             node = cast("list[Any]", node)[part]
-        else:
-            return loc[: count + 1] if kind == "missing" else loc[:count]
-    return loc
+        elif kind != "missing" or count < len(loc):
+            continue
+        place.append(part)
+    return tuple(place)
 
 
 def _message(kind: str, message: str, place: _Place, whole: type[Section]) -> str:

@@ -67,7 +67,7 @@ def test_make_targets_exist(path: Path) -> None:
 
 
 def test_configuration_examples_load() -> None:
-    examples = {path.name: path.read_text() for path in (ROOT / "config").iterdir()}
+    examples = {path.name: path.read_text() for path in (ROOT / "config").rglob("*") if path.is_file()}
     for name, text in examples.items():
         assert tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
     assert "claude_desktop_config.json" in examples

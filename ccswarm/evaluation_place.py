@@ -1,0 +1,139 @@
+"""Where a case is worked on: a repository made anew for each try, and files put into it that nobody can lead astray."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from ccswarm.errors import WorkspaceUnusable
+from ccswarm.evaluation import Case
+
+WHEN = "2024-01-01T12:00:00Z"
+"""All commits of a case are made then, so that they are called the same in every try."""
+
+ROLES = ("AUTHOR", "COMMITTER")
+SETUP_SECONDS = 60.0
+SHOWN_CHARS = 1000
+PERSON = {"user.name": "A Person", "user.email": "person@example.org"}
+
+
+class Place:
+    """A directory that stays, and whose content is replaced. Its methods block."""
+
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+        self.directory = directory
+        directory.mkdir(mode=0o700)
+        who = {f"GIT_{role}_{key}": PERSON[f"user.{key.lower()}"] for role in ROLES for key in ("NAME", "EMAIL")}
+        self._environ = {
+            **{name: environ[name] for name in ("PATH", "TMPDIR") if name in environ},
+            **who,
+            **{f"GIT_{role}_DATE": WHEN for role in ROLES},
+            "HOME": str(directory),
+            "LC_ALL": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_TERMINAL_PROMPT": "0",
+        }
+
+    def fill(self, case: Case, beside: Path) -> None:
+        """What the case begins with; ``beside`` is where its fixture is. Raises WorkspaceUnusable with the words of
+        the command that failed."""
+        self.clear()
+        if case.fixture:
+            shutil.copytree(beside / case.fixture, self.directory, symlinks=True, dirs_exist_ok=True)
+        self.put(case.files)
+        self._run(("git", "-c", "init.defaultBranch=main", "init", "-q"))
+        for key, value in PERSON.items():
+            self._run(("git", "config", key, value))
+        self._run(("git", "add", "--all"))
+        self._run(("git", "commit", "-q", "--allow-empty", "-m", "Begin"))
+        for command in case.setup:
+            self._run(("sh", "-e", "-c", command))
+
+    def put(self, files: Mapping[str, str]) -> None:
+        """Write files whatever is there: links are replaced and never followed, others' files overwritten."""
+        for name, content in files.items():
+            *folders, last = PurePosixPath(name).parts
+            at = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                for folder in folders:
+                    inner = _folder(at, folder)
+                    os.close(at)
+                    at = inner
+                _remove(at, last)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                with os.fdopen(os.open(last, flags, 0o644, dir_fd=at), "w", encoding="utf-8") as file:
+                    file.write(content)
+            finally:
+                os.close(at)
+
+    def clear(self) -> None:
+        """Everything out; the directory stays."""
+        for entry in os.scandir(self.directory):
+            if entry.is_dir(follow_symlinks=False):
+                _remove_tree(entry.path)
+            else:
+                os.unlink(entry.path)
+
+    def keep(self, target: Path) -> None:
+        """Move what is there to ``target``."""
+        target.mkdir(parents=True)
+        for entry in os.scandir(self.directory):
+            os.rename(entry.path, target / entry.name)
+
+    def _run(self, words: Sequence[str]) -> None:
+        try:
+            done = subprocess.run(
+                words,
+                cwd=self.directory,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=SETUP_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise WorkspaceUnusable(f"{words[-1]}: {error}", suggestion="mend the setup of the case") from None
+        if done.returncode:
+            said = done.stdout.decode(errors="replace")[-SHOWN_CHARS:].strip()
+            raise WorkspaceUnusable(
+                f"{words[-1]}: exit code {done.returncode}: {said}", suggestion="mend the setup of the case"
+            )
+
+
+def _folder(at: int, name: str) -> int:
+    """Opened, made where it is not there or is something else."""
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+    except OSError:
+        _remove(at, name)
+        os.mkdir(name, dir_fd=at)
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+
+
+def _remove(at: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=at)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        shutil.rmtree(name, dir_fd=at)
+
+
+def _remove_tree(path: str) -> None:
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        _open_up(path)
+        shutil.rmtree(path)
+
+
+def _open_up(path: str) -> None:
+    """Directories that an agent closed."""
+    os.chmod(path, 0o700)
+    for entry in os.scandir(path):
+        if entry.is_dir(follow_symlinks=False):
+            _open_up(entry.path)

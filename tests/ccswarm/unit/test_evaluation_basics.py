@@ -1,0 +1,77 @@
+"""The shipped suite in plain shells: every gate refuses nothing done and what is wrong, and lets solutions pass. In
+boxes, by agents and by recorded models: tests/together/test_eval_suites.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ccswarm import evaluation
+from ccswarm.evaluation import Case
+from ccswarm.evaluation_place import Place
+from ccswarm.settings import PlanStep
+
+FILE = Path(__file__).parents[3] / "config/suites/basics.toml"
+SUITE = evaluation.load(FILE)
+IN_TERMINALS = {"wizard", "long-build", "interrupt"}
+"""Whose solutions are more than commands one after the other."""
+
+
+@pytest.fixture(params=SUITE.cases, ids=[case.id for case in SUITE.cases])
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
+@pytest.fixture
+def place(case: Case, tmp_path: Path) -> Place:
+    place = Place(tmp_path / "place", {"PATH": os.environ["PATH"]})
+    place.fill(case, FILE.parent)
+    return place
+
+
+def run(place: Place, command: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(place.directory.parent), "LC_ALL": "C.UTF-8"}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=place.directory, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+
+
+def gates_hold(place: Place, case: Case) -> bool:
+    place.put(case.gate_files)
+    return all(run(place, command).returncode == 0 for command in case.gates)
+
+
+def do(place: Place, commands: Sequence[str | PlanStep]) -> None:
+    for command in commands:
+        assert isinstance(command, str)
+        done = run(place, command)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+
+def test_nothing_done_is_refused(place: Place, case: Case) -> None:
+    assert not gates_hold(place, case)
+
+
+def test_what_only_looks_like_a_solution_is_refused(place: Place, case: Case) -> None:
+    assert case.wrong
+    do(place, case.wrong)
+    assert not gates_hold(place, case)
+
+
+def test_solutions_pass(place: Place, case: Case) -> None:
+    assert case.steps
+    if case.id in IN_TERMINALS:
+        assert any(isinstance(step, PlanStep) for step in case.steps)
+        return
+    do(place, case.steps)
+    assert gates_hold(place, case)
+
+
+def test_the_suite_is_as_large_as_it_is_told() -> None:
+    assert len(SUITE.cases) >= 20
+    assert sum(bool(case.replies) for case in SUITE.cases) >= 5
+    assert not [case.id for case in SUITE.cases if not case.tags or not case.text.strip()]
