@@ -33,7 +33,7 @@ from pydantic_ai.usage import RequestUsage
 
 from ccswarm.brains.llm_conversation import Conversation, Message
 from ccswarm.brains.llm_settings import VENDORS, Model
-from ccswarm.brains.llm_tools import Offered
+from ccswarm.brains.llm_tools import Offered, allowed
 from ccswarm.models import Json
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ async def ask(
         wanted["cache"] = True
     try:
         async with _opened(model, key, bounds) as api:
-            response = await _streamed(api, _messages(conversation), wanted, _parameters(tools), bounds)
+            response = await _streamed(api, _messages(conversation, model.kind), wanted, _parameters(tools), bounds)
     except TimeoutError as error:
         return _failed("timed_out", str(error), key)
     except Exception as error:
@@ -165,7 +165,7 @@ async def _streamed(
         raise TimeoutError(f"the answer was not there after {bounds.whole:g} s") from None
 
 
-def _messages(conversation: Conversation) -> list[ModelMessage]:
+def _messages(conversation: Conversation, kind: str) -> list[ModelMessage]:
     """As pydantic-ai has them: requests and responses by turns."""
     found: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
@@ -175,8 +175,9 @@ def _messages(conversation: Conversation) -> list[ModelMessage]:
             parts = []
         elif message.call:
             call = message.call
-            outcome = "failed" if call.failed else "success"
-            parts.append(ToolReturnPart(call.name, message.text, call.call_id, outcome=outcome))
+            # Elsewhere it would be wrapped in JSON, and its text says so anyway.
+            outcome = "failed" if call.failed and kind == "anthropic" else "success"
+            parts.append(ToolReturnPart(allowed(call.name), message.text, call.call_id, outcome=outcome))
         else:
             parts.append(SystemPromptPart(message.text) if message.kind == "system" else UserPromptPart(message.text))
     return [*found, ModelRequest(parts)]
@@ -187,6 +188,8 @@ def _response(message: Message) -> ModelResponse:
     assert turn
     if turn.decoded is None:
         (turn.decoded,) = ModelMessagesTypeAdapter.validate_python([turn.response])
+        for part in turn.decoded.tool_calls:
+            part.tool_name = allowed(part.tool_name)
     return cast("ModelResponse", turn.decoded)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ccswarm.models import ToolInfo
 
 FINISH, RECALL = "finish", "recall"
+FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 MOST_NAME_CHARS = 64
 MOST_DESCRIPTION_CHARS = 4000
 ALTERNATIVES = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "enum", "const")
@@ -63,10 +64,15 @@ OWN = (
 )
 
 
+def allowed(name: str) -> str:
+    """A name that providers take: a model may have called what they would refuse to hear of again."""
+    return FORBIDDEN.sub("_", name)[:MOST_NAME_CHARS] or "_"
+
+
 def offered(tools: Sequence[ToolInfo]) -> tuple[Offered, ...]:
     """The brain's own tools, then the agent's in their order. Names differ from each other, and each tool's depends on
     no more than which tools there are."""
-    plain = {tool.full_name: re.sub(r"[^A-Za-z0-9_-]", "_", f"{tool.server}__{tool.name}") for tool in tools}
+    plain = {tool.full_name: FORBIDDEN.sub("_", f"{tool.server}__{tool.name}") for tool in tools}
     counts = Counter(plain.values())
     found = list(OWN)
     for tool in tools:
