@@ -97,6 +97,9 @@ class TaskFlow:
     async def _visits(self, directory: str) -> Ending:
         """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
         brain: Brain = plugins.load("brains", self._agent.brain)
+        priced = any("dollars" in one.caps for one in self._allowances(self._agent.name))
+        if wrong := brain.problems(self._agent, self._hands.means.secret, priced=priced):
+            raise PlanInvalid("; ".join(wrong), suggestion="mend it, or give the agent another brain")
         # Apart from the agents, so that none of them can have what the orchestrator is granted.
         hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, self._task.gates, self._shell())}
         host = await self._hands.call(hosts, directory, None, self._files)
