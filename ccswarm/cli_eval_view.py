@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.cli_output import printable, remark, say, show_json_line, show_line, show_rows, to_person
+from ccswarm.cli_output import printable, remark, say, show_json_line, show_rows, show_text, to_person
 
 if TYPE_CHECKING:
     from ccswarm.evaluation_report import Result
@@ -64,7 +64,7 @@ class View:
         """An attempt ended."""
         why = "" if one.good else short_why(one.why)
         cells = (one.case, one.entrant, word(one), one.calls, one.tokens, f"{one.dollars:g}", f"{one.seconds:.2f}", why)
-        show_line("\t".join(printable(str(cell)) for cell in cells))
+        show_text("\t".join(printable(str(cell)) for cell in cells) + "\n")
 
     def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
         """All that was tried is over."""

@@ -137,6 +137,8 @@ class Evaluation:
             raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="mend the suite")
 
     async def _work(self, app: App, place: Place, waiting: deque[Try]) -> None:
+        # So the server has started, which takes longer than a case: no agent's time is spent on it.
+        await self._end_sessions(app, str(place.directory))
         while waiting:
             one = waiting.popleft()
             self._tell("case.started", one.facts)

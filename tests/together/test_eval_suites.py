@@ -1,0 +1,183 @@
+"""Suites tried in real terminals, in boxes: by playbooks and recorded models; nothing leaks, nothing can be forged."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ccswarm.contract.run_desk import RunDesk
+from tests.ccswarm.contract.verb_desk import BOUND_SECONDS
+from tests.conftest import client_environment, environment, new_home
+
+ROOT = Path(__file__).parents[2]
+BASICS = str(ROOT / "config/suites/basics.toml")
+CONFIG = f"""
+[[mcp.servers]]
+name = "ai-session"
+command = "{sys.executable} -m ai_session mcp-server --stdio"
+env = {{ PYTHONPATH = "{ROOT}" }}
+"""
+SESSION = 'session_id = "${steps.terminal.session_id}"'
+
+
+@pytest.fixture
+def desk(world: Path) -> Iterator[RunDesk]:
+    """In a home where nothing of ai-session is configured: sessions have boxes."""
+    home = new_home(world, "")
+    with environment(client_environment(home)):
+        yield RunDesk(home, CONFIG)
+
+
+def case(name: str, gate: str, more: str = "", check: str = "") -> str:
+    hidden = f"[cases.gate_files]\n'.gate/check' = '''{check}'''\n" if check else ""
+    return f"[[cases]]\nid = '{name}'\ntext = 'Do it.'\ngates = ['''{gate}''']\n{more}\n{hidden}"
+
+
+def suite(desk: RunDesk, *cases: str) -> str:
+    file = desk.home / "mine.toml"
+    file.write_text("[suite]\nname = 'mine'\n" + "".join(cases))
+    return str(file)
+
+
+def results(desk: RunDesk, *words: str, code: int = 0) -> dict[str, Any]:
+    """By case, and the whole report as ``""``."""
+    said = desk.run("eval", *words, "--json", code=code)
+    documents = [json.loads(line) for line in said.out.splitlines()]
+    report = documents[-1]
+    assert (report["event"], report["exit_code"]) == ("result", code)
+    started = [one["case"] for one in documents if one["event"] == "case.started"]
+    ended = [one["result"]["case"] for one in documents if one["event"] == "case.ended"]
+    assert sorted(started) == sorted(ended) == sorted(one["case"] for one in report["results"])
+    assert json.loads(Path(report["path"]).read_text())["results"] == report["results"]
+    return {"": report, **{one["case"]: one for one in report["results"]}}
+
+
+def test_shipped_cases_are_solved_in_real_terminals_by_playbooks_and_recorded_models(desk: RunDesk) -> None:
+    only = ("--only", "failing-test", "--only", "wizard", "--only", "interrupt")
+    found = results(
+        desk, BASICS, "--brain", "playbook", "--brain", "llm", *only, "--report", "r.json", "--at-once", "2"
+    )
+    ends = {(one["case"], one["entrant"]): one for one in found[""]["results"]}
+    assert len(ends) == 5
+    assert [one for one in ends.values() if not one["passed"] or one["status"] != "succeeded"] == []
+    assert ends["wizard", "llm"]["tokens"] > 10_000 > ends["wizard", "playbook"]["calls"] >= 10
+    totals = {one["entrant"]: (one["passed"], one["attempts"], one["rate"]) for one in found[""]["totals"]}
+    assert totals == {"playbook": (3, 3, 1.0), "llm": (2, 2, 1.0)}
+    assert found[""]["left_out"] == [{"case": "interrupt", "entrant": "llm", "why": "the case has no replies"}]
+    assert found[""]["path"] == str(desk.home / "r.json")
+    assert not (desk.state / "engine.db").exists(), "an evaluation's runs are none of the user's"
+
+
+def alone(desk: RunDesk) -> str:
+    """Looks for what it must not see, while another one does the same, and that one's session is open."""
+    count = "python3 -c 'import json, sys; assert len(json.load(sys.stdin)) == 1'"
+    return f"""steps = [
+        "test ! -e .gate && test ! -e {desk.home / "mine.toml"} && test ! -e {desk.state} && sleep 0.4",
+        {{ id = "list", tool = "ai-session.list_sessions" }},
+        {{ id = "one", tool = "ai-session.execute_command",
+           args = {{ {SESSION}, command = '''{count}''', stdin = " ${{steps.list.sessions}}" }} }},
+        "sleep 0.4 && touch looked",
+    ]""".replace("\n           args", " args")
+
+
+def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(desk: RunDesk) -> None:
+    outside = desk.home / "outside"
+    outside.mkdir()
+    forging = """steps = [
+        "mkdir .gate && echo true > .gate/check",
+        "(setsid sh -c 'while :; do mkdir -p .gate; echo true > .gate/check; done' > /dev/null 2>&1 &)",
+    ]"""
+    closed = "steps = ['mkdir -p .gate/check/deep && chmod 0 .gate/check && chmod 500 .gate', 'touch done']"
+    looks, check = alone(desk), "test -e done"
+    cases = (
+        case("one", "test -e looked && sh .gate/check", looks, "test -e .gate/check"),
+        case("two", "test -e looked && sh .gate/check", looks, "test -e .gate/check"),
+        case("forging", "sh .gate/check", forging, check),
+        case("linked", "sh .gate/check", f"steps = ['ln -s {outside} .gate', 'touch done']", check),
+        case("closed", "sh .gate/check", closed, check),
+        case("after", "test ! -e .gate && test ! -e done && test ! -L .gate", "steps = ['ls -A']"),
+        case("late", "test -e done", "timeout_seconds = 4\nsteps = ['touch done', 'sleep 60']"),
+        case("claims", "pwd; test -e done", "steps = ['true']"),
+        case("broken", "true", "setup = ['echo no such luck; false']\nsteps = ['true']"),
+        case("slow-gate", "sleep 30", "gate_seconds = 0.5\nsteps = ['true']"),
+    )
+    found = results(desk, suite(desk, *cases), "--at-once", "2", code=1)
+    passed = {name for name, one in found.items() if name and one["passed"]}
+    assert passed == {"one", "two", "linked", "closed", "after", "late"}, found
+    assert {name for name, one in found.items() if name and one["status"] != "succeeded"} == {"late", "broken"}, found
+    assert list(outside.iterdir()) == []
+    assert found["late"]["summary"] == "not done within 4 s"
+    assert found["slow-gate"]["why"].endswith("not done within 0.5 s")
+    assert found["broken"]["calls"] == 0
+    assert re.search("^setup: .*no such luck", found["broken"]["why"])
+    place = re.search(r"^/\S*/ccswarm-eval-\w+/\d$", found["claims"]["why"], re.MULTILINE)
+    assert place, found["claims"]["why"]
+    assert not Path(place[0]).parent.exists()
+
+
+def test_suites_are_proven_and_repositories_kept(desk: RunDesk) -> None:
+    good = case("good", "grep -qx two file", "steps = ['echo two > file']\nwrong = ['echo one > file']")
+    bad = case("bad", "test -e file", "steps = ['touch file']\nwrong = ['echo wrong > file']")
+    said = desk.run("eval", suite(desk, good, bad), "--prove", "--keep", "--at-once", "1", code=1)
+    rows = {(row[0], row[1]): row[2] for row in said.rows}
+    assert {rows["good", name] for name in ("nothing", "wrong")} == {"refused"}
+    assert (rows["good", "solution"], rows["bad", "nothing"], rows["bad", "wrong"]) == ("passed", "refused", "held")
+    kept = re.search(r"^kept: (\S+)$", said.err, re.MULTILINE)
+    assert kept
+    assert (Path(kept[1]) / "kept/wrong/good-1/file").read_text() == "one\n"
+    assert (Path(kept[1]) / "state/engine.db").exists()
+
+
+def test_what_the_tools_make_impossible_is_told_before_anything_starts(desk: RunDesk) -> None:
+    text = case("one", "true", 'steps = [{ id = "a", tool = "ai-session.execute_comand" }]')
+    error = desk.json("eval", suite(desk, text), code=2)["error"]
+    assert "execute_comand, which there is not (did you mean execute_command?)" in error["message"]
+    desk.file.write_text('[[mcp.servers]]\nname = "ai-session"\ncommand = "false"\n')
+    good = case("one", "true", "steps = ['true']")
+    assert desk.json("eval", suite(desk, good), code=1)["error"]["code"] == "server_unavailable"
+
+
+def test_progress_is_drawn_and_ctrl_c_leaves_a_report_and_nothing_else(desk: RunDesk) -> None:
+    cases = (case("quick", "pwd; false", "steps = ['true']"), case("endless", "true", "steps = ['sleep 600']"))
+    words = ("eval", suite(desk, *cases), "--at-once", "1", "--report", "report.json", "--repeat", "2")
+    with desk.terminal(*words) as (typed, forked):
+        for told in ("mine  [0-9]+ s  0 of 4", "quick +playbook", "failed", "/1", "1 of 4", "endless +playbook"):
+            typed.expect(told)
+        typed.send("\x03")
+        for told in ("Ctrl-C again", "ENTRANT", "playbook", "0%", "report: "):
+            typed.expect(told)
+        assert forked.wait(BOUND_SECONDS) == 130
+    report = json.loads((desk.home / "report.json").read_text())
+    assert (report["complete"], [one["case"] for one in report["results"]]) == (False, ["quick"])
+    place = re.search(r"^(/\S*/ccswarm-eval-\w+)/1$", report["results"][0]["why"], re.MULTILINE)
+    assert place
+    assert not Path(place[1]).exists()
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+def test_every_shipped_case_is_solved_and_its_gates_refuse_what_is_not(desk: RunDesk) -> None:
+    found = results_of(desk, BASICS, "--prove")
+    assert {one["entrant"] for one in found} == {"solution", "nothing", "wrong"}
+    assert [one for one in found if one["passed"] != one["expected"]] == []
+    assert [one for one in found if one["entrant"] == "wrong" and one["status"] != "succeeded"] == []
+    assert len(found) >= 60
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+def test_every_recorded_reply_solves_its_case(desk: RunDesk) -> None:
+    found = results_of(desk, BASICS, "--brain", "llm", "--repeat", "2")
+    assert len(found) >= 10
+    assert [one for one in found if not one["passed"]] == []
+
+
+def results_of(desk: RunDesk, *words: str) -> list[dict[str, Any]]:
+    said = desk.run("eval", *words, "--json")
+    return json.loads(said.out.splitlines()[-1])["results"]
