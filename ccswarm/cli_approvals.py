@@ -42,6 +42,9 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
             show_line(f"    {name} = {first}")
             for line in rest:
                 show_line(f"        {line}")
+        if answer := question.get("answer"):
+            word = "agreed" if answer["approved"] else "refused"
+            show_line(f"    answered: {answer['by']} {word}; a worker, or ccswarm resume, goes on with it")
     say("ccswarm approve ID, or ccswarm reject ID --reason WHY." if found else "Nothing waits for an answer.")
 
 

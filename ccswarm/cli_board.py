@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import Happening, cut, told
+from ccswarm.runs_events import Happening, above, begun, cut, ended, nested, task_of, told
 
 
 @dataclass(slots=True)
@@ -31,14 +31,16 @@ class Row:
         """With whether it waits for people."""
         return RunStatus.WAITING_APPROVAL if self.asked and not self.status.over else self.status
 
-    @property
-    def waits(self) -> bool:
-        """Whether nothing of it goes on until somebody answered."""
-        return bool(self.asked) and not self.calls
+    def end(self, status: RunStatus, happening: Happening) -> None:
+        """It is over."""
+        self.status, self.ended = status, happening.at
+        self.said = cut(str(happening.facts.get("summary") or ""))
+        self.asked.clear()
+        self.calls.clear()
 
 
 class Board:
-    """Told what happened, in order; what happened in a run it does not know of is left out."""
+    """Told what happened, in order. ``rows`` are by the paths of tasks."""
 
     def __init__(self, run: str, tasks: Sequence[str], name: str = "") -> None:
         self.run, self.name = run, name
@@ -49,6 +51,22 @@ class Board:
     def questions(self) -> list[dict[str, Any]]:
         """What waits for a person, first asked first."""
         return [one for row in self.rows.values() for one in row.asked.values()]
+
+    def nested(self) -> dict[str, int]:
+        """The paths of tasks, each followed by its parts, with the number of those it is a part of."""
+        return nested(self.rows)
+
+    def waits(self, task: str) -> bool:
+        """Whether nothing of a task and its parts goes on until somebody answered."""
+        row = self.rows.get(task)
+        parts = [path for path in self._below(task) if self.rows[path].began and above(path, self.rows) == task]
+        if not row or row.calls or not (row.asked or parts):
+            return False
+        return all(self.waits(path) for path in parts)
+
+    def _below(self, path: str) -> list[str]:
+        """Its parts that are not over."""
+        return [name for name, row in self.rows.items() if name.startswith(f"{path}.") and not row.status.over]
 
     def take(self, happening: Happening) -> None:
         """Something happened."""
@@ -68,12 +86,22 @@ class Board:
                 row.status, row.agent, row.attempt = RunStatus.RUNNING, str(facts["agent"]), int(facts["attempt"])
                 row.began, row.ended = row.began or happening.at, 0.0
             case "task.ended":
-                row.status, row.ended = RunStatus(facts["status"]), happening.at
-                row.said = cut(str(facts["summary"] or ""))
-                row.asked.clear()
-                row.calls.clear()
+                row.end(RunStatus(facts["status"]), happening)
+                self._leave(happening.task, happening)
+            case "work.handed_on":
+                within = task_of(self.run, str(facts["run"]))
+                self.rows |= {path: Row(path) for path in (f"{within}.{name}" for name in facts["tasks"])}
+            case "work.came_back":
+                self._leave(task_of(self.run, str(facts["run"])), happening)
+            case "review.asked":
+                for agent, execution in zip(facts["by"], begun(happening.execution, facts), strict=True):
+                    path = task_of(self.run, execution)
+                    self.rows[path] = Row(path, RunStatus.RUNNING, str(agent), 1, began=happening.at)
+            case "review.said":
+                judge = self.rows[task_of(self.run, ended(happening.execution, facts))]
+                judge.end(RunStatus.SUCCEEDED if facts["accepted"] else RunStatus.FAILED, happening)
             case "approval.asked":
-                row.asked[str(facts["id"])] = dict(facts)
+                row.asked[str(facts["id"])] = {**facts, "task_id": happening.execution}
             case "approval.answered":
                 row.asked.pop(str(facts["id"]), None)
             case "call.begin":
@@ -82,3 +110,8 @@ class Board:
                 row.calls.discard(str(facts.get("call")))
             case _:
                 pass
+
+    def _leave(self, path: str, happening: Happening) -> None:
+        """Nothing of its parts goes on any more."""
+        for row in (self.rows[name] for name in self._below(path)):
+            row.end(RunStatus.CANCELLED if row.began else RunStatus.SKIPPED, happening)

@@ -8,7 +8,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,13 @@ from rich.text import Text
 from ccswarm.cli_board import Board, Row
 from ccswarm.cli_output import STYLES, printable
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import asked
+from ccswarm.runs_events import above, asked
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Answer = Callable[[str, bool], Awaitable[None]]
-"""Given the id of a question and whether the person agrees."""
+Answer = Callable[[Mapping[str, Any], bool], Awaitable[None]]
+"""Given a question and whether the person agrees."""
 
 FEWEST_LINES = 8
 
@@ -56,7 +56,7 @@ class LiveView:
         self._board = board
         self._answer = answer
         self._answers: set[asyncio.Task[None]] = set()
-        self._question = ""
+        self._question: Mapping[str, Any] = {}
         self._console = Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._began = time.time()
@@ -81,8 +81,8 @@ class LiveView:
     def draw(self) -> None:
         """As it is now."""
         questions = self._board.questions
-        question = str(questions[0]["id"]) if questions else ""
-        if question != self._question:
+        question = questions[0] if questions else {}
+        if question.get("id") != self._question.get("id"):
             self._question = question
             if question and self._keys:
                 # What was typed before the question was there is no answer to it.
@@ -109,8 +109,8 @@ class LiveView:
         if not key:
             asyncio.get_running_loop().remove_reader(fd)
         elif key in (b"y", b"n") and self._question:
-            number, self._question = self._question, ""
-            task = asyncio.ensure_future(self._answer(number, key == b"y"))
+            question, self._question = self._question, {}
+            task = asyncio.ensure_future(self._answer(question, key == b"y"))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
 
@@ -137,13 +137,18 @@ class LiveView:
             table.add_column(column, no_wrap=True)
         table.add_column("NOW", no_wrap=True, overflow="ellipsis", ratio=1)
         room = max(FEWEST_LINES, self._console.size.height - 8)
-        rows = sorted(self._board.rows.values(), key=_urgency)
-        for row in rows[:room] if len(rows) > room else self._board.rows.values():
+        places = self._board.nested()
+        rows = [self._board.rows[task] for task in places]
+        if crowded := len(rows) > room:
+            rows.sort(key=_urgency)
+        for row in rows[:room]:
+            within = above(row.task, places)
+            name = row.task if crowded or not within else "  " * places[row.task] + row.task[len(within) + 1 :]
             seconds = (row.ended or time.time()) - row.began if row.began else 0.0
             status = Text(row.shown.replace("_", " "), style=STYLES.get(row.shown, ""))
             agent = row.agent + (f" ({row.attempt})" if row.attempt > 1 else "")
-            table.add_row(row.task, agent, status, _clock(seconds) if row.began else "", Text(printable(row.said)))
-        if len(rows) > room:
+            table.add_row(name, agent, status, _clock(seconds) if row.began else "", Text(printable(row.said)))
+        if crowded:
             table.add_row(Text(f"… {len(rows) - room} more", style="dim"))
         return table
 

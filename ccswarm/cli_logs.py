@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.5
 def logs(
     run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run is over.")] = False,
-    task: Annotated[str, typer.Option("--task", "-t", help="Only what happened in this task.")] = "",
+    task: Annotated[str, typer.Option("--task", "-t", help="Only what happened in this task and its parts.")] = "",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -81,7 +81,7 @@ async def _follow(feed: Feed, calls: Calls, task: str, as_json: bool) -> None:
 
 def _show(happenings: Sequence[Happening], task: str, as_json: bool) -> None:
     for one in happenings:
-        if task and one.task != task:
+        if task and not f"{one.task}.".startswith(f"{task}."):
             continue
         if as_json:
             show_json_line(one.to_json())
@@ -99,5 +99,5 @@ async def _require_task(opened: App, run_id: str, task: str) -> None:
         return
     payload: dict[str, Any] = (await opened.engine.status(run_id)).payload or {}
     names = [str(one["id"]) for one in payload.get("plan", {}).get("tasks", ())]
-    if task not in names:
+    if task.partition(".")[0] not in names:
         raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(names)}")

@@ -27,12 +27,13 @@ from ccswarm.cli_output import (
 )
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
+from ccswarm.runs_events import nested
 from ccswarm.runs_facts import (
     LAST,
     MOST_TASKS,
     TASK,
     all_waiting,
-    approvals_of,
+    asking,
     facts_of,
     run_id_of,
     runs,
@@ -238,7 +239,7 @@ async def _listed(limit: int, config: Path | None) -> list[dict[str, Any]]:
 
 async def _tasks(engine: Engine) -> list[Execution]:
     """Those that are not over."""
-    return [one for one in await engine.list(kind=TASK, limit=MOST_TASKS) if not one.status.over]
+    return list(await engine.list(kind=TASK, unfinished=True, limit=MOST_TASKS))
 
 
 def _own(run: Execution, tasks: Iterable[Execution]) -> dict[str, Execution]:
@@ -267,12 +268,11 @@ async def _going(config: Path | None) -> dict[str, Any]:
         health = await opened.engine.health()
         found: list[dict[str, Any]] = []
         tasks = await _tasks(opened.engine)
-        for run in await runs(opened.engine, MOST_RUNS):
-            if run.status.over:
-                continue
+        for run in await runs(opened.engine, MOST_RUNS, unfinished=True):
             own = _own(run, tasks)
             found.append(_process(run, run.id, all_waiting(run, own)))
-            found += [_process(task, f"  {name}", bool(approvals_of(task))) for name, task in reversed(own.items())]
+            for name, depth in nested(reversed(own)).items():
+                found.append(_process(own[name], f"{'  ' * (depth + 1)}{name}", asking(name, own)))
         return {"going": found, "workers": dict(health["workers"])}
 
 

@@ -154,9 +154,10 @@ class Watch:
         with view.shown():
             return await self._follow(Drawn(view.draw), interrupts.first)
 
-    async def _answer(self, number: str, approved: bool) -> None:
+    async def _answer(self, question: Mapping[str, Any], approved: bool) -> None:
         with suppress(RunNotFound, AnsweredAlready):  # which the view shows in a moment
-            await self._app.swarm.answer(number, approved=approved, by=person())
+            task = str(question["task_id"])
+            await self._app.swarm.answer(str(question["id"]), approved=approved, by=person(), task_id=task)
 
     async def _follow(self, view: View, interrupted: asyncio.Event) -> str:
         """Why it is not watched any longer: over, interrupted, paused (by somebody) or waiting."""
@@ -191,9 +192,12 @@ class Watch:
         run = await self._engine.status(self._run)
         if run.status is RunStatus.PAUSED:
             return "paused"
-        going = [one["task"] for one in (run.shown or {}).get("going", ())]
-        rows = [self._board.rows.get(task) for task in going]
-        return "waiting" if self._no_wait and rows and all(row and row.waits for row in rows) else ""
+        going = [str(one["task"]) for one in (run.shown or {}).get("going", ())]
+        if not (self._no_wait and going and all(map(self._board.waits, going))):
+            return ""
+        answer = self._app.swarm.answer_to
+        answers = [await answer(str(one["id"]), str(one["task_id"])) for one in self._board.questions]
+        return "" if any(answers) else "waiting"  # what was answered goes on in a moment
 
     async def _tell_end(self, why: str) -> int:
         facts = await facts_of(self._engine, self._run)

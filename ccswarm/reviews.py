@@ -38,12 +38,11 @@ class Review:
     async def held(self, ending: Ending) -> str:
         """``""`` when as many of those who were asked accept it as have to, else what the others say."""
         review = self._task.review
-        await tell(self._flow, "review.asked", by=list(review.by))
-        asked: dict[str, asyncio.Task[Outcome]] = {}
-        for name in review.by:
-            number = f"{self._flow.id}.review{self._visit}.{name}"
+        numbers = {name: f"{self._flow.id}.review{self._visit}.{name}" for name in review.by}
+        for name, number in numbers.items():
             await self._flow.start("task", number, self._given(name, ending), agent=name, priority=self._task.priority)
-            asked[name] = asyncio.create_task(self._over(number))
+        await tell(self._flow, "review.asked", by=list(numbers), visit=self._visit)
+        asked = {name: asyncio.create_task(self._over(number)) for name, number in numbers.items()}
         try:
             while left := [task for task in asked.values() if not task.done()]:
                 await self._flow.first(left)
@@ -65,7 +64,8 @@ class Review:
         self.usage += Usage(**facts.get("usage", {}))
         accepted = facts["status"] == RunStatus.SUCCEEDED
         why = "" if accepted else str(facts["summary"] or facts["status"])
-        await tell(self._flow, "review.said", by=name, accepted=accepted, summary=str(facts["summary"]))
+        told = {"by": name, "visit": self._visit, "accepted": accepted, "summary": str(facts["summary"])}
+        await tell(self._flow, "review.said", **told)
         return why
 
     def _given(self, reviewer: str, ending: Ending) -> dict[str, Any]:

@@ -1,10 +1,15 @@
-"""What happens in a run: its own record and those of its tasks as one sequence, and the calls the journal has."""
+"""What happens in a run: its own record and those of its tasks as one sequence, and the calls the journal has.
+
+Tasks are named by their ids; those that are parts of another one by a path: ``main.hand.count`` is the task ``count``
+that ``main`` handed on with its step ``hand``, and ``main.review1.bob`` is what bob does to judge its first visit.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +26,8 @@ SHOWN_CHARS = 120
 CALLS = ("call.begin", "call.end", "call.refused")
 """Events of the journal that are shown."""
 
+TRY = re.compile(r"~\d+(?=\.|$)")
+
 
 @dataclass(frozen=True, slots=True)
 class Happening:
@@ -31,6 +38,8 @@ class Happening:
     execution: str
     facts: Mapping[str, Any]
     at: float = 0.0
+    count: int = 0
+    """Events of its execution up to this one; 0 where it is none of them."""
 
     @property
     def event(self) -> str:
@@ -40,31 +49,92 @@ class Happening:
     @property
     def task(self) -> str:
         """The task it is about."""
-        return str(self.facts.get("task") or task_of(self.run, self.execution))
+        within = task_of(self.run, self.execution)
+        if not self.event.startswith("task."):
+            return within
+        return f"{within}.{self.facts['task']}" if within else str(self.facts["task"])
 
     def to_json(self) -> dict[str, Any]:
-        """A line of ``--json``."""
+        """A line of ``--json``; work that was handed on is named by ``execution``."""
         shown = {"event": self.event, "at": round(self.at, 3) or None, "run": self.run, "task": self.task or None}
-        return {name: value for name, value in {**shown, **self.facts}.items() if value is not None}
+        facts = {"execution" if name == "run" else name: value for name, value in self.facts.items()}
+        return {name: value for name, value in {**shown, **facts, "task": shown["task"]}.items() if value is not None}
 
 
 def task_of(run: str, execution: str) -> str:
-    """The task that an execution is an attempt at; empty for the run itself."""
-    return execution.removeprefix(run).removeprefix(".").partition("~")[0]
+    """The path of the task that an execution is an attempt at; empty for the run itself."""
+    return TRY.sub("", execution.removeprefix(run).removeprefix("."))
 
 
 def execution_of(run: str, task: str, attempt: int) -> str:
-    """The id of an attempt at a task."""
+    """The id of an attempt at a task of a run, or of what was handed on."""
     return f"{run}.{task}" + (f"~{attempt}" if attempt > 1 else "")
 
 
-class Feed:
-    """The events of a run and its tasks in order: what a task told comes before its end. Each event comes once."""
+def above(task: str, known: Collection[str]) -> str:
+    """The nearest of ``known`` that a task is a part of; empty where it is one of none."""
+    while "." in task:
+        task = task.rpartition(".")[0]
+        if task in known:
+            return task
+    return ""
 
-    def __init__(self, engine: Engine, run: str) -> None:
+
+def nested(tasks: Iterable[str]) -> dict[str, int]:
+    """Tasks, each followed by its parts, with the number of those it is a part of; else in the order given."""
+    known = dict.fromkeys(tasks)
+    parts: dict[str, list[str]] = {}
+    for task in known:
+        parts.setdefault(above(task, known), []).append(task)
+    found: dict[str, int] = {}
+    left = [(task, 0) for task in reversed(parts.get("", []))]
+    while left:
+        task, depth = left.pop()
+        found[task] = depth
+        left += [(part, depth + 1) for part in reversed(parts.get(task, []))]
+    return found
+
+
+def begun(execution: str, facts: Mapping[str, Any]) -> list[str]:
+    """The executions that begin with an event of ``execution``."""
+    match facts.get("event"):
+        case "task.started":
+            return [str(facts["execution"])]
+        case "work.handed_on":
+            return [str(facts["run"])]
+        case "review.asked":
+            return [reviewing(execution, facts, by) for by in facts["by"]]
+        case _:
+            return []
+
+
+def ended(execution: str, facts: Mapping[str, Any]) -> str:
+    """The execution that was over when ``execution`` told this; empty for none."""
+    match facts.get("event"):
+        case "task.ended":
+            return execution_of(execution, str(facts["task"]), int(facts["attempt"]))
+        case "work.came_back":
+            return str(facts["run"])
+        case "review.said":
+            return reviewing(execution, facts, facts["by"])
+        case _:
+            return ""
+
+
+def reviewing(execution: str, facts: Mapping[str, Any], agent: str) -> str:
+    """The execution in which an agent judges what that one did, of which an event tells."""
+    return f"{execution}.review{facts['visit']}.{agent}"
+
+
+class Feed:
+    """The events of a run, its tasks and their parts in order: what each told comes before its end. Each event comes
+    once. Beginning and end of what was handed on are told by who did so."""
+
+    def __init__(self, engine: Engine, run: str, offsets: Mapping[str, int] | None = None) -> None:
+        """``offsets`` say how many events were given before, of the run and of each execution that goes on in it."""
         self.run = run
         self._engine = engine
-        self._offsets = {run: 0}
+        self._offsets = dict(offsets or {run: 0})
         self._over: set[str] = set()
 
     async def past(self) -> list[Happening]:
@@ -108,7 +178,8 @@ class _Reader:
             for execution in [one for one in self._offsets if one != self._run and one not in self._over]:
                 self._begin(execution)
             await self._read(self._run)
-            await asyncio.gather(*self._tasks.values())
+            while left := [task for task in self._tasks.values() if not task.done()]:
+                await asyncio.gather(*left)
         finally:
             for task in self._tasks.values():
                 task.cancel()
@@ -130,15 +201,17 @@ class _Reader:
         events = self._engine.events(execution, offset=self._offsets[execution], follow=self._follow)
         async for facts in events:
             self._offsets[execution] += 1
-            if facts.get("event") == "task.started":
-                self._begin(str(facts["execution"]))
-            elif facts.get("event") == "task.ended":
-                ended = execution_of(self._run, str(facts["task"]), int(facts["attempt"]))
-                if ended in self._tasks:
-                    await self._tasks[ended]
-                self._over.add(ended)
-            at = float(facts.get("at") or (time.time() if self._follow else 0.0))
-            self.queue.put_nowait(Happening(self._run, execution, facts, at))
+            for other in begun(execution, facts):
+                self._begin(other)
+            if over := ended(execution, facts):
+                if over in self._tasks:
+                    await self._tasks[over]
+                    if not self._follow:  # it may have been read before it told its last
+                        await self._read_task(over)
+                self._over.add(over)
+            if execution == self._run or facts.get("event") not in ("run.started", "run.ended"):
+                at = float(facts.get("at") or (time.time() if self._follow else 0.0))
+                self.queue.put_nowait(Happening(self._run, execution, facts, at, self._offsets[execution]))
 
 
 def timed(happenings: Sequence[Happening], executions: Mapping[str, Execution]) -> list[Happening]:
@@ -149,7 +222,7 @@ def timed(happenings: Sequence[Happening], executions: Mapping[str, Execution]) 
     for one in happenings:
         about = one.execution
         if one.event.startswith("task."):
-            about = execution_of(one.run, one.task, int(one.facts["attempt"]))
+            about = execution_of(one.execution, str(one.facts["task"]), int(one.facts["attempt"]))
         execution = executions.get(about)
         at = one.at or last.get(about, 0.0)
         if not one.at and execution and one.event in ("task.ended", "run.ended"):
@@ -225,6 +298,18 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
         case "merge":
             came = f"conflict: {facts['conflict']}" if facts.get("conflict") else f"{facts.get('commits')} commits"
             return f"merge of {facts['ref']}: {cut(str(came))}"
+        case "work.handed_on":
+            count = len(facts["tasks"])
+            return f"{facts['agent']} hands {count} task{'' if count == 1 else 's'} on: {', '.join(facts['tasks'])}"
+        case "work.came_back":
+            return f"what was handed on is {facts['status']}"
+        case "review.asked":
+            return f"to be reviewed by {', '.join(facts['by'])}"
+        case "review.said":
+            return f"{facts['by']} {'accepts' if facts['accepted'] else 'refuses'} it: {cut(str(facts['summary']))}"
+        case "agent.said":
+            used = f" ({facts['tokens']} tokens)" if facts.get("tokens") else ""
+            return f"says: {cut(str(facts['text']))}{used}"
         case _:
             rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in ("event", "at", "task"))
             return cut(f"{event} {rest}")

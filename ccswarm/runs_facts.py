@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import task_of
+from ccswarm.runs_events import above, nested, task_of
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Engine, Execution
@@ -26,7 +26,7 @@ async def run_id_of(engine: Engine, text: str) -> str:
     RunNotFound."""
     prefix = text if text.startswith("run_") else f"run_{text}"
     last = text == LAST
-    found = await engine.list(kind=RUN, prefix="" if last else prefix, limit=1 if last else 10)
+    found = await engine.list(kind=RUN, prefix="" if last else prefix, top=True, limit=1 if last else 10)
     exact = [one.id for one in found if one.id == prefix]
     if len(found) > 1 and not exact:
         names = ", ".join(one.id for one in found[:3])
@@ -74,30 +74,37 @@ def approvals_of(execution: Execution) -> list[dict[str, Any]]:
 
 
 async def facts_of(engine: Engine, run_id: str) -> dict[str, Any]:
-    """All of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, approvals. Raises
-    RunNotFound."""
+    """All of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, approvals. Tasks
+    are followed by their parts, named by their paths, whose usage is in theirs. Raises RunNotFound."""
     run = await engine.status(run_id)
-    tasks = await engine.list(kind=TASK, prefix=f"{run_id}.", limit=MOST_TASKS)
-    return described(run, tasks)
+    return described(run, await engine.list(prefix=f"{run_id}.", limit=MOST_TASKS))
 
 
 def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]:
-    """See ``facts_of``."""
+    """See ``facts_of``; ``executions`` are the tasks, and what was handed on."""
     payload: Mapping[str, Any] = run.payload or {}
     plan: Mapping[str, Any] = payload.get("plan", {})
+    result = _result(run)
+    results: dict[str, Any] = {**payload.get("done", {}), **result.get("tasks", {})}
     latest: dict[str, Execution] = {}
     for execution in sorted(executions, key=lambda one: one.created_at):
-        latest[task_of(run.id, execution.id)] = execution
-    names = [str(task["id"]) for task in plan.get("tasks", ())] or list(latest)
-    result = _result(run)
-    results = {**payload.get("done", {}), **result.get("tasks", {})}
-    tasks = {name: _task(name, latest.get(name), results, over=run.status.over) for name in names}
-    asked = [one for execution in latest.values() for one in approvals_of(execution)]
+        path = task_of(run.id, execution.id)
+        if execution.kind == RUN:
+            results |= {f"{path}.{name}": facts for name, facts in _result(execution).get("tasks", {}).items()}
+        else:
+            latest[path] = execution
+    going = {name: one for name, one in latest.items() if not one.status.over}
+    names = nested([*(str(task["id"]) for task in plan.get("tasks", ())), *latest, *results])
+    tasks = {
+        name: _task(results.get(name), latest.get(name), over=run.status.over, waiting=asking(name, going))
+        for name in names
+    }
+    asked = [one for name in names if name in going for one in approvals_of(going[name])]
     return {
         "run": run.id,
         "continues": payload.get("continues", ""),
         "name": plan.get("swarm", {}).get("name", "swarm"),
-        "status": status_of(run, all_waiting(run, latest)).value,
+        "status": status_of(run, all_waiting(run, going)).value,
         "workspace": payload.get("workspace", ""),
         "worker": run.worker,
         "created_at": run.created_at,
@@ -109,29 +116,38 @@ def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]
     }
 
 
-def all_waiting(run: Execution, latest: Mapping[str, Execution]) -> bool:
-    """Whether everything that a run has going waits for people."""
-    going: Sequence[Mapping[str, Any]] = (run.shown or {}).get("going", ())
-    asking = [one["task"] in latest and bool(approvals_of(latest[one["task"]])) for one in going]
-    return bool(asking) and all(asking)
+def all_waiting(run: Execution, going: Mapping[str, Execution]) -> bool:
+    """Whether everything that a run has going waits for people; ``going`` are its tasks that are not over."""
+    names = [str(one["task"]) for one in (run.shown or {}).get("going", ())]
+    return bool(names) and all(asking(name, going) for name in names)
 
 
-def _task(name: str, execution: Execution | None, results: Mapping[str, Any], *, over: bool) -> dict[str, Any]:
+def asking(task: str, going: Mapping[str, Execution]) -> bool:
+    """Whether a task waits for people, or all its parts that go on do."""
+    if task not in going:
+        return False
+    parts = [asking(one, going) for one in going if above(one, going) == task]
+    return all(parts) if parts else bool(approvals_of(going[task]))
+
+
+def _task(
+    result: Mapping[str, Any] | None, execution: Execution | None, *, over: bool, waiting: bool
+) -> dict[str, Any]:
     times = (execution.created_at, execution.ended_at) if execution else (0.0, 0.0)
     timed = {"started_at": times[0], "ended_at": times[1]}
-    if name in results:
-        return {**results[name], **timed}
+    if result is not None:
+        return {**result, **timed}
     if execution is None:
         status, agent = (RunStatus.SKIPPED if over else RunStatus.QUEUED), ""
         return {"status": status.value, "agent": agent, "summary": "", "result": None, "attempts": 0, **timed}
-    result = _result(execution)
+    found = _result(execution)
     facts: dict[str, Any] = {
-        "status": status_of(execution, bool(approvals_of(execution))).value,
+        "status": status_of(execution, waiting).value,
         "agent": execution.agent,
-        "summary": result.get("summary") or execution.error,
-        "result": result.get("result"),
-        "usage": result.get("usage") or {},
-        "attempts": int(execution.id.partition("~")[2] or 1),
+        "summary": found.get("summary") or execution.error,
+        "result": found.get("result"),
+        "usage": found.get("usage") or {},
+        "attempts": int(execution.id.rpartition(".")[2].partition("~")[2] or 1),
     }
     return {**facts, **timed}
 
@@ -140,6 +156,6 @@ def _result(execution: Execution) -> dict[str, Any]:
     return execution.result or {}
 
 
-async def runs(engine: Engine, limit: int) -> Sequence[Execution]:
-    """The newest first."""
-    return await engine.list(kind=RUN, limit=limit)
+async def runs(engine: Engine, limit: int, *, unfinished: bool = False) -> Sequence[Execution]:
+    """The newest first; none of what was handed on in one."""
+    return await engine.list(kind=RUN, top=True, unfinished=unfinished, limit=limit)

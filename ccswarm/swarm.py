@@ -64,20 +64,27 @@ class Swarm:
             if not found:
                 raise RunNotFound(f"nothing waits for approval {number!r}", suggestion="ccswarm approvals")
             task_id = found[0]
-        topic, word = f"approval:{number}", {"approved": approved, "by": by, "reason": reason}
-        if not await self.engine.send(task_id, topic, word, key=number):
-            first: dict[str, Any] = await self.engine.sent(task_id, topic, number) or word
+        word = {"approved": approved, "by": by, "reason": reason}
+        if not await self.engine.send(task_id, _topic(number), word, key=number):
+            first = await self.answer_to(number, task_id) or word
             came = "agreed" if first["approved"] else "refused"
             why = f": {first['reason']}" if first["reason"] else ""
             raise AnsweredAlready(
                 f"{number} was answered already: {first['by']} {came}{why}", suggestion="ccswarm approvals"
             )
 
+    async def answer_to(self, number: str, task_id: str) -> dict[str, Any] | None:
+        """What a person answered to a task's question, heard or not: approved, by, reason."""
+        return await self.engine.sent(task_id, _topic(number), number)
+
     async def approvals(self) -> list[dict[str, Any]]:
-        """What waits for a person: id, task_id, agent, tool, arguments."""
+        """What waits for a person: id, task_id, agent, tool, arguments; and the answer where nobody carries the task
+        out, so that it was not heard yet."""
         found: list[dict[str, Any]] = []
         for task in await self.engine.list(kind=TASK, unfinished=True, limit=10_000):
-            found += [{**one, "task_id": task.id} for one in (task.shown or {}).get("approvals", ())]
+            for one in (task.shown or {}).get("approvals", ()):
+                answer = await self.answer_to(str(one["id"]), task.id)
+                found.append({**one, "task_id": task.id} | ({"answer": answer} if answer else {}))
         return found
 
     async def _run(self, flow: Flow, payload: Json) -> Json:
@@ -86,6 +93,10 @@ class Swarm:
     async def _task(self, flow: Flow, payload: Json) -> Json:
         assert self._hands, "this process only submits"
         return await _logged(flow.id, TaskFlow(flow, payload, self._hands).carry_out())
+
+
+def _topic(number: str) -> str:
+    return f"approval:{number}"
 
 
 async def _logged(execution_id: str, work: Coroutine[Any, Any, Json]) -> Json:

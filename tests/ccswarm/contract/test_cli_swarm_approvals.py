@@ -121,6 +121,12 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
         f"Refused small.echo for ada in {second}.ask",
         f"next: nothing executes it now: ccswarm resume {second}, or ccswarm worker",
     ]
+    [question] = desk.json("approvals")["approvals"]
+    assert question["answer"] == {"approved": False, "by": person(), "reason": "not on my machine"}
+    said = desk.run("approvals")
+    assert said.out.splitlines()[-1] == (
+        f"    answered: {person()} refused; a worker, or ccswarm resume, goes on with it"
+    )
     said = desk.run("approve", by_run[second]["id"], code=1)
     assert said.err.splitlines() == [
         f"error answered_already: {by_run[second]['id']} was answered already: {person()} refused: not on my machine",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ccswarm.cli_board import Board
-from ccswarm.runs_events import Happening, cut, of_record, task_of, timed, told
 from ccswarm.engines.base import Execution
 from ccswarm.journal_chain import Record
 from ccswarm.models import RunStatus
+from ccswarm.runs_events import Happening, cut, nested, of_record, task_of, timed, told
 
 RUN = "run_1"
 
@@ -18,7 +18,7 @@ def event(name: str, execution: str = RUN, at: float = 0.0, **facts: Any) -> Hap
 
 
 def started(attempt: int = 1, at: float = 0.0) -> Happening:
-    return event("task.started", task="a", agent="ada", attempt=attempt, execution="run_1.a", at=at)
+    return event("task.started", task="a", agent="ada", attempt=attempt, at=at)
 
 
 def ended(status: str, summary: str = "", at: float = 0.0, *, again: bool = False) -> Happening:
@@ -55,16 +55,60 @@ def test_it_waits_for_people_when_nothing_else_goes_on() -> None:
     asked = {"id": "ap_1", "agent": "ada", "tool": "x.do", "arguments": {"text": "one\ntwo"}}
     board.take(event("approval.asked", "run_1.a", **asked))
     row = board.rows["a"]
-    assert (row.shown, row.waits, [one["id"] for one in board.questions]) == (
+    assert (row.shown, board.waits("a"), [one["id"] for one in board.questions]) == (
         RunStatus.WAITING_APPROVAL,
         True,
         ["ap_1"],
     )
     assert row.said == "waits for approval ap_1: ada asks for x.do text=one two"
     board.take(call("call.begin"))
-    assert not row.waits
+    assert not board.waits("a")
     board.take(event("approval.answered", "run_1.a", id="ap_1", approved=False, by="me", reason="no"))
     assert (row.shown, row.said, board.questions) == (RunStatus.RUNNING, "approval ap_1 refused by me: no", [])
+
+
+def test_parts_stand_under_the_task_that_handed_them_on() -> None:
+    board = Board(RUN, ["a", "b"])
+    board.take(started(at=1.0))
+    board.take(event("work.handed_on", "run_1.a", run="run_1.a.hand", agent="ada", step="hand", tasks=["x", "y"]))
+    assert board.rows["a"].said == "hands 2 tasks on: x, y"
+    begun = {"agent": "bob", "attempt": 1}
+    board.take(event("task.started", "run_1.a.hand", 2.0, task="x", **begun))
+    assert board.nested() == {"a": 0, "a.hand.x": 1, "a.hand.y": 1, "b": 0}
+    row = board.rows["a.hand.x"]
+    assert (row.agent, row.status, row.began) == ("bob", RunStatus.RUNNING, 2.0)
+    board.take(event("approval.asked", "run_1.a.hand.x", id="ap_1", agent="bob", tool="x.do", arguments={}))
+    assert [one["task_id"] for one in board.questions] == ["run_1.a.hand.x"]
+    assert board.waits("a"), "y has not begun, so nothing goes on"
+    board.take(call("call.begin", call="c2"))
+    assert not board.waits("a")
+    board.take(call("call.end", call="c2", status="ok", seconds=0.1))
+    ended = {"task": "x", "agent": "bob", "attempt": 1, "status": "failed", "summary": "no"}
+    board.take(event("task.ended", "run_1.a.hand", 3.0, **ended, again=False))
+    board.take(event("work.came_back", "run_1.a", run="run_1.a.hand", status="failed"))
+    statuses = [board.rows[path].status for path in ("a", "a.hand.x", "a.hand.y")]
+    assert statuses == [RunStatus.RUNNING, RunStatus.FAILED, RunStatus.SKIPPED]
+    assert (board.questions, board.waits("a")) == ([], False)
+
+
+def test_who_judges_work_is_a_part_of_it() -> None:
+    board = Board(RUN, ["a"])
+    board.take(started(at=1.0))
+    board.take(event("review.asked", "run_1.a~2", 2.0, by=["bob", "cy"], visit=1))
+    assert board.rows["a"].said == "to be reviewed by bob, cy"
+    judge = board.rows["a.review1.bob"]
+    assert (judge.agent, judge.status) == ("bob", RunStatus.RUNNING)
+    board.take(event("review.said", "run_1.a~2", 3.0, by="bob", visit=1, accepted=False, summary="look\nagain"))
+    assert (judge.status, judge.said, judge.ended) == (RunStatus.FAILED, "look again", 3.0)
+    assert board.rows["a"].said == "bob refuses it: look again"
+    board.take(ended("cancelled"))
+    assert board.rows["a.review1.cy"].status is RunStatus.CANCELLED
+
+
+def test_tasks_are_followed_by_their_parts() -> None:
+    assert nested(["b", "a", "a.h.x.g.z", "c.h", "a.h.x", "b.review1.y"]) == {
+        "b": 0, "b.review1.y": 1, "a": 0, "a.h.x": 1, "a.h.x.g.z": 2, "c.h": 0
+    }  # fmt: skip
 
 
 def test_what_was_done_before_is_done() -> None:
@@ -94,6 +138,10 @@ def test_lines_are_one_line_whatever_is_in_them() -> None:
     assert told(event("gate.failed", "run_1.a~2", said="gate `x`:\n  1\n2")) == "a: gate `x`: 1 2"
     assert told(event("merge", "run_1.a", ref="r", conflict="a.txt")) == "a: merge of r: conflict: a.txt"
     assert told(event("something.new", number=1)) == "something.new number=1"
+    assert told(event("agent.said", "run_1.a", text="I\nsee", turn=2, tokens=12)) == "a: says: I see (12 tokens)"
+    assert told(event("work.came_back", "run_1.a~2.h.x~3", run="run_1.a~2.h.x~3.g", status="failed")) == (
+        "a.h.x: what was handed on is failed"
+    )
     assert told(call("call.refused", status="denied", code="not_granted", message="no\nway")) == (
         "a: ada x.do → denied not_granted: no way (0.0 s)"
     )
