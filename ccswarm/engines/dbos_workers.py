@@ -146,7 +146,8 @@ class Worker:
             if worker != self.id:
                 taken = store.recover(worker, VERSION)
                 store.forget(worker, after)
-                log.warning("worker %s is lost; %d executions are queued again", worker, taken)
+                what = f"{taken} execution{' is' if taken == 1 else 's are'} queued again"
+                log.log(logging.WARNING if taken else logging.DEBUG, "worker %s is lost; %s", worker, what)
 
     def _over(self, execution_id: str) -> None:
         self._shared.ended.ring()

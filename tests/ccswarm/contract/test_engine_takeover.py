@@ -100,6 +100,26 @@ async def test_a_new_store_is_made_once_by_all_who_start_together(home: Path) ->
             assert ended.ended_at % 1 or ended.created_at % 1, "whole seconds have no order"
 
 
+async def test_of_a_lost_worker_is_told_only_where_it_left_something(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client(home) as (engine, referee, state):
+        referee.held = {"s"}
+        await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
+        async with started(QUICK, state, "busy") as worker:
+            await referee.arrival("s")
+            worker.kill()
+        with sqlite3.connect(state / "engine.db") as store:
+            store.execute("INSERT INTO ccswarm_worker VALUES ('idle', 'elsewhere', 1, 0)")
+        store.close()
+        async with working(engine), asyncio.timeout(20):
+            (await referee.arrival("s", 2)).answer("S")
+            while sorted((await engine.health())["workers"]) != ["here"]:
+                pass
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("ccswarm")]
+    assert [words for words in told if "lost" in words] == ["worker busy is lost; 1 execution is queued again"]
+
+
 async def test_an_approval_may_come_while_every_worker_is_dead_and_a_namesake_goes_on_at_once(home: Path) -> None:
     patient = QUICK.model_copy(update={"lost_after_seconds": 3600.0})
     async with client(home) as (engine, referee, state):
