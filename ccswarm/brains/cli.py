@@ -160,9 +160,8 @@ class Program:
 
     async def _opened_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
         if not outcome.ok:
-            told = f"{outcome.code or outcome.status}: {outcome.message or outcome.text}"
             self._open = ""
-            return [Finish("failed", f"no terminal for {self._settings.program}: {told}; {outcome.suggestion}")]
+            return [Finish("failed", troubles.of_terminal(self._settings.program, outcome))]
         facts = {"program": self._settings.program, "server": self._given.shell, "session": self._open}
         await _tell(flow, "program.started", **facts, resumed=bool(self.session))
         command = shlex.join([sys.executable, "-P", "-m", "ccswarm", "guest-program"])
@@ -177,7 +176,7 @@ class Program:
         """The terminal's command is over, or goes on after this call; if it is over nobody will come any more."""
         del flow
         found = outcome.structured or {}
-        self._run = {"exit_code": found.get("exit_code"), "text": outcome.text or outcome.message}
+        self._run = {"exit_code": found.get("exit_code"), "text": found.get("output") or outcome.message}
         if self._desk and (not outcome.ok or found.get("status") != "running"):
             self._desk.no_program()
         return []

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ccswarm.brains.cli_programs import INSTALL, LOGIN
+from ccswarm.models import CallOutcome
 
 SHOWN_CHARS = 600
 BOX = (
@@ -80,6 +81,15 @@ def of_end(program: str, facts: Mapping[str, Any]) -> str:
         return f"{ended}{shown}" if words else f"{ended} and said nothing"
     todo = found.todo.format(login=LOGIN.get(program, "log in where its terminal runs"))
     return f"{program} {found.what} ({ended}{shown}); {todo}"
+
+
+def of_terminal(program: str, outcome: CallOutcome) -> str:
+    """What is wrong when it gets no terminal."""
+    told = f"no terminal for {program}: {outcome.code or outcome.status}: {outcome.message or outcome.text}"
+    if outcome.code == "consent_needed":
+        todo = 'let programs have their directories: sandbox.workspaces = ["~/.local/state/ccswarm/guests"]'
+        return f"{told}; {todo} in the configuration of ai-session"
+    return f"{told}; {outcome.suggestion}" if outcome.suggestion else told
 
 
 def of_keeper(program: str, run: Mapping[str, Any]) -> str:
