@@ -247,7 +247,9 @@ def _compare(before: Path, after: Path, as_json: bool) -> NoReturn:
     if as_json:
         show_json({"cases": rows, "totals": totals, "broken": len(broken), "exit_code": code})
     else:
-        show_rows(rows, ("case", "entrant", "change", "before", "after", *evaluation_report.COUNTED))
+        used = evaluation_report.COUNTED
+        shown = [{**row, **{name: f"{row[name]:+g}" if row.get(name) else "" for name in used}} for row in rows]
+        show_rows(shown, ("case", "entrant", "change", "before", "after", *used))
         for total in totals:
             say(f"{total['report']}: {total['entrant']} {total['passed']} of {total['attempts']}")
     leave(code)

@@ -197,18 +197,21 @@ class Evaluation:
             return await app.engine.wait(run_id)
 
     async def _end_sessions(self, app: App, directory: str) -> None:
-        """Those of the place, with every process in them. Of a server that others use as well, those that are in its
-        directory; one that lists none has none that we could end."""
+        """Those of the place, with every process in them; where that fails, with their server. Of a server that others
+        use as well, those that are in the place's directory."""
         assert app.hands
         shell = self._settings.swarm.shell
         alone = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
         tools = (f"{shell}.list_sessions", f"{shell}.close_session")
         call = await app.hands.call({CLEANER: AgentSettings(name=CLEANER, grants=tools)}, directory)
         listed = await call(CallRequest("", "", "list", CLEANER, tools[0], {}))
+        ended = listed.ok
         for session in (listed.structured or {}).get("sessions", ()):
-            given = {"session_id": session["session_id"]}
             if alone or Path(session["working_directory"]).is_relative_to(directory):
-                await call(CallRequest("", "", "close", CLEANER, tools[1], given))
+                given = {"session_id": session["session_id"]}
+                ended &= (await call(CallRequest("", "", "close", CLEANER, tools[1], given))).ok
+        if not ended:
+            await app.hands.release(directory)
 
 
 def _worked(run: Execution, case: str) -> dict[str, Any]:

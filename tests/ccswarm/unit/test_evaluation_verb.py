@@ -1,0 +1,92 @@
+"""``ccswarm eval`` before anything is tried: which suite, who, what cannot be; and two reports compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccswarm.evaluation_report import Result, document, write
+from tests.ccswarm.contract.verb_desk import Desk, agent
+
+SUITE = """
+[suite]
+name = "mine"
+
+[[cases]]
+id = "one"
+text = "Do it."
+gates = ["true"]
+steps = ["true"]
+
+[[cases]]
+id = "two"
+text = "Do it."
+gates = ["true"]
+"""
+AGENTS = agent("ada", "x.*") + agent("bob", "x.*", more='approval = "all"')
+
+
+@pytest.fixture
+def desk(home: Path) -> Desk:
+    desk = Desk(home, AGENTS)
+    (home / "config/suites").mkdir(parents=True)
+    (home / "config/suites/mine.toml").write_text(SUITE)
+    return desk
+
+
+def error(desk: Desk, *words: str) -> dict[str, Any]:
+    return desk.json("eval", *words, code=2)["error"]
+
+
+def test_a_suite_is_a_file_or_a_name(desk: Desk) -> None:
+    assert error(desk)["suggestion"] == "ccswarm eval SUITE; there are: mine"
+    wrong = error(desk, "yours")
+    assert (wrong["message"], wrong["suggestion"]) == (
+        "there is no suite 'yours'", "give the path of a suite; there are: mine",
+    )  # fmt: skip
+    for name in ("mine", "config/suites/mine.toml"):
+        wrong = error(desk, name, "--only", "on")
+        assert (wrong["message"], wrong["suggestion"]) == ("there is no case 'on'", "one of: one, two")
+    (desk.home / "bad.toml").write_text(SUITE + "gatez = []\n")
+    assert "[cases.two] gatez is not known (did you mean gates?)" in error(desk, "bad.toml")["message"]
+
+
+def test_who_cannot_be_tried_is_told(desk: Desk) -> None:
+    wrong = error(desk, "mine", "--agent", "eve")
+    assert (wrong["message"], wrong["suggestion"]) == ("there is no agent 'eve'", "one of: ada, bob")
+    assert error(desk, "mine", "--agent", "ada")["message"].startswith("bob would ask a person")
+    assert error(desk, "mine", "--brain", "no/brain")["message"] == "'no/brain' is no brain"
+    assert "there is nothing to try: the case has no steps" in error(desk, "mine", "--only", "two")["message"]
+    wrong = error(desk, "mine", "--brain", "llm")
+    assert wrong["message"] == "there is nothing to try: the case has no replies"
+    desk.file.write_text(agent("ada", "x.*", more='brain = "llm"\nsettings = { model = "openay:x" }'))
+    wrong = error(desk, "mine", "--agent", "ada")
+    assert wrong["code"] == "config_invalid"
+    assert wrong["message"].startswith("ada: ")
+    assert "openay:x" in wrong["message"]
+
+
+def report(desk: Desk, name: str, *results: Result) -> str:
+    write(desk.home / name, document({"suite": "mine"}, results, complete=True))
+    return name
+
+
+def test_reports_are_compared(desk: Desk) -> None:
+    one = Result("one", "ada", 1, True, calls=4, seconds=2.0)
+    two = Result("two", "ada", 1, False, calls=9)
+    better = report(desk, "b.json", Result("one", "bob", 1, True, calls=3, seconds=1.0), Result("two", "bob", 1, True))
+    before = report(desk, "a.json", one, two)
+    said = desk.run("eval", "--compare", before, better)
+    assert said.rows == [
+        ["one", "", "same", "1/1", "1/1", "-1", "", "", "-1"],
+        ["two", "", "fixed", "0/1", "1/1", "-9", "", "", ""],
+    ]
+    found = desk.json("eval", "--compare", better, before, code=1)
+    assert ([row["change"] for row in found["cases"]], found["broken"]) == (["same", "broken"], 1)
+    assert [one["passed"] for one in found["totals"]] == [2, 1]
+    (desk.home / "none.json").write_text(json.dumps({"report": 1}))
+    assert "none.json is no report" in desk.json("eval", "--compare", before, "none.json", code=2)["error"]["message"]
+    assert "ENTRANT" in desk.run("eval", "--compare", before, better, terminal=True).out
