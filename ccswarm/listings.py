@@ -50,8 +50,7 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
         try:
             client = plugins.load("clients", "mcp").open(placed, env=environ, state_directory=state)
             tools = await client.list_tools()
-            seconds, about = time.monotonic() - began, getattr(client, "about", "")
-            return Listing(server.name, seconds, tools, about=about, notes=getattr(client, "notes", ()))
+            return Listing(server.name, time.monotonic() - began, tools, about=client.about, notes=client.notes)
         except SwarmError as error:
             return Listing(server.name, time.monotonic() - began, (), error.message, error.suggestion)
         except Exception as error:  # whatever one server does must not cost the tools of the others

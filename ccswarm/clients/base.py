@@ -24,6 +24,17 @@ class ToolClient(Protocol):
         """Why the server could not be used the last time, with its last words; ``""`` when it could."""
         ...
 
+    @property
+    def about(self) -> str:
+        """What the server said of itself the last time it was started, for people: name, version, protocol; ``""``
+        where it says nothing."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was wrong with the list of tools the last time: which were left out, and why."""
+        ...
+
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
         """All its tools, every page, in the server's order; kept until the server says that they changed, was started
         anew, or ``fresh``. Raises ServerUnavailable."""

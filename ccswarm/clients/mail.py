@@ -106,7 +106,8 @@ class Mailboxes:
     agreed to here: the caller's agent hands it on."""
 
     name = NAME
-    problem = ""
+    problem = about = ""
+    notes: Sequence[str] = ()
 
     def __init__(self, directory: Path, crew: Crew, servers: Sequence[str] = ()) -> None:
         self._directory = directory

@@ -79,12 +79,10 @@ class McpToolClient:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What was wrong with the list of tools the last time: who was left out, and why."""
         return self._notes
 
     @property
     def about(self) -> str:
-        """What the server said of itself the last time it was started, for people: name, version, protocol."""
         return self._about
 
     async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:

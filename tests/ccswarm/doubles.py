@@ -96,6 +96,14 @@ class MemoryClient:
     def problem(self) -> str:
         return self._problem
 
+    @property
+    def about(self) -> str:
+        return f"{self._name} in memory" if self.starts else ""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return ()
+
     def change(self, tools: Sequence[MemoryTool], *, told: bool = True) -> None:
         """The server has other tools from now on, and says so if ``told``."""
         self._tools = _named(self._name, tools)

@@ -94,7 +94,7 @@ def test_tools_of_one_agent_and_of_one_server(desk: Desk) -> None:
 def test_tools_of_the_swarm_itself(desk: Desk) -> None:
     desk.file.write_text(agent("ada", "swarm.*") + agent("bob", "swarm.list_agents"))
     names = [row[0] for row in desk.run("tools").rows]
-    assert names == ["swarm.list_agents", "swarm.read_messages", "swarm.send_message"]
+    assert names == ["swarm.list_agents", "swarm.read_messages", "swarm.send_message", "swarm.delegate"]
     assert [row[:2] for row in desk.run("tools", "-a", "bob", "-s", "swarm").rows] == [[names[0], "read-only"]]
     plan = desk.home / "plan.toml"
     plan.write_text('[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "swarm.send_message" }]')

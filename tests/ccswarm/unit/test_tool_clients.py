@@ -1,0 +1,38 @@
+"""Every way out to a tool server has all of what the port names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ccswarm.clients.base import ToolClient
+from ccswarm.clients.mail import Mailboxes
+from ccswarm.crew import Crew
+from ccswarm.plugins import load
+from ccswarm.settings import AgentSettings, ServerSettings, SwarmSettings
+from tests.ccswarm.doubles import MemoryClient
+
+PORT = [name for name in vars(ToolClient) if not name.startswith("_")]
+
+
+def mail(directory: Path) -> ToolClient:
+    return Mailboxes(directory, Crew(SwarmSettings(), [AgentSettings(name="ada")]))
+
+
+def mcp(directory: Path) -> ToolClient:
+    return load("clients", "mcp").open(ServerSettings(name="s", command="none"), env={}, state_directory=directory)
+
+
+def memory(_: Path) -> ToolClient:
+    return MemoryClient("s")
+
+
+@pytest.mark.parametrize("make", [mail, mcp, memory])
+def test_a_client_has_what_the_port_names_and_knows_nothing_yet(
+    make: Callable[[Path], ToolClient], tmp_path: Path
+) -> None:
+    client = make(tmp_path)
+    assert [name for name in PORT if not hasattr(client, name)] == []
+    assert (client.problem, client.about, list(client.notes)) == ("", "", [])
