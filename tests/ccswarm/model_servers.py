@@ -227,7 +227,10 @@ class ModelServer:
         except ValueError:
             raise Refused(400, "We could not parse the JSON body of your request.") from None
         require(isinstance(body, dict), "The body of a request is an object.")
-        asked = api.asked(body, path, key)
+        try:
+            asked = api.asked(body, path, key)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise Refused(400, f"The request is malformed: {error!r}") from error
         text = f"prompt is too long: {tokens(asked)} tokens > {self.context_tokens} maximum"
         require(tokens(asked) <= self.context_tokens, text, code="context_length_exceeded")
         return asked

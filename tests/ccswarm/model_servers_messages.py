@@ -81,7 +81,7 @@ class Messages:
         wanted: dict[str, str] = {}
         for number, message in enumerate(messages):
             blocks = message.get("content")
-            require(blocks or message["role"] == "assistant", f"messages.{number}: content must be non-empty")
+            require(blocks or message["role"] != "user", f"messages.{number}: content must be non-empty")
             if isinstance(blocks, str):
                 blocks = [{"type": "text", "text": blocks}]
             if message["role"] == "system":

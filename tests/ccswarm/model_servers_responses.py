@@ -41,8 +41,9 @@ class Responses:
         items: list[Json] = body["input"]
         if isinstance(items, str):
             items = [{"type": "message", "role": "user", "content": items}]
-        tools = self._tools(body.get("tools") or [])
-        spoken = [item for item in items if item.get("role") in ("system", "developer")]
+        more = [tool for item in items if item.get("type") == "additional_tools" for tool in item["tools"]]
+        tools = self._tools([*(body.get("tools") or []), *more])
+        spoken = [item for item in items if item.get("role") in ("system", "developer") and "content" in item]
         system = "\n".join([joined(body.get("instructions")), *(joined(item["content"]) for item in spoken)])
         said = gathered(list(self._said(items)))
         return Asked(self.name, body["model"], system, said, tools, bool(body.get("stream")), key, body, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 
@@ -13,6 +14,7 @@ from tests.ccswarm.model_servers_ask import (
     CHAT_TOOL,
     FIRST,
     MESSAGES_TOOL,
+    RESPONSES_TOOL,
     SCHEMA,
     ask_chat,
     ask_claude,
@@ -124,3 +126,22 @@ async def test_gemini_refuses_what_is_wrong(contents: list[Any], words: str) -> 
         with pytest.raises(AssertionError, match=words):
             await ask_gemini(server, contents)
     assert (server.asked, [refusal.status for refusal in server.refused]) == ([], [400])
+
+
+async def test_a_malformed_request_is_refused() -> None:
+    keys = {"authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "2023-06-01"}
+    async with ModelServer(loops()) as server, httpx2.AsyncClient(headers=keys) as client:
+        answer = await client.post(f"{server.url}/v1/responses", json={"model": "x", "input": [{"type": "message"}]})
+        assert (answer.status_code, server.refused[0].status) == (400, 400)
+        answer = await client.post(f"{server.url}/v1/messages", content=b"{")
+        assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert server.refused[1].body == {}
+
+
+async def test_responses_take_tools_from_among_the_input() -> None:
+    space = {"type": "namespace", "name": "mcp__desk", "tools": [RESPONSES_TOOL]}
+    more = {"type": "additional_tools", "role": "developer", "tools": [space]}
+    async with ModelServer(loops(("run", {}))) as server:
+        answer = await ask_responses(server, [more, FIRST], extra_body={"tools": []})
+    assert list(server.asked[0].tools) == ["mcp__desk/desk__run"]
+    assert (answer.output[0].namespace, answer.output[0].name) == ("mcp__desk", "desk__run")
