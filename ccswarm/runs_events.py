@@ -309,7 +309,13 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
             return f"{facts['by']} {'accepts' if facts['accepted'] else 'refuses'} it: {cut(str(facts['summary']))}"
         case "agent.said":
             used = f" ({facts['tokens']} tokens)" if facts.get("tokens") else ""
+            if not facts["text"] and facts.get("calls"):
+                return f"calls {cut(', '.join(facts['calls']))}{used}"
             return f"says: {cut(str(facts['text']))}{used}"
+        case "agent.waits":
+            return cut(f"asks {facts['model']} again in {facts['seconds']:g} s: {facts['why']} {facts['message']}")
+        case "agent.changed_model":
+            return cut(f"goes on with {facts['to']}: {facts['model']}: {facts['why']} {facts['message']}")
         case _:
             rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in ("event", "at", "task"))
             return cut(f"{event} {rest}")

@@ -11,6 +11,8 @@ import pytest
 from ccswarm.brains.base import Assignment
 from ccswarm.brains.llm import PLUGIN
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from ccswarm.runs_events import Happening
+from ccswarm.runs_events import told as of_people
 from tests.ccswarm.llm_world import MEANS, finish, plan, recorded, reply, told, world
 from tests.ccswarm.unit.swarm_world import World, settings
 
@@ -266,3 +268,15 @@ async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
                 await other.engine.store.change()
         done = await other.engine.wait("run_1")
     assert (done.result["status"], other.ran) == ("succeeded", ["turn1.call1"])
+
+
+def test_people_are_told_in_one_line() -> None:
+    def line(event: str, **facts: Any) -> str:
+        return of_people(Happening("run_1", "run_1.t", {"event": event, "at": 1.0, **facts}, 1.0))
+
+    assert line("agent.said", text="I\nlook.", calls=["srv.look"], tokens=7) == "t: says: I look. (7 tokens)"
+    assert line("agent.said", text="", calls=["srv.look", "finish"], tokens=0) == "t: calls srv.look, finish"
+    failed = {"model": "openai:big", "why": "overloaded", "message": "Try later."}
+    assert line("agent.waits", seconds=2.5, **failed) == "t: asks openai:big again in 2.5 s: overloaded Try later."
+    changed = line("agent.changed_model", to="anthropic:small", **failed)
+    assert changed == "t: goes on with anthropic:small: openai:big: overloaded Try later."

@@ -1,0 +1,210 @@
+"""Agents that ask a model, at a provider that is a process of its own: what a turn costs beside the bare request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Report
+from benchmarks.swarm_scale import NoHands, peak_mb
+from ccswarm.app import new_run_id
+from ccswarm.brains.base import Means
+from ccswarm.engines.base import Limits
+from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
+from ccswarm.plugins import load
+from ccswarm.settings import EngineSettings, Settings
+from ccswarm.swarm import Swarm
+from tests.ccswarm.model_servers import ModelServer, loops
+
+AGENTS, TURNS, REQUESTS, MANY_TURNS = 20, 10, 200, 1000
+OUTPUT = "words of a terminal " * 100
+KINDS = {"openai": "/v1", "anthropic": ""}
+MOST_GROWTH_KB, MOST_TIMES, MOST_MB = 40, 4.0, 8.0
+"""Of memory for each further turn, whose 2 kB of output are kept; of a bare request's processor time; of memory for
+each further agent."""
+CALL = (
+    "import asyncio, sys; from benchmarks import swarm_brains as b; asyncio.run(getattr(b, sys.argv[1])(*sys.argv[2:]))"
+)
+
+
+class OneTool(NoHands):
+    """Answers 2 kB at once, and notes the memory at each call."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(log)
+        self.means = Means(lambda _: "key", {}, log.parent)
+        self.mb: list[float] = []
+
+    async def call(self, *_: Any, **__: Any) -> Any:
+        """See ``swarm.Hands``."""
+
+        async def send(_: CallRequest) -> CallOutcome:
+            self.mb.append(resident_mb())
+            return CallOutcome(CallStatus.OK, OUTPUT)
+
+        return send
+
+    async def tools(self, *_: Any, **__: Any) -> list[ToolInfo]:
+        """See ``swarm.Hands``."""
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+        return [ToolInfo("no", f"op{number}", "Does nothing.", schema) for number in range(8)]
+
+
+def resident_mb() -> float:
+    """Of this process, now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def plan(agents: int, turns: int, kind: str, url: str) -> Settings:
+    """One task for each agent; it is given up after that many turns."""
+    settings = {"model": f"{kind}:big", "base_url": url, "key": "KEY", "max_turns": turns, "context_chars": 40_000}
+    names = [f"a{number}" for number in range(agents)]
+    return Settings.model_validate(
+        {
+            "swarm": {"max_agents": agents, "strategy": "parallel", "topology": "mesh"},
+            "agents": [{"name": name, "brain": "llm", "grants": ["*"], "settings": settings} for name in names],
+            "tasks": [{"id": f"t{n}", "text": "Do nothing.", "agent": name} for n, name in enumerate(names)],
+        }
+    )
+
+
+async def serve() -> None:
+    """A provider whose models want the same call for ever; ends with its input."""
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, over.set)
+    async with ModelServer(loops(("no.op1", {"n": 1}))) as server:
+        print(server.url, flush=True)
+        await over.wait()
+
+
+async def swarm(directory: str, agents: str, turns: str, kind: str, url: str) -> None:
+    """A worker with a run of so many agents; tells what it took once the libraries were loaded."""
+    home = Path(directory)
+    begun = time.perf_counter(), time.process_time(), resident_mb()
+    await asyncio.to_thread(load_libraries, kind)
+    print(json.dumps(since(*begun)), flush=True)
+    engine = load("engines", "dbos").open(EngineSettings(poll_seconds=0.05), home)
+    hands = OneTool(home / "log")
+    made, stop = Swarm(engine, hands), asyncio.Event()
+    await engine.open()
+    worker = asyncio.create_task(engine.run_worker(f"w{os.getpid()}", stop, limits=Limits(per_agent=0)))
+    run_id, begun = new_run_id(), (time.perf_counter(), time.process_time(), resident_mb())
+    await made.submit(plan(int(agents), int(turns), kind, url), run_id, directory)
+    done = await engine.wait(run_id)
+    said = {task["summary"] for task in done.result["tasks"].values()}
+    assert said == {f"not done within {turns} answers of the model"}, said
+    print(json.dumps({**since(*begun), "peak": peak_mb(), "each": hands.mb}))
+    stop.set()
+    await worker
+    await engine.close()
+
+
+async def bare(requests: str, kind: str, url: str) -> None:
+    """Requests as long as an agent's are on average, by pydantic-ai alone: one client for all of them, as many at once
+    as there are agents."""
+    from pydantic_ai.direct import model_request
+    from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.tools import ToolDefinition
+
+    api, provider, _ = load_libraries(kind).load(kind)
+    model = api("big", provider=provider(base_url=url, api_key="key"))
+    tools = [ToolDefinition(name=f"no__op{number}", description="Does nothing.") for number in range(8)]
+    wanted = ModelRequestParameters(function_tools=tools)
+    messages: list[Any] = [ModelRequest.user_text_prompt(OUTPUT)]
+    for number in range(TURNS // 2):
+        messages.append(ModelResponse([ToolCallPart("no__op1", {"n": 1}, f"c{number}")]))
+        messages.append(ModelRequest([ToolReturnPart("no__op1", OUTPUT, f"c{number}")]))
+    await model_request(model, messages, model_request_parameters=wanted)
+    begun, left = (time.perf_counter(), time.process_time(), resident_mb()), iter(range(int(requests)))
+
+    async def ask() -> None:
+        for _ in left:
+            await model_request(model, messages, model_request_parameters=wanted)
+
+    await asyncio.gather(*(ask() for _ in range(AGENTS)))
+    print(json.dumps(since(*begun)))
+
+
+def load_libraries(kind: str) -> Any:
+    """What the first question to a model loads."""
+    from ccswarm.brains import llm_api
+
+    llm_api.load(kind)
+    return llm_api
+
+
+def since(wall: float, cpu: float, mb: float) -> dict[str, float]:
+    """Seconds, seconds of the processor, and megabytes."""
+    return {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "mb": resident_mb() - mb}
+
+
+def told(what: str, *words: object) -> list[dict[str, Any]]:
+    """What a process of its own says of ``what``."""
+    command = [sys.executable, "-c", CALL, what, *map(str, words)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+async def run(report: Report, directory: Path) -> None:
+    """The provider is asked over loopback, without TLS; its processor time is its own."""
+    report.title("Agents that think")
+    await asyncio.to_thread(measured, report, directory)
+
+
+def measured(report: Report, directory: Path) -> None:
+    """All rows."""
+    command = [sys.executable, "-c", CALL, "serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        url = server.stdout.readline().strip()
+        for kind, suffix in KINDS.items():
+            rows(report, directory, kind, url + suffix)
+        endurance(report, directory, url + KINDS["openai"])
+        server.communicate("")
+
+
+def rows(report: Report, directory: Path, kind: str, url: str) -> None:
+    """What agents of one kind of model cost."""
+    (floor,) = told("bare", REQUESTS, kind, url)
+    _, one = told("swarm", fresh(directory), 1, TURNS, kind, url)
+    loaded, many = told("swarm", fresh(directory), AGENTS, TURNS, kind, url)
+    turns = AGENTS * TURNS
+    report.row(f"{kind}: libraries loaded", loaded["seconds"], "s", note=f"{loaded['mb']:.0f} MB, once in a worker")
+    report.row(
+        f"  {AGENTS} agents of {TURNS} turns at once",
+        many["seconds"],
+        "s",
+        note=f"{turns / many['seconds']:.0f} turns/s",
+    )
+    each, bare_each = many["cpu"] / turns * 1e3, floor["cpu"] / REQUESTS * 1e3
+    report.row("  processor of a turn: asked, called, recorded", each, "ms", floor=bare_each, most_ratio=MOST_TIMES)
+    report.row("  bare requests", REQUESTS / floor["seconds"], "/s")
+    report.row("  processor of an agent", many["cpu"] / AGENTS, "s")
+    report.row("  memory of each further agent", (many["peak"] - one["peak"]) / (AGENTS - 1), "MB", most=MOST_MB)
+    report.row("  memory of the worker that does it all", many["peak"], "MB")
+
+
+def endurance(report: Report, directory: Path, url: str) -> None:
+    """One agent for very long."""
+    _, long = told("swarm", fresh(directory), 1, MANY_TURNS, "openai", url)
+    samples: Sequence[float] = long["each"]
+    half, end = samples[len(samples) // 2], samples[-1]
+    growth = (end - half) * 1024 / (len(samples) / 2)
+    report.row(f"one agent of {MANY_TURNS} turns, each", long["seconds"] / MANY_TURNS * 1e3, "ms")
+    note = f"{samples[0]:.0f}, {half:.0f}, {end:.0f} MB at the begin, in the middle, at the end"
+    report.row("  memory it grows by with each", growth, "KB", most=MOST_GROWTH_KB, note=note)
+
+
+def fresh(directory: Path) -> Path:
+    """A state directory that nobody used."""
+    place = directory / new_run_id()
+    place.mkdir()
+    return place
