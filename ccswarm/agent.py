@@ -25,6 +25,10 @@ APPROVAL_SECONDS = 7 * 86400.0
 ORCHESTRATOR = "orchestrator"
 """Who calls what is no agent's own; no agent of a plan has this name, or its toolbox."""
 
+TASK, PART = "task", "part"
+"""Kinds of executions. What is a part of a task is a task too, but takes none of the places that an engine's limits
+leave: the one it is a part of has its own, and keeps it until its parts are over."""
+
 STOP = "stop"
 DELEGATE = "swarm.delegate"
 """The tool whose call, where it is allowed, has others do some tasks."""

@@ -14,7 +14,7 @@ from ccswarm.cli_app import Config, RunName, looking
 from ccswarm.cli_output import Json, show_json_line, show_line
 from ccswarm.errors import UsageInvalid
 from ccswarm.runs_events import CALLS, Calls, Feed, Happening, of_record, timed, told
-from ccswarm.runs_facts import MOST_TASKS, TASK, run_id_of
+from ccswarm.runs_facts import MOST_TASKS, run_id_of
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -53,7 +53,7 @@ async def _logs(text: str, config: Path | None, task: str, *, follow: bool, as_j
 async def merged(opened: App, feed: Feed, calls: Calls) -> list[Happening]:
     """All there is so far, by time."""
     past = await feed.past()
-    executions = await opened.engine.list(kind=TASK, prefix=f"{feed.run}.", limit=MOST_TASKS)
+    executions = await opened.engine.list(prefix=f"{feed.run}.", limit=MOST_TASKS)
     known = {execution.id: execution for execution in (*executions, await opened.engine.status(feed.run))}
     records = [of_record(feed.run, record) for record in calls.new() if record.event in CALLS]
     return sorted((*timed(past, known), *records), key=lambda happening: happening.at)

@@ -30,8 +30,6 @@ from ccswarm.models import RunStatus
 from ccswarm.runs_events import nested
 from ccswarm.runs_facts import (
     LAST,
-    MOST_TASKS,
-    TASK,
     all_waiting,
     asking,
     facts_of,
@@ -40,10 +38,11 @@ from ccswarm.runs_facts import (
     short,
     status_of,
     task_of,
+    tasks_going,
 )
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Engine, Execution
+    from ccswarm.engines.base import Execution
 
 app = typer.Typer(help="List, show, compare and replay runs.", rich_markup_mode=None)
 
@@ -233,13 +232,8 @@ async def _shown(text: str, config: Path | None) -> dict[str, Any]:
 async def _listed(limit: int, config: Path | None) -> list[dict[str, Any]]:
     async with looking(config) as opened:
         found = await runs(opened.engine, limit)
-        tasks = await _tasks(opened.engine) if any(not run.status.over for run in found) else []
+        tasks = await tasks_going(opened.engine) if any(not run.status.over for run in found) else []
         return [_row(run, tasks) for run in found]
-
-
-async def _tasks(engine: Engine) -> list[Execution]:
-    """Those that are not over."""
-    return list(await engine.list(kind=TASK, unfinished=True, limit=MOST_TASKS))
 
 
 def _own(run: Execution, tasks: Iterable[Execution]) -> dict[str, Execution]:
@@ -267,7 +261,7 @@ async def _going(config: Path | None) -> dict[str, Any]:
     async with looking(config) as opened:
         health = await opened.engine.health()
         found: list[dict[str, Any]] = []
-        tasks = await _tasks(opened.engine)
+        tasks = await tasks_going(opened.engine)
         for run in await runs(opened.engine, MOST_RUNS, unfinished=True):
             own = _own(run, tasks)
             found.append(_process(run, run.id, all_waiting(run, own)))

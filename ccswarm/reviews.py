@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ccswarm.agent import Ending, tell
+from ccswarm.agent import PART, Ending, tell
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.models import RunStatus, Usage
 from ccswarm.settings import TaskSettings
@@ -40,7 +40,7 @@ class Review:
         review = self._task.review
         numbers = {name: f"{self._flow.id}.review{self._visit}.{name}" for name in review.by}
         for name, number in numbers.items():
-            await self._flow.start("task", number, self._given(name, ending), agent=name, priority=self._task.priority)
+            await self._flow.start(PART, number, self._given(name, ending), agent=name, priority=self._task.priority)
         await tell(self._flow, "review.asked", by=list(numbers), visit=self._visit)
         asked = {name: asyncio.create_task(self._over(number)) for name, number in numbers.items()}
         try:

@@ -14,8 +14,8 @@ from ccswarm.runs_events import above, nested, task_of
 if TYPE_CHECKING:
     from ccswarm.engines.base import Engine, Execution
 
-RUN, TASK = "run", "task"
-"""Kinds of executions."""
+RUN = "run"
+"""The kind of execution that a run is, and what is handed on in one; all others are tasks and their parts."""
 
 LAST = "last"
 MOST_TASKS = 10_000
@@ -154,6 +154,11 @@ def _task(
 
 def _result(execution: Execution) -> dict[str, Any]:
     return execution.result or {}
+
+
+async def tasks_going(engine: Engine) -> list[Execution]:
+    """Tasks and their parts that are not over, of all runs, the newest first."""
+    return [one for one in await engine.list(unfinished=True, limit=MOST_TASKS) if one.kind != RUN]
 
 
 async def runs(engine: Engine, limit: int, *, unfinished: bool = False) -> Sequence[Execution]:

@@ -178,7 +178,9 @@ class EngineSettings(Section):
     heartbeat_seconds: float = Field(default=5, gt=0, description="Between two signs of life of a worker.")
     lost_after_seconds: float = Field(default=30, gt=0, description="Without one it counts as lost.")
     threads: int = Field(default=16, ge=4, description="Threads of one worker.")
-    at_once: int = Field(default=0, ge=0, description="Tasks under way, those that wait for people too; 0: no limit.")
+    at_once: int = Field(
+        default=0, ge=0, description="Tasks under way, also those that wait for people, not their parts; 0: no limit."
+    )
     starts: int = Field(default=0, ge=0, description="Tasks that may start within period_seconds; 0: no limit.")
     period_seconds: float = Field(default=60, gt=0, description="What starts counts in.")
     retention_days: float = Field(default=7, gt=0, description="How long runs that are over are kept.")

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from ccswarm.agent import PART, TASK
 from ccswarm.crew import Crew
 from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import Json, RunStatus
 from ccswarm.settings import Settings
 from ccswarm.swarm_run import RUN, RunFlow
-from ccswarm.swarm_task import TASK, Hands, TaskFlow
+from ccswarm.swarm_task import Hands, TaskFlow
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +26,14 @@ def payload_of(plan: Settings, run_id: str, workspace: str, files: Sequence[str]
 
 
 class Swarm:
-    """Defines ``run`` and ``task`` on an engine. Made once in every process that executes or submits."""
+    """Defines runs, tasks and their parts on an engine. Made once in every process that executes or submits."""
 
     def __init__(self, engine: Engine, hands: Hands | None = None) -> None:
         self.engine = engine
         self._hands = hands
         engine.define(RUN, self._run, queue=RUNS)
         engine.define(TASK, self._task)
+        engine.define(PART, self._task, queue=RUNS)
 
     async def submit(self, plan: Settings, run_id: str, workspace: str, files: Sequence[str] = ()) -> None:
         """Queue a run; ``files`` are the configuration and the plan it was read from. Raises PlanInvalid where it has
@@ -81,7 +83,7 @@ class Swarm:
         """What waits for a person: id, task_id, agent, tool, arguments; and the answer where nobody carries the task
         out, so that it was not heard yet."""
         found: list[dict[str, Any]] = []
-        for task in await self.engine.list(kind=TASK, unfinished=True, limit=10_000):
+        for task in await self.engine.list(unfinished=True, limit=10_000):
             for one in (task.shown or {}).get("approvals", ()):
                 answer = await self.answer_to(str(one["id"]), task.id)
                 found.append({**one, "task_id": task.id} | ({"answer": answer} if answer else {}))

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ccswarm.agent import STOP, tell
+from ccswarm.agent import PART, STOP, TASK, tell
 from ccswarm.crew import Crew
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.models import Json, RunStatus, Usage
 from ccswarm.scheduler import Placed, Scheduler
 from ccswarm.settings import Settings
-from ccswarm.swarm_task import TASK, plain
+from ccswarm.swarm_task import plain
 
 RUN = "run"
 FOREVER_SECONDS = 365 * 86400.0
@@ -94,7 +94,8 @@ class RunFlow:
             "attempt": tried,
             "pause_seconds": pause_seconds,
         }
-        await self._flow.start(TASK, number, given, agent=placed.agent, priority=task.priority)
+        kind = TASK if self._root == self._flow.id else PART
+        await self._flow.start(kind, number, given, agent=placed.agent, priority=task.priority)
         self._numbers[task.id] = number
         facts = {"task": task.id, "agent": placed.agent, "attempt": tried, "execution": number}
         await tell(self._flow, "task.started", **facts)

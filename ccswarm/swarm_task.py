@@ -20,8 +20,6 @@ from ccswarm.reviews import Review
 from ccswarm.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
 from ccswarm.workspaces import Clone, Workspaces
 
-TASK = "task"
-
 
 class Hands(Protocol):
     """What a worker process has to do the work with."""
