@@ -40,6 +40,13 @@ CHECKER = AgentSettings(name="checker", grants=("swarm.list_agents",))
 CLEANER = "cleaner"
 LOOKER = "looker"
 POLL_SECONDS = 0.05
+MOST_CALLS = 100
+"""After so many a place's server is started anew: no case is refused for what was called, or opened, in others before.
+ai-session allows 120 new sessions in a minute."""
+
+OWN_CALLS = 10
+"""About as many as gates and cleaning take."""
+
 SPARE_SECONDS = 60.0
 """A run that is not over so long after its task had to be is cancelled."""
 
@@ -137,13 +144,19 @@ class Evaluation:
             raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="mend the suite")
 
     async def _work(self, app: App, place: Place, waiting: deque[Try]) -> None:
-        # So the server has started, which takes longer than a case: no agent's time is spent on it.
-        await self._end_sessions(app, str(place.directory))
+        assert app.hands
+        directory, calls = str(place.directory), MOST_CALLS
         while waiting:
+            if calls >= MOST_CALLS:
+                await app.hands.release(directory)
+                # So the server has started, which takes longer than a case: no agent's time is spent on it.
+                await self._end_sessions(app, directory)
+                calls = 0
             one = waiting.popleft()
             self._tell("case.started", one.facts)
             result = await self._try(app, place, one)
             self.results.append(result)
+            calls += result.calls + OWN_CALLS
             self._tell("case.ended", {**one.facts, "result": result})
 
     async def _try(self, app: App, place: Place, one: Try) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,7 @@ def test_suites_are_proven_and_repositories_kept(desk: RunDesk) -> None:
     assert kept
     assert (Path(kept[1]) / "kept/wrong/good-1/file").read_text() == "one\n"
     assert (Path(kept[1]) / "state/engine.db").exists()
+    shutil.rmtree(kept[1])
 
 
 def test_what_the_tools_make_impossible_is_told_before_anything_starts(desk: RunDesk) -> None:
