@@ -68,6 +68,12 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "tasks": Verb(lambda: import_module("ccswarm.cli_tools").tasks, "List the tasks and who does them."),
         "journal": Verb(lambda: import_module("ccswarm.cli_journal").app, "Prove and show what was called."),
     },
+    "Programs": {
+        "mcp-server": Verb(
+            lambda: import_module("ccswarm.cli_server").mcp_server,
+            "Serve the swarm to an MCP client, which starts this.",
+        ),
+    },
     "Shell": {
         "completion": Verb(lambda: completion, "Print a shell's completion script."),
     },

@@ -1,0 +1,37 @@
+"""The verb mcp-server: the swarm, or one agent's tools, for MCP clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccswarm.cli_app import Config
+from ccswarm.cli_output import leave
+from ccswarm.errors import UsageInvalid
+
+
+def mcp_server(
+    stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on standard input and output.")] = False,
+    config: Config = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
+    ] = None,
+    agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Only the tools that this agent has.")] = "",
+) -> None:
+    """Serve the swarm to an MCP client, which starts this and ends it: runs are started, followed and read.
+
+    Runs are carried out by this process. When the client leaves, they go on where a worker is, else they are paused.
+
+    Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent.
+    """
+    from ccswarm import plugins
+    from ccswarm.servers.base import Entrance
+
+    if not stdio:
+        raise UsageInvalid("there is no other way than --stdio", suggestion="ccswarm mcp-server --stdio")
+    if workspace and not workspace.is_dir():
+        raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
+    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent)
+    leave(plugins.load("servers", "guest" if agent else "mcp").main(entrance))

@@ -1,0 +1,277 @@
+"""What a client's calls are carried out with: the configuration as it is now, the store of the runs, and a worker from
+the first run on that is started or gone on with here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+from ccswarm import app as apps
+from ccswarm import config, runs
+from ccswarm import plan as plans
+from ccswarm.app import App
+from ccswarm.config import Loaded
+from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError, UsageInvalid
+from ccswarm.models import RunStatus
+from ccswarm.runs_facts import ended_here
+from ccswarm.servers.base import Entrance
+from ccswarm.settings import Settings
+
+MOST_PLAN_BYTES = 1_000_000
+OWN_SWARM = ("name", "strategy")
+"""What a client's plan may say of the swarm. All else is what the person allows: agents, grants, servers, limits."""
+
+CHECK_SECONDS = 35.0
+"""Longest look at the servers before a run starts, so that the call ends before clients give up."""
+
+
+class Opened:
+    """An app that is open from when it is first needed, in a task of its own, because it ends who opened it when its
+    store is lost; then the next one to need it opens it anew."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[App] | None = None
+        self._end = asyncio.Event()
+
+    @property
+    def app(self) -> App | None:
+        """The app while it is open."""
+        there = self._ready and self._ready.done() and not self._ready.exception() and self._task
+        return self._ready.result() if there and self._ready and not there.done() else None
+
+    async def get(self, enter: Callable[[], AbstractAsyncContextManager[App]]) -> App:
+        """Raises what opening it raises."""
+        if self._task is None or self._task.done():
+            self._end = asyncio.Event()
+            self._ready = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._keep(enter, self._ready, self._end))
+        assert self._ready
+        return await asyncio.shield(self._ready)
+
+    async def close(self) -> None:
+        """What it had under way is handed back."""
+        if self._task:
+            self._end.set()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _keep(
+        self, enter: Callable[[], AbstractAsyncContextManager[App]], ready: asyncio.Future[App], end: asyncio.Event
+    ) -> None:
+        try:
+            async with enter() as app:
+                ready.set_result(app)
+                await end.wait()
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(error)
+                ready.exception()  # whoever waits is told; nobody may
+
+
+class Desk:
+    """One client's. ``entrance`` is what its process was started with."""
+
+    def __init__(self, entrance: Entrance) -> None:
+        self._entrance = entrance
+        self._looking, self._working = Opened(), Opened()
+        self._changing = asyncio.Lock()
+        self.begun: set[str] = set()
+        """Runs that were started or gone on with here."""
+
+    def loaded(self) -> Loaded:
+        """The configuration as it is now. Raises ConfigInvalid."""
+        return config.load(self._entrance.config)
+
+    def root(self, loaded: Loaded) -> Path:
+        """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
+        if self._entrance.workspace:
+            return self._entrance.workspace
+        if named := loaded.settings.swarm.workspace:
+            return (loaded.directory / Path(named).expanduser()).resolve()
+        here = Path.cwd()
+        if Path.home().resolve().is_relative_to(here):
+            raise UsageInvalid(
+                f"the server was started in {here}, which is no place to work in",
+                suggestion="start it with --workspace DIR, or set swarm.workspace",
+            )
+        return here
+
+    def within(self, path: str, loaded: Loaded) -> Path:
+        """A path of a client's, relative to the root, with links followed. Raises UsageInvalid where it leads out."""
+        root = self.root(loaded)
+        try:
+            found = (root / path).resolve()
+        except (OSError, ValueError, RuntimeError):
+            found = None
+        if found is None or not found.is_relative_to(root):
+            raise UsageInvalid(f"{path[:200]!r} is not in the workspace {root}", suggestion="give a path inside of it")
+        return found
+
+    def directory(self, path: str, loaded: Loaded) -> str:
+        """Where a run works. Raises UsageInvalid."""
+        found = self.within(path, loaded)
+        if not found.is_dir():
+            raise UsageInvalid(f"the workspace {found} is no directory", suggestion="leave it out, or name another one")
+        return str(found)
+
+    def _text(self, arguments: Mapping[str, Any], settings: Settings, loaded: Loaded) -> str:
+        """The plan that was given, as TOML; empty where it is the configuration's own."""
+        if plan := str(arguments.get("plan", "")).strip():
+            return self._read(plan, loaded)[1]
+        if arguments.get("task"):
+            (task,) = settings.tasks
+            text = json.dumps(task.text, ensure_ascii=False).replace("\x7f", "\\u007f")
+            return f'[[tasks]]\nid = "{task.id}"\nagent = "{task.agent}"\ntext = {text}\n'
+        return ""
+
+    def _read(self, plan: str, loaded: Loaded) -> tuple[str, str]:
+        """Where a plan stands, and its text. Raises UsageInvalid."""
+        if "\n" in plan or "=" in plan or plan.startswith("["):
+            return "the plan", plan
+        file = self.within(plan, loaded)
+        if not file.is_file() or file.stat().st_size > MOST_PLAN_BYTES:
+            raise UsageInvalid(f"{file} is no plan", suggestion="give the path of a .toml file, or its text")
+        return str(file), file.read_bytes().decode(errors="replace")
+
+    def meant(self, arguments: Mapping[str, Any], loaded: Loaded) -> Settings:
+        """The configuration with the tasks that ``task``, ``plan`` or neither means. Raises ConfigInvalid, PlanInvalid,
+        UsageInvalid."""
+        task, plan = str(arguments.get("task", "")).strip(), str(arguments.get("plan", "")).strip()
+        if task and plan:
+            raise UsageInvalid("both a task and a plan were given", suggestion="give one of them")
+        if task:
+            return runs.in_words(task, loaded.settings)
+        if plan:
+            return self._planned(plan, loaded)
+        if not loaded.settings.tasks:
+            raise PlanInvalid(
+                f"{loaded.path or 'there is no configuration, and so'}: there are no tasks",
+                suggestion="give a task or a plan",
+            )
+        return loaded.settings
+
+    def _planned(self, plan: str, loaded: Loaded) -> Settings:
+        where, text = self._read(plan, loaded)
+        settings, own = config.parse_plan(text, loaded.settings, where=where), loaded.settings
+        changed = [f"[{name}]" for name in ("agents", "mcp", "engine") if getattr(settings, name) != getattr(own, name)]
+        changed += [
+            f"[swarm] {name}"
+            for name in type(own.swarm).model_fields
+            if name not in OWN_SWARM and getattr(settings.swarm, name) != getattr(own.swarm, name)
+        ]
+        if changed:
+            raise PlanInvalid(
+                "; ".join(f"{where}: {name} is for the person's configuration to say" for name in changed),
+                suggestion="leave it out: list_agents shows the agents there are",
+            )
+        if not settings.tasks or settings.tasks == own.tasks:
+            raise PlanInvalid(f"{where}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
+        return settings
+
+    async def looking(self) -> App:
+        """To look at runs, and to stop them."""
+        if app := self._working.app:
+            return app
+        settings = self.loaded().settings
+        return await self._looking.get(lambda: apps.submitting(settings, config.state_directory()))
+
+    async def working(self, settings: Settings) -> App:
+        """To start runs and go on with them: this process executes from now on. Servers that the configuration names
+        since it was opened are known when nothing of this client's goes on any more, and it is opened anew."""
+        async with self._changing:
+            # A name that is kept over restarts is that of `ccswarm worker`.
+            engine = settings.engine.model_copy(update={"worker_id": ""})
+            settings = settings.model_copy(update={"engine": engine})
+            app = self._working.app
+            changed = app and (app.settings.mcp, app.settings.engine) != (settings.mcp, engine)
+            if app and changed and not any(run.status is RunStatus.RUNNING for run in await self.unfinished(app)):
+                await self._working.close()
+            state, environ = config.state_directory(), config.server_environment()
+            return await self._working.get(lambda: apps.working(settings, state, environ))
+
+    async def begin(
+        self, arguments: Mapping[str, Any], settings: Settings, directory: str, loaded: Loaded
+    ) -> tuple[str, list[str]]:
+        """The id of a run of ``settings`` that is queued now, or was with the same ``call_key`` before, and what is
+        worth knowing. Raises PlanInvalid, ServerUnavailable."""
+        runs.refuse(plans.check(settings, None))
+        key, plan = str(arguments.get("call_key", "")), self._text(arguments, settings, loaded)
+        app = await self.working(settings)
+        run_id = apps.new_run_id()
+        if key:
+            run_id = "run_" + hashlib.sha256(f"{self.root(loaded)}\0{key}".encode()).hexdigest()[:32]
+            with suppress(RunNotFound):
+                return (await app.engine.status(run_id)).id, ["it was started before with this call_key"]
+        files = [str(loaded.path)] if loaded.path else []
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                warnings = await runs.check(app, settings, directory, files)
+        except TimeoutError:
+            warnings = ["the servers did not tell their tools in time: the plan was not checked against them"]
+        if loaded.path and plan:
+            files.append(_kept(app, run_id, plan))
+        await runs.submit(app, settings, directory, files, run_id)
+        self.begun.add(run_id)
+        return run_id, warnings
+
+    async def go_on(self, text: str) -> str:
+        """The id of the run that goes on here: the one that is named, or one that does what did not succeed in it."""
+        app = await self.working(self.loaded().settings)
+        started = await (await runs.go_on(app, text))
+        self.begun.add(started.id)
+        return started.id
+
+    async def unfinished(self, app: App) -> list[Any]:
+        """What was begun here and is not over."""
+        found: list[Any] = []
+        for run_id in self.begun:
+            with suppress(RunNotFound):
+                run = await app.engine.status(run_id)
+                found += [] if run.status.over else [run]
+        return found
+
+    @property
+    def worker(self) -> str:
+        """What this process is called among the workers; empty while it is none."""
+        app = self._working.app
+        return apps.worker_name(app.settings) if app else ""
+
+    async def workers(self, app: App) -> set[str]:
+        """Those that are alive."""
+        beats: Mapping[str, float] = (await app.engine.health())["workers"]
+        lost = app.settings.engine.lost_after_seconds
+        return {name for name, age in beats.items() if age < lost and not ended_here(name)}
+
+    async def close(self) -> None:
+        """What was begun here goes on where another worker is; else it is paused, and not begun again by whoever
+        happens to work next."""
+        try:
+            if app := self._working.app:
+                others = await self.workers(app) - {self.worker}
+                for run in [] if others else await self.unfinished(app):
+                    if run.status is not RunStatus.PAUSED:
+                        await app.engine.pause(run.id)
+        except SwarmError:
+            pass  # a store that cannot be used finds out by itself that nobody works any more
+        finally:
+            await asyncio.gather(self._working.close(), self._looking.close())
+
+
+def _kept(app: App, run_id: str, plan: str) -> str:
+    """The file in which a client's plan is kept, for whoever goes on with its run; those of old runs go."""
+    folder, oldest = app.state_directory / "plans", time.time() - 2 * 86400 * app.settings.engine.retention_days
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for file in folder.glob("run_*.toml"):
+        if file.stat().st_mtime < oldest:
+            file.unlink(missing_ok=True)
+    file = folder / f"{run_id}.toml"
+    file.touch(mode=0o600)
+    file.write_text(plan)
+    return str(file)

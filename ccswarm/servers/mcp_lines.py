@@ -1,0 +1,158 @@
+"""Bytes of a client → JSON-RPC messages, and messages → bytes. No I/O, no protocol beyond JSON-RPC.
+
+Whatever is wrong with a line costs that line only: it is answered with the id it seems to carry, so that no client
+waits for ever, and the next line is read as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+MAX_LINE_BYTES = 8 << 20
+KEPT_BYTES = 4096
+"""Of a line that is too long, enough of both ends to find its id."""
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+
+HEADER_LINE = re.compile(rb"[A-Za-z][A-Za-z-]*: [^{}\[\]]*\Z")
+"""`Content-Length: 120`: one client tries this framing when it got no answer in time."""
+
+ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\\x00-\x1f]|\\.){0,200}")'
+ID_AT_START = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + ID)
+ID_AT_END = re.compile(ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+
+Message = dict[str, Any]
+
+
+class Refused(Exception):
+    """A line that is no usable message. ``answers`` are the error responses it gets, none for a notification."""
+
+    def __init__(self, *answers: Message) -> None:
+        super().__init__("refused line")
+        self.answers = answers
+
+
+class LineReader:
+    """Cuts a byte stream into lines, in bounded memory."""
+
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+        self._limit = limit
+        self._held = bytearray()
+        self._searched = 0
+        self._too_long = False
+
+    @property
+    def held_bytes(self) -> int:
+        """What the unfinished line takes in memory."""
+        return len(self._held)
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | Refused]:
+        """The lines this chunk completes, without their newline; a Refused for each that was too long."""
+        held = self._held
+        held += chunk
+        start = 0
+        while (end := held.find(b"\n", max(start, self._searched))) >= 0:
+            line = bytes(held[start:end])
+            start = end + 1
+            if self._too_long or len(line) > self._limit:
+                self._too_long = False
+                yield Refused(error(recover_id(line), INVALID_REQUEST, f"Line longer than {self._limit} bytes"))
+            else:
+                yield line
+        del held[:start]
+        if len(held) > self._limit or self._too_long:
+            self._too_long = True
+            del held[KEPT_BYTES:-KEPT_BYTES]
+        self._searched = len(held)
+
+
+def parse(line: bytes) -> Message | None:
+    """The message on a line: a request with a usable id, or a notification. None for what needs no attention; nothing
+    is ever asked of a client, so answers need none. Raises Refused."""
+    try:
+        message = DECODER.decode(line.decode())
+        if b"\\ud" in line or b"\\uD" in line:
+            encode(message, errors="strict")
+    except RecursionError:
+        raise Refused(error(recover_id(line), INVALID_REQUEST, "Message nested too deeply")) from None
+    except ValueError as problem:
+        if not line.strip() or HEADER_LINE.match(line.strip()):
+            return None
+        raise Refused(error(recover_id(line), PARSE_ERROR, f"Parse error: {_plain(problem)}")) from None
+    if isinstance(message, list):
+        raise _batch(message)  # pyright: ignore[reportUnknownArgumentType]
+    if not isinstance(message, dict):
+        raise Refused(error(None, INVALID_REQUEST, "Invalid request: not an object"))
+    return _checked(message)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _checked(message: Message) -> Message | None:
+    method = message.get("method")
+    if "id" not in message:
+        usable = isinstance(method, str) and isinstance(message.get("params", {}), dict)
+        return message if usable else None
+    request_id = message["id"]
+    usable = isinstance(request_id, (int, str)) and not isinstance(request_id, bool)
+    if method is None and ("result" in message or "error" in message):
+        return None
+    if not usable:
+        shown = request_id if isinstance(request_id, float) else None
+        raise Refused(error(shown, INVALID_REQUEST, "Invalid request: id must be a string or an integer"))
+    if message.get("jsonrpc") != "2.0":
+        raise Refused(error(request_id, INVALID_REQUEST, 'Invalid request: jsonrpc must be "2.0"'))
+    if not isinstance(method, str):
+        raise Refused(error(request_id, INVALID_REQUEST, "Invalid request: method must be a string"))
+    if message.get("params") is None:
+        message.pop("params", None)
+    elif not isinstance(message["params"], dict):
+        raise Refused(error(request_id, INVALID_REQUEST, "Invalid request: params must be an object"))
+    return message
+
+
+def _batch(messages: list[Any]) -> Refused:
+    """Each request of a batch is refused under its own id, because its sender waits for each."""
+    objects: list[Message] = [message for message in messages if isinstance(message, dict)]
+    ids: list[Any] = [message["id"] for message in objects if isinstance(message.get("id"), (int, str))]
+    return Refused(*(error(i, INVALID_REQUEST, "Batches are not supported") for i in ids or [None]))
+
+
+def recover_id(line: bytes) -> int | str | None:
+    """The id of a message that cannot be parsed, found at its start or end, where every client writes it."""
+    found = ID_AT_START.match(line[:KEPT_BYTES]) or ID_AT_END.search(line[-KEPT_BYTES:])
+    if not found:
+        return None
+    try:
+        request_id: int | str = json.loads(found[1])
+        encode({"id": request_id}, errors="strict")
+    except ValueError:
+        return None
+    return request_id
+
+
+def error(request_id: float | str | None, code: int, message: str) -> Message:
+    """An error response."""
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
+
+
+def encode(message: Message, errors: str = "replace") -> bytes:
+    """One line. Lone surrogates become ``?``: a single escaped one hangs or kills five of thirteen clients.
+
+    Raises ValueError for values that JSON cannot carry, and with ``errors="strict"`` for lone surrogates.
+    """
+    return ENCODER.encode(message).encode(errors=errors) + b"\n"
+
+
+def _plain(problem: ValueError) -> str:
+    return "not UTF-8" if isinstance(problem, UnicodeError) else str(problem).partition(":")[0]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))

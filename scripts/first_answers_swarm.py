@@ -1,0 +1,62 @@
+"""Records what the MCP server answers to a client's first questions in ccswarm/servers/first_answers.json.
+
+Run it after a change to tools, instructions or the SDK; with --check it only says whether the file is up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from ccswarm import __version__
+from ccswarm.servers import mcp_first, mcp_sdk
+from ccswarm.servers.base import Entrance
+
+LISTS = ("tools/list", "resources/templates/list")
+ENVELOPE = {
+    mcp_first.ENVELOPE_VERSION: mcp_first.MODERN_VERSION,
+    mcp_first.ENVELOPE_CAPABILITIES: {},
+}
+HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "first", "version": "1"}}
+
+
+async def answers() -> dict[str, Any]:
+    sent: list[dict[str, Any]] = []
+    done = asyncio.Event()
+
+    def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+        if len(sent) == len(asked):
+            done.set()
+
+    conversation = mcp_sdk.Conversation(Entrance(), send)
+    asked = [("initialize", HANDSHAKE), ("ping", {}), *((method, {}) for method in LISTS)]
+    asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
+    for number, (method, params) in enumerate(asked):
+        conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+    await done.wait()
+    results = {answer["id"]: answer["result"] for answer in sent}
+    initialize = {name: value for name, value in results[0].items() if name != "protocolVersion"}
+    return {
+        "initialize": initialize,
+        "handshake": {"ping": results[1], **{method: results[2 + at] for at, method in enumerate(LISTS)}},
+        "modern": {
+            "server/discover": results[4],
+            **{method: results[5 + at] for at, method in enumerate(LISTS)},
+        },
+    }
+
+
+def main() -> None:
+    text = json.dumps(asyncio.run(answers()), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    text = text.replace(f'"version": "{__version__}"', f'"version": "{mcp_first.VERSION_MARK}"')
+    if "--check" not in sys.argv:
+        mcp_first.FILE.write_text(text)
+    elif mcp_first.FILE.read_text() != text:
+        sys.exit(f"{mcp_first.FILE} is out of date: run {sys.argv[0]}")
+
+
+if __name__ == "__main__":
+    main()
