@@ -66,20 +66,21 @@ def _problems(settings: LlmSettings, secret: Callable[[str], str], priced: bool)
             yield explained("not_installed", ", ".join(missing), model)
         elif model.key_name and not secret(model.key_name):
             yield explained("no_key", "", model)
-        elif priced and not model.price and not _api().priced(model):
+        elif priced and not model.price and not _priced(model):
             yield f"{model.model}: its price is not known, so no budget in dollars can be kept; set price"
 
 
-def _api() -> ModuleType:
+def _priced(model: Model) -> bool:
+    from ccswarm.brains import llm_prices
+
+    return llm_prices.priced(model)
+
+
+def _loaded(kind: str) -> ModuleType:
     from ccswarm.brains import llm_api
 
+    llm_api.load(kind)
     return llm_api
-
-
-def _loaded(kind: str) -> Any:
-    api = _api()
-    api.load(kind)
-    return api
 
 
 async def _ask(

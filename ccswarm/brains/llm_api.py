@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
-from genai_prices import calc_price
 from pydantic_ai import exceptions as errors
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
@@ -32,7 +31,8 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from ccswarm.brains.llm_conversation import Conversation, Message
-from ccswarm.brains.llm_settings import VENDORS, Model
+from ccswarm.brains.llm_prices import cost
+from ccswarm.brains.llm_settings import Model
 from ccswarm.brains.llm_tools import Offered, allowed
 from ccswarm.models import Json
 
@@ -241,24 +241,6 @@ def _usage(model: Model, response: ModelResponse, chars: int, conversation: Conv
     found: dict[str, Json] = {"tokens": given + made, "input_tokens": given, "output_tokens": made}
     dollars = cost(model, used, response.model_name or "")
     return found if dollars is None else {**found, "dollars": dollars}
-
-
-def cost(model: Model, used: RequestUsage, answered_as: str = "") -> float | None:
-    """Dollars: by the price that is set, else by the one that is known of the model at that address."""
-    if model.price:
-        return (used.input_tokens * model.price.input + used.output_tokens * model.price.output) / 1e6
-    for name in (answered_as, model.name):
-        try:
-            if name:
-                return float(calc_price(used, name, provider_api_url=model.address).total_price)
-        except (LookupError, ValueError):
-            continue
-    return None
-
-
-def priced(model: Model) -> bool:
-    """Whether it is known what it costs."""
-    return model.kind not in VENDORS or cost(model, RequestUsage(input_tokens=1000, output_tokens=1000)) is not None
 
 
 def _kind(error: Exception) -> str:

@@ -23,6 +23,8 @@ from ccswarm.models import CallOutcome, Json
 SAID_CHARS = 2000
 """Of what the model says, in an event."""
 
+SUMMARY_CHARS = 4000
+
 MOST_FAILURES = 5
 """In a row, of the same call, or of answers without anything in them."""
 
@@ -141,14 +143,15 @@ class LlmThinking:
                 return None
             _end(finish, "The task is ended.")
             given = dict(finish.arguments or {})
-            return Finish(given["status"], str(given["summary"]), _result(given.get("result"), str(given["summary"])))
+            summary = str(given["summary"])
+            return Finish(given["status"], _bounded(summary, SUMMARY_CHARS), _result(given.get("result"), summary))
         if turn.calls:
             return None
         if self._cut_short:
             turn.note = prompt.CUT_SHORT.format(tokens=self._models[self._model].max_tokens)
             return None
         if turn.text.strip():
-            return Finish("succeeded", turn.text, _result(None, turn.text))
+            return Finish("succeeded", _bounded(turn.text, SUMMARY_CHARS), _result(None, turn.text))
         self._empty += 1
         turn.note = prompt.EMPTY.format(finish=FINISH)
         return self._gave_up("the model's answers are empty") if self._empty >= MOST_FAILURES else None

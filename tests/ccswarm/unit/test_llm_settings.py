@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from ccswarm.models import ToolInfo
 from ccswarm.settings import AgentSettings
 from tests.ccswarm.llm_world import KEY, MEANS, recorded, reply, secret
 
+ROOT = Path(__file__).parents[3]
 ASSIGNMENT = Assignment("run", "t", "ada", {"text": "Look."}, {}, [ToolInfo("srv", "look")], workspace="/work")
 
 
@@ -128,3 +132,17 @@ def test_pauses_grow_and_are_bounded_and_the_same_again() -> None:
     assert 30 <= pause("run/t", 1, 30) <= 33, "what the server asked for"
     assert pause("run/t", 1, 86400) == 900
     assert pause("run/t", 1, -5) >= 0
+
+
+def test_nothing_heavy_is_loaded_until_a_model_is_asked() -> None:
+    """Settings are read, tasks begun and recorded replies given without the libraries of any provider."""
+    code = """if True:
+        import sys
+        from ccswarm.brains.llm import PLUGIN
+        from ccswarm.settings import AgentSettings
+        for model in ("openai:a", "anthropic:b", "recorded:c"):
+            PLUGIN.problems(AgentSettings(name="ada", settings={"model": model}), lambda _: "key", priced=False)
+        print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))"""
+    heavy = ["pydantic_ai", "openai", "anthropic", "genai_prices", "httpx2", "mcp", "dbos"]
+    done = subprocess.run([sys.executable, "-c", code, *heavy], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
