@@ -107,7 +107,9 @@ class Conversation:
         if chars <= self.context_chars:
             return
         while chars > goal and self.left_out < len(self.turns) - KEPT_TURNS:
-            chars -= self._chars(self.turns[self.left_out])
+            turn = self.turns[self.left_out]
+            chars -= self._chars(turn)
+            turn.response = turn.decoded = None  # of what is not shown again only outputs are recalled
             self.left_out += 1
 
     def tighten(self) -> None:
