@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ccswarm.evaluation_run import Evaluation, Try
 
 SUITES = Path("config/suites")
+DELEGATE = "swarm.delegate"
+"""The tool that an agent needs to have others do something."""
 
 Agents = Annotated[
     list[str] | None, typer.Option("--agent", metavar="NAME", help="Try this agent of the configuration.")
@@ -200,7 +203,9 @@ def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entr
     found: list[Entrant] = []
     for name in dict.fromkeys(agents):
         agent = configured[name].model_copy(update={"workspace": "shared"})
-        found.append(Entrant(name, agent, tuple(one for one in configured.values() if one.name != name)))
+        hands_on = any(fnmatchcase(DELEGATE, grant) for grant in agent.grants)
+        others = tuple(one for one in configured.values() if one.name != name)
+        found.append(Entrant(name, agent, others if hands_on else ()))
     shell = loaded.settings.swarm.shell
     bare = dict.fromkeys(brains or ([] if agents else ["playbook"]))
     found += [Entrant(brain if brain not in agents else f"brain-{brain}", _bare(brain, shell)) for brain in bare]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.ccswarm.contract.run_desk import RunDesk
-from tests.ccswarm.contract.verb_desk import BOUND_SECONDS
-from tests.conftest import client_environment, environment, new_home
+from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, agent
+from tests.conftest import UNBOXED, client_environment, environment, new_home
 
 ROOT = Path(__file__).parents[2]
 BASICS = str(ROOT / "config/suites/basics.toml")
@@ -24,6 +24,7 @@ name = "ai-session"
 command = "{sys.executable} -m ai_session mcp-server --stdio"
 env = {{ PYTHONPATH = "{ROOT}" }}
 """
+END = "echo two > file"
 SESSION = 'session_id = "${steps.terminal.session_id}"'
 
 
@@ -122,6 +123,34 @@ def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(desk: Run
     place = re.search(r"^/\S*/ccswarm-eval-\w+/\d$", found["claims"]["why"], re.MULTILINE)
     assert place, found["claims"]["why"]
     assert not Path(place[0]).parent.exists()
+
+
+def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(world: Path) -> None:
+    home = new_home(world, UNBOXED)
+    command = json.dumps({"session_id": "work", "command": END})
+    actions = ['call:ai-session__create_session:{"name":"work"}', f"call:ai-session__execute_command:{command}"]
+    words = [
+        sys.executable,
+        str(ROOT / "tests/data/scripted_agent.py"),
+        "{mcp_config}",
+        *actions,
+        "finish:succeeded:so",
+    ]
+    program = f'brain = "cli"\nsettings = {{ program = "scripted", command = {json.dumps(words)} }}'
+    model = 'brain = "llm"\nworkspace = "clone"\nsettings = { model = "recorded:" }'
+    calls = ['{ tool = "ai-session.create_session", arguments = { name = "work" } }']
+    calls += [f"{{ tool = 'ai-session.execute_command', arguments = {{ session_id = 'work', command = '{END}' }} }}"]
+    replies = ", ".join(f"{{ calls = [{call}] }}" for call in calls)
+    mine = case("two", "grep -qx two file", f"replies = [{replies}, {{ text = 'Done.' }}]")
+    with environment(client_environment(home)):
+        agents = agent("ada", "ai-session.*", more=model) + agent("bob", "ai-session.*", more=program)
+        desk = RunDesk(home, CONFIG + agents)
+        said = results(desk, suite(desk, mine), "--agent", "ada", "--agent", "bob", "--at-once", "1")
+    ends = {one["entrant"]: one for one in said[""]["results"]}
+    assert [(name, one["passed"], one["status"]) for name, one in ends.items()] == [
+        ("ada", True, "succeeded"), ("bob", True, "succeeded"),
+    ], ends  # fmt: skip
+    assert (ends["bob"]["summary"], ends["bob"]["dollars"]) == ("so", 0.25)
 
 
 def test_suites_are_proven_and_repositories_kept(desk: RunDesk) -> None:

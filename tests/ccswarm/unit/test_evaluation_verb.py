@@ -26,7 +26,7 @@ id = "two"
 text = "Do it."
 gates = ["true"]
 """
-AGENTS = agent("ada", "x.*") + agent("bob", "x.*", more='approval = "all"')
+AGENTS = agent("ada", "x.*") + agent("cyd", "swarm.*") + agent("bob", "x.*", more='approval = "all"')
 
 
 @pytest.fixture
@@ -56,8 +56,9 @@ def test_a_suite_is_a_file_or_a_name(desk: Desk) -> None:
 
 def test_who_cannot_be_tried_is_told(desk: Desk) -> None:
     wrong = error(desk, "mine", "--agent", "eve")
-    assert (wrong["message"], wrong["suggestion"]) == ("there is no agent 'eve'", "one of: ada, bob")
-    assert error(desk, "mine", "--agent", "ada")["message"].startswith("bob would ask a person")
+    assert (wrong["message"], wrong["suggestion"]) == ("there is no agent 'eve'", "one of: ada, cyd, bob")
+    assert error(desk, "mine", "--agent", "bob")["message"].startswith("bob would ask a person")
+    assert error(desk, "mine", "--agent", "cyd")["message"].startswith("bob would ask a person")
     assert error(desk, "mine", "--brain", "no/brain")["message"] == "'no/brain' is no brain"
     assert "there is nothing to try: the case has no steps" in error(desk, "mine", "--only", "two")["message"]
     wrong = error(desk, "mine", "--brain", "llm")
