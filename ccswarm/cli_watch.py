@@ -209,8 +209,9 @@ class Watch:
         show_summary(facts)
         for question in facts["approvals"]:
             remark(f"waits for approval: ccswarm approve {question['id']}")
-        if why != "over":
-            remark(f"next: ccswarm resume {short(self._run)}")
+        blocked = facts["status"] == RunStatus.BLOCKED
+        if blocked or why != "over":
+            remark(f"next: {'mend what blocks it, then ' if blocked else ''}ccswarm resume {short(self._run)}")
         return code
 
 

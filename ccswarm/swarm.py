@@ -45,7 +45,8 @@ class Swarm:
 
     async def again(self, run_id: str, new_id: str, plan: Settings | None = None) -> None:
         """Queue a new run of what did not succeed in one that is over, with the results of what did; ``plan`` instead
-        of the one it had. Raises RunNotFound, UsageInvalid where it is not over or all of it succeeded."""
+        of the one it had. Work that could not be merged is merged now, and not done again. Raises RunNotFound,
+        UsageInvalid where it is not over or all of it succeeded."""
         found = await self.engine.status(run_id)
         result: dict[str, Any] | None = found.result
         if not found.status.over or not result:
@@ -53,7 +54,9 @@ class Swarm:
         if result["status"] == RunStatus.SUCCEEDED:
             raise UsageInvalid(f"{run_id} succeeded: there is nothing left of it", suggestion="ccswarm run")
         done = {name: one for name, one in result["tasks"].items() if one["status"] == RunStatus.SUCCEEDED}
-        payload = {**found.payload, "run_id": new_id, "continues": run_id, "done": done}
+        blocked = {name: one for name, one in result["tasks"].items() if one.get("unmerged")}
+        unmerged = {name: {**one["unmerged"], "result": one["result"]} for name, one in blocked.items()}
+        payload = {**found.payload, "run_id": new_id, "continues": run_id, "done": done, "unmerged": unmerged}
         if plan:
             payload |= {"plan": payload_of(plan, new_id, "")["plan"]}
         await self.engine.submit(RUN, new_id, payload)

@@ -93,6 +93,7 @@ class RunFlow:
             "files": self._payload.get("files", ()),
             "attempt": tried,
             "pause_seconds": pause_seconds,
+            "unmerged": self._payload.get("unmerged", {}).get(task.id),
         }
         kind = TASK if self._root == self._flow.id else PART
         await self._flow.start(kind, number, given, agent=placed.agent, priority=task.priority)

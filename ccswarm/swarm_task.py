@@ -73,24 +73,31 @@ class TaskFlow:
         self._run_id: str = payload["run_id"]
         self._root: str = payload.get("root", self._run_id)
         self._files: tuple[str, ...] = tuple(payload.get("files", ()))
+        self._unmerged: dict[str, Any] = {}
 
     async def carry_out(self) -> Json:
         if pause := self._payload["pause_seconds"]:
             await self._flow.sleep(pause)
         try:
-            clone = await self._clone()
-            directory = str(clone.path) if clone else self._payload["workspace"]
-            try:
-                ending = await self._visits(directory)
-            finally:
-                if clone:
-                    await self._hands.release(directory)
-            if clone and ending.status == RunStatus.SUCCEEDED:
-                ending = await self._merge(clone, ending)
+            ending = await self._carry_out()
         except (PlanInvalid, WorkspaceUnusable) as error:
             ending = Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}")
         facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
-        return {**facts, "usage": plain(ending.usage)}
+        return {**facts, "usage": plain(ending.usage), **self._unmerged}
+
+    async def _carry_out(self) -> Ending:
+        """``unmerged`` is what another run could not merge: the work is done, and is not done again."""
+        if left := self._payload.get("unmerged"):
+            done = Ending(RunStatus.SUCCEEDED, left["summary"], left["result"])
+            return await self._merge(_clone_of(left["clone"]), done)
+        clone = await self._clone()
+        directory = str(clone.path) if clone else self._payload["workspace"]
+        try:
+            ending = await self._visits(directory)
+        finally:
+            if clone:
+                await self._hands.release(directory)
+        return await self._merge(clone, ending) if clone and ending.status == RunStatus.SUCCEEDED else ending
 
     async def _visits(self, directory: str) -> Ending:
         """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
@@ -197,8 +204,7 @@ class TaskFlow:
             clone = await workspaces.clone(self._place(), self._agent.name)
             return {**asdict(clone), "path": str(clone.path)}
 
-        facts = await self._flow.step("clone", made)
-        return Clone(Path(facts["path"]), facts["branch"], facts["ref"], facts["base"])
+        return _clone_of(await self._flow.step("clone", made))
 
     async def _merge(self, clone: Clone, ending: Ending) -> Ending:
         workspaces = self._hands.workspaces(self._payload["workspace"])
@@ -213,8 +219,14 @@ class TaskFlow:
         facts = await self._flow.step("merge", merged)
         await tell(self._flow, "merge", ref=clone.ref, **facts)
         if why := facts.get("conflict"):
+            left = {"clone": {**asdict(clone), "path": str(clone.path)}, "summary": ending.summary}
+            self._unmerged = {"unmerged": left}
             return Ending(RunStatus.BLOCKED, why, ending.result, ending.usage)
         return ending
+
+
+def _clone_of(facts: Mapping[str, str]) -> Clone:
+    return Clone(Path(facts["path"]), facts["branch"], facts["ref"], facts["base"])
 
 
 def _caps(budget: Budget) -> dict[str, float]:

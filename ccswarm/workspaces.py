@@ -76,7 +76,9 @@ class Workspaces:
     async def collect(self, clone: Clone, title: str) -> int:
         """Bring all work in the clone over to its ``ref``: what is committed there, and as one commit more what is not
         (but for what .gitignore names). How many commits are not merged yet. The clone's own configuration is not
-        heeded, and nothing in the clone is changed."""
+        heeded, and nothing in the clone is changed. Of a clone that is gone it is what was brought over before."""
+        if not clone.path.is_dir():
+            return int(await self._git("rev-list", "--count", f"HEAD..{clone.ref}"))
         sent = f"{clone.ref}-sent"
         await self._git(
             "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
@@ -121,7 +123,7 @@ class Workspaces:
                 if dirty := await self._git("status", "--porcelain", "--untracked-files=no"):
                     raise Conflict(
                         f"{self.repository} has uncommitted changes: {_few(line[3:] for line in dirty.splitlines())}",
-                        suggestion=f"commit or stash them, then: git merge {clone.ref}",
+                        suggestion=f"commit or stash them; its work lies at {clone.ref}",
                     )
                 await self._merge(clone, title)
             return Merged(commits, await self._git("rev-parse", "HEAD"))
@@ -133,10 +135,10 @@ class Workspaces:
         unmerged = await self._git("diff", "--name-only", "--diff-filter=U")
         _, _ = await self._run(("merge", "--abort"), self.repository)
         if not unmerged:
-            raise Conflict(f"git merge: {output}", suggestion=f"repair what git says, then: git merge {clone.ref}")
+            raise Conflict(f"git merge: {output}", suggestion=f"repair what git says; its work lies at {clone.ref}")
         raise Conflict(
             f"both changed {_few(unmerged.splitlines())}",
-            suggestion=f"merge by hand: git merge {clone.ref}",
+            suggestion=f"merge by hand in {self.repository}: git merge {clone.ref}",
         )
 
     async def remove(self, clone: Clone, *, force: bool = False) -> None:

@@ -100,7 +100,7 @@ async def test_a_dirty_repository_is_not_merged_into(place: World) -> None:
     place.write(place.repository / "a.txt", "mine\n")
     with pytest.raises(Conflict, match=r"uncommitted changes: a\.txt") as refused:
         await place.workspaces.merge(clone, "ada's work")
-    assert refused.value.suggestion == "commit or stash them, then: git merge refs/ccswarm/run_1/ada"
+    assert refused.value.suggestion == "commit or stash them; its work lies at refs/ccswarm/run_1/ada"
     assert (place.repository / "a.txt").read_text() == "mine\n"
     assert place.git("rev-parse", "refs/ccswarm/run_1/ada") == place.git("rev-parse", "HEAD", at=clone.path)
 
