@@ -272,8 +272,10 @@ class ModelServer:
     def _named(self, asked: Asked, call: Call) -> Call:
         """With an id, and the name under which the tool is offered where it is."""
         name = call.tool
+        if asked.api == "messages":  # an answer with another name would be refused when it is sent back
+            name = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
         with suppress(LookupError):
-            name = asked.offered_as(name)
+            name = asked.offered_as(call.tool)
         return replace(call, tool=name, id=call.id or f"call_{next(self._ids):06}")
 
 

@@ -221,7 +221,7 @@ async def test_a_conversation_too_long_is_refused() -> None:
 
 
 async def test_arguments_that_are_no_json_and_tools_that_are_not_there() -> None:
-    broken = Reply(calls=[Call("run", '{"command": '), Call("no_such_tool", {}, "mine")])
+    broken = Reply(calls=[Call("run", '{"command": '), Call("no.such_tool", {}, "mine")])
     async with ModelServer(answers([broken, broken, broken])) as server:
         calls = (await ask_chat(server, [FIRST])).choices[0].message.tool_calls
         assert [call.function.arguments for call in calls] == ['{"command": ', "{}"]
