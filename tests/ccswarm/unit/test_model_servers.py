@@ -225,9 +225,10 @@ async def test_arguments_that_are_no_json_and_tools_that_are_not_there() -> None
     async with ModelServer(answers([broken, broken, broken])) as server:
         calls = (await ask_chat(server, [FIRST])).choices[0].message.tool_calls
         assert [call.function.arguments for call in calls] == ['{"command": ', "{}"]
-        assert [call.function.name for call in calls] == ["desk__run", "no_such_tool"]
+        assert [call.function.name for call in calls] == ["desk__run", "no.such_tool"]
         assert calls[1].id == "mine"
-        assert [block.input for block in (await ask_claude(server, [FIRST])).content] == [{}, {}]
+        blocks = (await ask_claude(server, [FIRST])).content
+        assert [(block.name, block.input) for block in blocks] == [("desk__run", {}), ("no_such_tool", {})]
         (answer,) = await ask_gemini(server, [SAID_GEMINI])
         assert answer["candidates"][0]["finishReason"] == "MALFORMED_FUNCTION_CALL"
 
