@@ -84,6 +84,7 @@ class Keeper:
     def _start(self, launch: Mapping[str, Any]) -> int:
         environ = {**self._environ, **launch["environment"]}
         try:
+            self._prepare(launch, environ)
             with open(launch["input"] or os.devnull, "rb") as given:
                 self._child = subprocess.Popen(
                     launch["command"],
@@ -94,12 +95,23 @@ class Keeper:
                     cwd=launch["directory"],
                     process_group=0,
                 )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError) as error:
             self._say(f"{launch['command'][0]}: {error}\n".encode(), 2)
             self._tell_end({"failed": type(error).__name__, "message": str(error)})
             return 127
         threading.Thread(target=self._wait, daemon=True).start()
         return 0
+
+    def _prepare(self, launch: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+        """Some need a file that only they can make: a command's JSON, with ``changes`` to each object of one list."""
+        if wanted := launch.get("prepare"):
+            made = subprocess.run(
+                wanted["command"], env=environ, cwd=launch["directory"], stdin=subprocess.DEVNULL, capture_output=True
+            )
+            facts = json.loads(made.stdout)
+            facts[wanted["list"]] = [{**one, **wanted["changes"]} for one in facts[wanted["list"]]]
+            with open(wanted["file"], "w") as file:
+                json.dump(facts, file)
 
     def _wait(self) -> None:
         assert self._child

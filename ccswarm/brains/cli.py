@@ -45,7 +45,9 @@ RUN_SECONDS = 45.0
 class Program:
     """One visit. Everything it does depends on what was recorded; what is live only finds that out."""
 
-    def __init__(self, assignment: Assignment, means: Means, settings: CliSettings, session: str) -> None:
+    def __init__(
+        self, assignment: Assignment, means: Means, settings: CliSettings, before: Program | None = None
+    ) -> None:
         self._given = assignment
         self._means = means
         self._settings = settings
@@ -59,11 +61,12 @@ class Program:
         self._open = ""
         self._reading = Reading()
         self._said = self._tokens = 0
+        self.totals: Mapping[str, float] = before.totals if before else {}
         self._ended: Mapping[str, Any] | None = None
         self._place: Place | None = None
         self._desk: Desk | None = None
         self._requests: Requests | None = None
-        self.session = session
+        self.session = before.session if before else ""
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking."""
@@ -118,7 +121,8 @@ class Program:
         assert self._place
         assert self._desk
         self._started += 1
-        self._reading, self._said, self._tokens, self._run = Reading(), 0, 0, {}
+        before: Mapping[str, float] = self.totals if self.session else {}
+        self._reading, self._said, self._tokens, self._run = Reading(before), 0, 0, {}
         start = self._start_name(self._started)
         variables = {VARIABLE: self._place.guest(start)}
         variables |= {name: self._means.environ[name] for name in PASSED_ON if self._means.environ.get(name)}
@@ -128,16 +132,25 @@ class Program:
             programs.Given(self._settings, str(directory), words, list(variables), self.session)
         )
         await asyncio.to_thread(_write, directory, {programs.PROMPT: prompt, **launch.files})
+        if self._settings.program == "gemini" and self.session:
+            await asyncio.to_thread(programs.mend_gemini, directory, self.session)
         facts = {
             "command": list(launch.command),
             "environment": {**launch.environment, **self._own_variables()},
             "directory": str(directory),
             "input": str(directory / programs.PROMPT),
+            "prepare": launch.prepare,
         }
-        self._desk.launch(start, facts, self._reading.hear)
+        self._desk.launch(start, facts, self._hear)
         self._open = f"{self._given.agent}-" + hashlib.sha256(f"{flow.id}\0{start}".encode()).hexdigest()[:12]
         given = {"name": self._open, "working_directory": str(directory), "env": variables}
         return [CallTool(self._name("opened"), f"{self._given.shell}.create_session", given, as_host=True)]
+
+    def _hear(self, line: str) -> None:
+        self._reading.hear(line)
+        if self._reading.toolless and self._desk and not self._reading.error:
+            self._reading.error = "it started without its tools: its MCP server failed"
+            self._desk.dismiss()
 
     def _own_variables(self) -> dict[str, str]:
         given = self._settings.environment
@@ -151,6 +164,7 @@ class Program:
         """What it said and used until it asked for something, or ended."""
         self.session = facts.get("session") or self.session
         said = facts.get("said") or ()
+        self.totals = facts.get("totals") or self.totals
         self._said += len(said)
         usage: Mapping[str, Any] = facts.get("usage") or {}
         self._tokens += int(usage.get("tokens") or 0)
@@ -244,7 +258,7 @@ class Program:
 def _write(directory: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         file = directory / name
-        file.parent.mkdir(mode=0o700, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.write_text(text)
         file.chmod(0o600)
 
@@ -278,8 +292,8 @@ class CliBrain:
     def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Program:
         """See Brain: a second visit goes on with the session of the first."""
         settings = _checked(settings_of(assignment.settings, assignment.agent), assignment.agent)
-        known = isinstance(before, Program) and programs.resumable(settings)
-        return Program(assignment, means, settings, before.session if known and isinstance(before, Program) else "")
+        known = before if isinstance(before, Program) and programs.resumable(settings) else None
+        return Program(assignment, means, settings, known)
 
 
 def _checked(settings: CliSettings, agent: str) -> CliSettings:

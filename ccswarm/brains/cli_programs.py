@@ -7,11 +7,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from ccswarm.brains.cli_settings import CliSettings
 
 SERVER = "ccswarm"
-CALL_SECONDS = 600
+CALL_SECONDS = 3600
 """How long a program waits for one call: longer than the desk takes, and a worker that replaces a lost one."""
 
 PROMPT, CONFIG = "prompt.txt", "mcp.json"
@@ -31,88 +33,151 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """``files`` by their path in the directory; the prompt is its standard input."""
+    """``files`` by their path in the directory; the prompt is its standard input. ``prepare`` is run before it: see
+    ``ccswarm.guest_program``."""
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
+    prepare: Mapping[str, Any] | None = None
 
 
 def claude(given: Given) -> Launch:
-    """Claude Code. Its own tools are off, and so are the settings of the directory and whatever it would report."""
+    """Claude Code. Its own tools, commands and attachments are off, and no settings are read; with a key or a token of
+    its own it keeps everything here, else it uses the person's login, and keeps its transcript where that is."""
     settings = given.settings
     command = ["claude", *settings.args, "-p", "--output-format", "stream-json", "--verbose"]
-    command += ["--mcp-config", f"{given.directory}/{CONFIG}", "--strict-mcp-config"]
-    command += ["--tools", "", "--allowedTools", f"mcp__{SERVER}"]
+    command += ["--mcp-config", f"{given.directory}/{CONFIG}", "--strict-mcp-config", "--tools", ""]
+    command += ["--allowedTools", f"mcp__{SERVER}", "--permission-prompts", "none", "--setting-sources", ""]
+    command += ["--disable-slash-commands"]
     command += ["--model", settings.model] if settings.model else []
     command += ["--resume", given.session] if given.session else []
     environment = {
+        "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",  # else it reads any file that a prompt names after an @
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_RETRIES": "2",  # of 10, which take minutes even with a wrong key
+        "CLAUDE_CODE_TMPDIR": f"{given.directory}/tmp",
         "DISABLE_AUTOUPDATER": "1",
-        "MCP_TIMEOUT": "60000",
+        "DISABLE_TELEMETRY": "1",
         "MCP_TOOL_TIMEOUT": str(CALL_SECONDS * 1000),
     }
+    if {"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"} & set(settings.environment):
+        environment["CLAUDE_CONFIG_DIR"] = f"{given.directory}/claude"
     if settings.base_url:
         environment["ANTHROPIC_BASE_URL"] = settings.base_url
-    return Launch(command, environment, {CONFIG: _json_config(given)})
+    return Launch(command, environment, {CONFIG: _json_config(given), "tmp/keep": "", "claude/keep": ""})
 
 
 def codex(given: Given) -> Launch:
-    """Codex, with a home of its own: what is in the person's configuration would be added to ours."""
+    """Codex. What is in the person's configuration is not read, but for the login where it is given no key. Its own
+    tools go with its features, and those that a model brings along with a catalog of models that bring none."""
     settings = given.settings
-    command = ["codex", "exec", *settings.args, "--json", "--skip-git-repo-check"]
-    command += ["--model", settings.model] if settings.model else []
-    command += ["resume", given.session, "-"] if given.session else ["-"]
     server, *args = given.server
-    lines = [
-        'approval_policy = "never"',
-        'sandbox_mode = "read-only"',
-        "[features]",
-        "shell_tool = false",
-        f"[mcp_servers.{SERVER}]",
-        f"command = {json.dumps(server)}",
-        f"args = {json.dumps(args)}",
-        f"env_vars = {json.dumps(list(given.variables))}",
-        'default_tools_approval_mode = "approve"',
-        f"tool_timeout_sec = {CALL_SECONDS}",
-        "startup_timeout_sec = 60",
-    ]
+    mine = f"mcp_servers.{SERVER}"
+    values: dict[str, Any] = {
+        f"{mine}.command": server,
+        f"{mine}.args": args,
+        f"{mine}.env_vars": list(given.variables),
+        f"{mine}.required": True,
+        f"{mine}.startup_timeout_sec": 60,
+        f"{mine}.default_tools_approval_mode": "approve",
+        f"{mine}.tool_timeout_sec": CALL_SECONDS,
+        "check_for_update_on_startup": False,
+        "analytics.enabled": False,
+        "web_search": "disabled",
+        "project_doc_max_bytes": 0,
+        "skills.bundled.enabled": False,
+        "skills.include_instructions": False,
+        "include_permissions_instructions": False,
+        "include_apps_instructions": False,
+        "include_environment_context": False,
+        "model_catalog_json": f"{given.directory}/models.json",
+        **{f"features.{name}": False for name in CODEX_FEATURES.split()},
+    }
     if settings.base_url:
-        lines[:0] = ['model_provider = "ccswarm"']
-        lines += [
-            "[model_providers.ccswarm]",
-            'name = "ccswarm"',
-            f"base_url = {json.dumps(settings.base_url)}",
-            'wire_api = "responses"',
-            'env_key = "OPENAI_API_KEY"',
-        ]
-    home = f"{given.directory}/codex"
-    return Launch(command, {"CODEX_HOME": home}, {"codex/config.toml": "\n".join(lines) + "\n"})
+        provider = f"model_providers.{SERVER}"
+        values |= {
+            "model_provider": SERVER,
+            f"{provider}.name": SERVER,
+            f"{provider}.base_url": settings.base_url,
+            f"{provider}.wire_api": "responses",
+            f"{provider}.env_key": "CODEX_API_KEY",
+            f"{provider}.request_max_retries": 2,
+            f"{provider}.stream_max_retries": 2,
+        }
+    command = ["codex", "exec", *settings.args, "--json", "--skip-git-repo-check", "--ignore-user-config"]
+    command += ["--ignore-rules", "-s", "read-only"]
+    for name, value in values.items():
+        command += ["-c", f"{name}={json.dumps(value)}"]  # JSON of these is TOML too
+    command += ["-m", settings.model] if settings.model else []
+    command += ["resume", given.session, "-"] if given.session else ["-"]
+    home = {"CODEX_HOME": f"{given.directory}/codex"} if "CODEX_API_KEY" in settings.environment else {}
+    prepare: dict[str, Any] = {
+        "command": ["codex", "debug", "models", "--bundled"],
+        "file": values["model_catalog_json"],
+        "list": "models",
+        "changes": CODEX_MODEL,
+    }
+    return Launch(command, home, {"codex/keep": ""}, prepare)
 
 
 def gemini(given: Given) -> Launch:
-    """Gemini CLI, with the settings of its directory: an untrusted one would take its tools away."""
+    """Gemini CLI, with a home of its own, so only a key counts. What is not named as a tool is not there."""
     settings = given.settings
-    command = ["gemini", *settings.args, "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
-    command += ["--model", settings.model] if settings.model else []
+    command = ["gemini", *settings.args, "-o", "stream-json", "--skip-trust", "-e", "none"]
+    command += ["--allowed-mcp-server-names", SERVER]
+    command += ["-m", settings.model] if settings.model else []
     command += ["--resume", given.session] if given.session else []
     server, *args = given.server
-    mine = {
-        "command": server,
-        "args": args,
-        "env": {name: f"${name}" for name in given.variables},
-        "timeout": CALL_SECONDS * 1000,
-        "trust": True,
-    }
+    variables = {name: f"${name}" for name in given.variables}
+    mine = {"command": server, "args": args, "env": variables, "timeout": CALL_SECONDS * 1000, "trust": True}
+    vertex = "GOOGLE_API_KEY" in settings.environment
     config = {
-        "mcpServers": {SERVER: mine},
-        "mcp": {"allowed": [SERVER]},
-        "tools": {"core": ["none"]},
+        "general": {
+            "enableAutoUpdate": False,
+            "enableAutoUpdateNotification": False,
+            "topicUpdateNarration": False,
+            "plan": {"enabled": False},
+            "maxAttempts": 3,
+        },
         "privacy": {"usageStatisticsEnabled": False},
-        "telemetry": {"enabled": False},
+        "security": {
+            "auth": {"selectedType": "vertex-ai" if vertex else "gemini-api-key"},
+            "folderTrust": {"enabled": False},
+        },
+        "tools": {"core": [f"mcp_{SERVER}_*"]},
+        "skills": {"enabled": False},
+        "hooksConfig": {"enabled": False},
+        "experimental": {"enableAgents": False},
+        "useWriteTodos": False,
+        "context": {"fileName": ["none.md"], "includeDirectoryTree": False},
+        "advanced": {"ignoreLocalEnv": True, "autoConfigureMemory": False},
+        "mcpServers": {SERVER: mine},
     }
-    environment = {"GOOGLE_GEMINI_BASE_URL": settings.base_url} if settings.base_url else {}
-    return Launch(command, environment, {".gemini/settings.json": json.dumps(config, indent=1)})
+    environment = {
+        "GEMINI_CLI_HOME": f"{given.directory}/gemini",
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        "TMPDIR": f"{given.directory}/tmp",
+    }
+    if settings.base_url:
+        environment["GOOGLE_GEMINI_BASE_URL"] = settings.base_url
+    files = {"gemini/.gemini/settings.json": json.dumps(config, indent=1), "tmp/keep": ""}
+    return Launch(command, environment, files)
+
+
+CODEX_MODEL: Mapping[str, Any] = {
+    "tool_mode": None,
+    "apply_patch_tool_type": None,
+    "multi_agent_version": None,
+    "supports_search_tool": False,
+    "experimental_supported_tools": [],
+}
+CODEX_FEATURES = """
+shell_tool unified_exec view_image multi_agent goals apps plugins image_generation hooks remote_plugin skill_search
+tool_suggest skill_mcp_dependency_install shell_snapshot browser_use browser_use_external computer_use in_app_browser
+sleep_tool daemon_auto_start workspace_dependencies memories
+"""
 
 
 def other(given: Given) -> Launch:
@@ -128,6 +193,20 @@ def other(given: Given) -> Launch:
     }
     filled = [_filled(word, values) for word in words]
     return Launch(filled, {}, {CONFIG: _json_config(given)})
+
+
+def mend_gemini(directory: Path, session: str) -> None:
+    """What gemini keeps of a session is told twice when it resumes, which its API refuses: each tool's result stands
+    with its call and again as a line of its own. The latter are taken out, of the files in its private home."""
+    for file in (directory / "gemini/.gemini/tmp").glob("*/chats/session-*.jsonl"):
+        lines = file.read_text().splitlines(keepends=True)
+        if lines and json.loads(lines[0]).get("sessionId") == session:
+            file.write_text("".join(line for line in lines if not _only_results(json.loads(line))))
+
+
+def _only_results(record: Mapping[str, Any]) -> bool:
+    parts: Any = record.get("content")
+    return record.get("type") == "user" and isinstance(parts, list) and all("functionResponse" in one for one in parts)  # pyright: ignore[reportUnknownVariableType]
 
 
 def launch_of(given: Given) -> Launch:
@@ -161,7 +240,8 @@ INSTALL = {
     "gemini": "npm install -g @google/gemini-cli",
 }
 LOGIN = {
-    "claude": "run claude and /login there, or give it ANTHROPIC_API_KEY in settings.environment",
-    "codex": "run codex login there, or give it OPENAI_API_KEY in settings.environment",
-    "gemini": "run gemini there and log in, or give it GEMINI_API_KEY in settings.environment",
+    "claude": "run claude and /login there, or give it ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN in "
+    "settings.environment",
+    "codex": "run codex login there, or give it CODEX_API_KEY in settings.environment",
+    "gemini": "give it GEMINI_API_KEY in settings.environment",
 }

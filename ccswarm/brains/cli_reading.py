@@ -20,8 +20,10 @@ STRAY_CHARS = 2000
 @dataclass(slots=True)
 class Reading:
     """What is known of one start. ``session`` is what it is resumed by; ``result`` its last word, None before that;
-    ``error`` why it failed, in its own words."""
+    ``error`` why it failed, in its own words. ``toolless``: it would go on without the tools. ``before`` is what the
+    ``totals`` of the session were when this start resumed it: some programs add up what all its starts have used."""
 
+    before: Mapping[str, float] = field(default_factory=dict[str, float])
     session: str = ""
     result: str | None = None
     error: str = ""
@@ -29,6 +31,8 @@ class Reading:
     dollars: float = 0.0
     tokens: int = 0
     events: int = 0
+    toolless: bool = False
+    totals: dict[str, float] = field(default_factory=dict[str, float])
     _told: int = 0
     _counted: int = 0
     _seen: dict[str, int] = field(default_factory=dict[str, int])
@@ -50,16 +54,20 @@ class Reading:
         if isinstance(session, str):
             self.session = session
         match kind:
+            case "system" if facts.get("subtype") == "init":
+                servers = [*_tables(facts.get("mcp_servers"))]
+                self.toolless = any(server.get("status") not in ("connected", "pending") for server in servers)
             case "assistant":
                 self._message(_table(facts.get("message")))
             case "message" if facts.get("role") == "assistant":
                 self._piece(str(facts.get("content") or ""), bool(facts.get("delta")))
             case "item.completed" if _table(facts.get("item")).get("type") == "agent_message":
                 self._piece(str(_table(facts.get("item")).get("text") or ""), False)
-                self.result = self._text
             case "turn.completed":
-                self.result = self._text if self.result is None else self.result
-                self.tokens += sum(_numbers(_table(facts.get("usage")), ("input_tokens", "output_tokens")))
+                self.result, self.error = self._text, ""
+                total = sum(_numbers(_table(facts.get("usage")), ("input_tokens", "output_tokens")))
+                self.totals["tokens"] = total
+                self.tokens = max(0, total - int(self.before.get("tokens", 0)))
             case "turn.failed" | "error":
                 self.error = _words(facts.get("error") or facts.get("message"))
             case "result":
@@ -83,7 +91,8 @@ class Reading:
         facts = self.since()
         usage: dict[str, Any] = {**cast("dict[str, Any]", facts.get("usage") or {}), "dollars": self.dollars}
         result = None if self.result is None else self.result[:TEXT_CHARS]
-        return {**facts, "usage": usage, "result": result, "error": self.error[:TEXT_CHARS], "stray": self.stray}
+        told = {"result": result, "error": self.error[:TEXT_CHARS], "stray": self.stray, "totals": dict(self.totals)}
+        return {**facts, "usage": usage, **told}
 
     def _message(self, message: Mapping[str, Any]) -> None:
         """One of claude's: its parts come one by one under the same id, each with the usage of all so far."""
@@ -108,14 +117,16 @@ class Reading:
         stats = _table(facts.get("stats"))
         usage = sum(_numbers(_table(facts.get("usage")), CLAUDE_TOKENS)) or sum(_numbers(stats, ("total_tokens",)))
         self.tokens = max(self.tokens, int(usage))
-        self.dollars = float(facts.get("total_cost_usd") or 0)
+        if isinstance(cost := facts.get("total_cost_usd"), int | float):
+            self.totals["dollars"] = cost
+            self.dollars = max(0.0, cost - self.before.get("dollars", 0))
         words = facts.get("result")
         text = words if isinstance(words, str) else self._text
         if facts.get("is_error") or facts.get("status") == "error":
             told = [_words(facts.get("error")), *map(_words, facts.get("errors") or ()), text]
             self.error = "; ".join(filter(None, told)) or str(facts.get("subtype") or "error")
         else:
-            self.result = text
+            self.result, self.error = text, ""
 
 
 CLAUDE_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ccswarm.brains.cli_programs import INSTALL, LOGIN
+from ccswarm.brains.cli_programs import INSTALL, KNOWN, LOGIN
 from ccswarm.models import CallOutcome
 
 SHOWN_CHARS = 600
@@ -30,7 +30,8 @@ SIGNS = (
     _sign(
         r"not logged in|/login|no auth|set an auth method|auth method|please (log|sign) in|codex login|login required"
         r"|refresh token|credentials? (are |is )?(missing|not found)|no api key|api key (is )?(missing|not set)"
-        r"|missing (bearer|api key)|environment variable[^\n]*(missing|not set)|missing environment variable",
+        r"|missing (bearer|api key)|environment variable[^\n]*(missing|not set)|missing environment variable"
+        r"|must specify the \w+ environment variable",
         "is not logged in",
         "{login}",
     ),
@@ -42,7 +43,7 @@ SIGNS = (
     ),
     _sign(
         r"quota|usage limit|rate.?limit|\b429\b|resource.?exhausted|credit balance|billing|overloaded"
-        r"|out of credits|limit reached",
+        r"|out of credits|limit reached|high demand",
         "has used up its quota, or is told to wait",
         "wait, or give it another key or model; retry in the task tries again later",
     ),
@@ -58,7 +59,9 @@ SIGNS = (
         "does not know the session it was to go on with",
         "try the task again: it begins anew",
     ),
-    _sign(r"mcp[^\n]{0,80}(fail|error|closed|timed? ?out)", "could not use its MCP server", BOX),
+    _sign(
+        r"started without its tools|mcp[^\n]{0,80}(fail|error|closed|timed? ?out)", "could not use its MCP server", BOX
+    ),
 )
 
 
@@ -70,13 +73,14 @@ def of_end(program: str, facts: Mapping[str, Any]) -> str:
             return f"{program} is not there where its terminal runs; {todo}, or {BOX}"
         return f"{program} cannot be started: {facts.get('message')}"
     code, error = facts.get("exit"), str(facts.get("error") or "")
-    if code == 0 and not error:
+    if code == 0 and not error and (facts.get("result") is not None or program not in KNOWN):
         return ""
     stray = "" if error else str(facts.get("stray") or "").strip()
     words = "\n".join(filter(None, [error, str(facts.get("errors") or "").strip(), stray]))
     ended = f"{program} was ended by signal {-code}" if code and code < 0 else f"{program} exited {code}"
+    ended += "" if code or error else " without a result"
     found = next((sign for sign in SIGNS if sign.pattern.search(words)), None)
-    shown = f": {words[-SHOWN_CHARS:]}" if words else ""
+    shown = f": {error[:SHOWN_CHARS] or words[-SHOWN_CHARS:]}" if words else ""
     if found is None:
         return f"{ended}{shown}" if words else f"{ended} and said nothing"
     todo = found.todo.format(login=LOGIN.get(program, "log in where its terminal runs"))

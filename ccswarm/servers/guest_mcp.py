@@ -79,31 +79,34 @@ async def converse(desk: Desk, name: str, reader: asyncio.StreamReader, writer: 
     outward, outward_receive = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def read() -> None:
+        # A reset, or a line that is far too long, is the end as well.
         async with inward_send:
-            while line := await reader.readline():
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError as error:
-                    await inward_send.send(error)
-                    continue
-                await inward_send.send(SessionMessage(message))
+            with suppress(ConnectionError, ValueError):
+                while line := await reader.readline():
+                    await inward_send.send(_parsed(line))
 
     async def write() -> None:
         async with outward_receive:
             async for one in outward_receive:
-                text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
-                if not writer.is_closing():
-                    writer.write(text.encode(errors="replace") + b"\n")
+                # Who has gone gets nothing, and what was asked is over all the same.
+                with suppress(ConnectionError):
+                    writer.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                     await writer.drain()
-                if number := guest.answered.pop(str(getattr(one.message, "id", "")), ""):
-                    await desk.delivered(number)
+                    if number := guest.answered.pop(str(getattr(one.message, "id", "")), ""):
+                        await desk.delivered(number)
 
     server = _server(guest)
-    with suppress(ConnectionError):
-        async with anyio.create_task_group() as group:
-            group.start_soon(read)
-            group.start_soon(write)
-            await server.run(inward, outward, server.create_initialization_options())
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        group.start_soon(write)
+        await server.run(inward, outward, server.create_initialization_options())
+
+
+def _parsed(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
 
 
 def _server(guest: Guest) -> Server[Any]:

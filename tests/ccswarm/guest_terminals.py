@@ -62,11 +62,24 @@ class Terminals:
     async def end(self, name: str) -> None:
         """As closing a terminal does."""
         if process := self.running.pop(name, None):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGHUP)
-            async with asyncio.timeout(20):
-                await process.wait()
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGHUP)
+                async with asyncio.timeout(20):
+                    await process.wait()
+            for left in _of_session(process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(left, signal.SIGKILL)
 
     async def close(self) -> None:
         for name in list(self.running):
             await self.end(name)
+
+
+def _of_session(leader: int) -> list[int]:
+    found: list[int] = []
+    for entry in os.listdir("/proc"):
+        with suppress(ValueError, ProcessLookupError):
+            if os.getsid(int(entry)) == leader:
+                found.append(int(entry))
+    return found

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ import pytest
 
 from ccswarm.brains.base import Means
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
+from tests.ccswarm.cli_world import TASK, CliWorld, ended, started
 from tests.ccswarm.guest_terminals import Terminals
-from tests.ccswarm.unit.swarm_world import World, settings
+from tests.ccswarm.unit.swarm_world import World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
 AGENT = Path(__file__).parents[2] / "data/scripted_agent.py"
-ROOT = Path(__file__).parents[3]
-TASK = "run_1.main"
 
 
 def plan(*actions: str, more: Mapping[str, Any] | None = None, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -38,53 +36,11 @@ def plan(*actions: str, more: Mapping[str, Any] | None = None, task: Mapping[str
     return {"agents": [ada], "tasks": [{"id": "main", "text": "count the files", **(task or {})}]}
 
 
-class CliWorld:
-    """A world whose brains may have programs in terminals."""
-
-    def __init__(self, home: Path, terminals: Terminals, world: World | None = None) -> None:
-        self.world = world or World()
-        self.terminals = terminals
-        self.world.hands.means = Means(lambda name: f"value of {name}", {"PYTHONPATH": str(ROOT)}, home)
-        terminals.serve(self.world)
-        self.world.tool("srv.do", found=42)
-
-    async def run(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The task's end."""
-        run = await self.world.run(given)
-        return run.result["tasks"]["main"]
-
-    async def events(self, name: str) -> list[Mapping[str, Any]]:
-        return [e async for e in self.world.engine.events(TASK, follow=False) if e["event"] == name]
-
-
 @pytest.fixture
 async def cli(home: Path) -> AsyncGenerator[CliWorld]:
     terminals = Terminals()
     yield CliWorld(home, terminals)
     await terminals.close()
-
-
-@asynccontextmanager
-async def started(cli: CliWorld, given: Mapping[str, Any], worker: str = "worker") -> AsyncGenerator[str]:
-    """While it runs, once its program has: the terminal's name."""
-    async with cli.world.working(worker):
-        await cli.world.swarm.submit(settings(given), "run_1", "/project")
-        async with asyncio.timeout(20):
-            async for event in cli.world.engine.events("run_1"):
-                if event["event"] == "task.started":
-                    break
-            name = ""
-            async for event in cli.world.engine.events(TASK):
-                if event["event"] == "program.started":
-                    name = str(event["session"])
-                if event["event"] == "agent.said":
-                    break
-        yield name
-
-
-async def ended(cli: CliWorld) -> Mapping[str, Any]:
-    async with asyncio.timeout(30):
-        return (await cli.world.engine.wait("run_1")).result["tasks"]["main"]
 
 
 async def test_a_program_works_and_finishes(cli: CliWorld, home: Path) -> None:
@@ -180,7 +136,8 @@ async def test_who_cannot_be_reminded_has_not_finished(cli: CliWorld) -> None:
 
 
 async def test_a_program_that_is_not_there(cli: CliWorld) -> None:
-    task = await cli.run(plan(more={"command": ["/nowhere/claudius"]}))
+    cli.terminals.environ["PATH"] = "/nowhere"
+    task = await cli.run(plan(more={"command": ["python3"]}))
     assert task["status"] == "failed"
     assert "scripted is not there where its terminal runs; install it" in task["summary"]
 
