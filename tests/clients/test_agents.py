@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.ai_session.contract.wire import daemon_pids
+from tests.ccswarm.model_servers import Asked, Behaviour, Call, ModelServer, Reply, asides, follow
 from tests.clients.agents import Agent, ClaudeCode, Codex, GeminiCli, Seen
-from tests.clients.fake_models import Call, FakeModels
 from tests.clients.node import SERVER, Person, program
 
 RUN_SECONDS = 100.0
@@ -43,7 +43,36 @@ def agent(request: pytest.FixtureRequest) -> Agent:
     return request.param
 
 
-def set_up(agent: Agent, home: Path, models: FakeModels) -> Person:
+SEARCH = "ToolSearch"
+"""The tool with which a model of Claude Code's finds those that are not offered from the start."""
+
+
+def doing(*calls: Call) -> ModelServer:
+    """A model that makes these calls, one after the other, and then says what it saw last."""
+
+    def decide(asked: Asked) -> Behaviour:
+        seen = results(asked)
+        if len(seen) == len(calls):
+            return Reply(f"The last thing I saw: {seen[-1:]}")
+        call = calls[len(seen)]
+        if SEARCH in asked.tools and not any(name.endswith(call.tool) for name in asked.tools):
+            return Reply(calls=[(SEARCH, {"query": call.tool.replace("_", " "), "max_results": 5})])
+        return Reply(calls=[call])
+
+    return ModelServer(asides(follow(decide)))
+
+
+def results(asked: Asked) -> list[str]:
+    """What the model has read of the calls so far."""
+    return [result.text for result in asked.results if result.tool != SEARCH]
+
+
+def turns(models: ModelServer) -> list[Asked]:
+    """What it was asked, without what was asked aside."""
+    return [asked for asked in models.asked if asked.tools]
+
+
+def set_up(agent: Agent, home: Path, models: ModelServer) -> Person:
     """A person with that agent, who has done what the README says and has no daemon yet."""
     loopback = {"HTTP_PROXY": models.url, "HTTPS_PROXY": models.url, "NO_PROXY": "127.0.0.1"}
     loopback |= {name.lower(): value for name, value in loopback.items()}
@@ -64,7 +93,7 @@ def prompt(agent: Agent, person: Person, *flags: str) -> subprocess.CompletedPro
 
 
 def test_the_agent_lists_the_server(agent: Agent, home: Path) -> None:
-    with FakeModels([]) as models:
+    with doing() as models:
         listed = set_up(agent, home, models).run(*program(agent.executable), "mcp", "list")
     assert listed.returncode == 0, listed.stderr
     (line,) = [line for line in (listed.stdout + listed.stderr).splitlines() if "mcp-server" in line]
@@ -73,13 +102,13 @@ def test_the_agent_lists_the_server(agent: Agent, home: Path) -> None:
 
 
 def test_the_model_reads_exact_results(agent: Agent, home: Path) -> None:
-    with FakeModels(SCRIPT) as models:
+    with doing(*SCRIPT) as models:
         person = set_up(agent, home, models)
         assert daemon_pids() == []
         ran = prompt(agent, person)
     first = {agent.prefix + name for name in ("create_session", "execute_command", "read_output", "get_session_info")}
-    assert first - set(models.turns[0].tools) == set(), "offered from the start, though nothing of ours was running"
-    created, spoken, long, running, begun, interrupted, missing = models.turns[-1].results
+    assert first - set(turns(models)[0].tools) == set(), "offered from the start, though nothing of ours was running"
+    created, spoken, long, running, begun, interrupted, missing = results(turns(models)[-1])
     assert "ready" in created
     assert agent.seen(spoken) == Seen(f"{TEXT}\n", 3)
     output = agent.seen(long).output
@@ -96,25 +125,25 @@ def test_the_model_reads_exact_results(agent: Agent, home: Path) -> None:
 
 def test_codex_knows_the_tools_in_its_first_turn(home: Path) -> None:
     """It waits about a second for its servers, then goes on without the tools and says nothing."""
-    with FakeModels([Call("list_sessions", {})]) as models:
+    with doing(Call("list_sessions")) as models:
         person = set_up(Codex(), home, models)
         assert daemon_pids() == []
         prompt(Codex(), person)
-    ours = [name for name in models.turns[0].tools if name.startswith(Codex().prefix)]
+    ours = [name for name in turns(models)[0].tools if name.startswith(Codex().prefix)]
     assert len(ours) == 10
-    assert json.loads(models.turns[1].results[0].partition("Output:\n")[2])["sessions"] == []
+    assert json.loads(results(turns(models)[1])[0].partition("Output:\n")[2])["sessions"] == []
 
 
 def test_codex_in_a_sandbox_wants_commands_approved(home: Path) -> None:
     codex = Codex("workspace-write")
     approve = ["-c", 'mcp_servers.ai-session.default_tools_approval_mode="approve"']
-    with FakeModels([run("agent", "(exit 3)")]) as models:
+    with doing(run("agent", "(exit 3)")) as models:
         person = set_up(codex, home, models)
         made = person.run(SERVER[0], "new", "agent", "--json")
         assert made.returncode == 0, made.stderr
         prompt(codex, person)
         prompt(codex, person, *approve)
-    (refused,), (done,) = (turn.results for turn in models.turns if turn.results)
+    (refused,), (done,) = (seen for asked in turns(models) if (seen := results(asked)))
     assert "requires approval" in refused
     assert codex.seen(done).exit_code == 3
 
@@ -124,7 +153,7 @@ def test_a_session_is_handed_from_agent_to_agent(home: Path) -> None:
     seen: list[Seen] = []
     for agent, command in zip(AGENTS, commands, strict=True):
         opening = [] if seen else [Call("create_session", {"name": "shared"})]
-        with FakeModels([*opening, run("shared", command)]) as models:
+        with doing(*opening, run("shared", command)) as models:
             prompt(agent, set_up(agent, home, models))
-        seen.append(agent.seen(models.turns[-1].results[-1]))
+        seen.append(agent.seen(results(turns(models)[-1])[-1]))
     assert seen == [Seen("", 0), Seen("", 0), Seen("green-leaf\n", 0)]
