@@ -71,7 +71,7 @@ class Model(Section):
         "ANTHROPIC_API_KEY or OPENAI_API_KEY, which are sent to their makers only.",
     )
     price: Price | None = Field(default=None, description="Where it is not known; it comes before what is known.")
-    max_tokens: int = Field(default=8192, ge=1, description="Of one answer.")
+    max_tokens: int = Field(default=16_384, ge=1, description="Of one answer, with what it thinks before.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="Not given: the model's own.")
     replies: Replies = Field(
         default={}, description="What a recorded model answers, in order; or a table of that by the ids of tasks."

@@ -146,15 +146,18 @@ class LlmThinking:
             summary = str(given["summary"])
             return Finish(given["status"], _bounded(summary, SUMMARY_CHARS), _result(given.get("result"), summary))
         if turn.calls:
+            self._empty = 0
             return None
-        if self._cut_short:
-            turn.note = prompt.CUT_SHORT.format(tokens=self._models[self._model].max_tokens)
-            return None
-        if turn.text.strip():
+        if turn.text.strip() and not self._cut_short:
             return Finish("succeeded", _bounded(turn.text, SUMMARY_CHARS), _result(None, turn.text))
         self._empty += 1
-        turn.note = prompt.EMPTY.format(finish=FINISH)
-        return self._gave_up("the model's answers are empty") if self._empty >= MOST_FAILURES else None
+        most = self._models[self._model].max_tokens
+        cut = prompt.CUT_SHORT.format(tokens=most)
+        turn.note = cut if self._cut_short else prompt.EMPTY.format(finish=FINISH)
+        if self._empty < MOST_FAILURES:
+            return None
+        why = f"are cut off after {most} tokens; raise max_tokens" if self._cut_short else "are empty"
+        return self._gave_up(f"the model's answers {why}")
 
     def _gave_up(self, why: str) -> Finish:
         """With what the model said last."""

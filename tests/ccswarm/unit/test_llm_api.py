@@ -167,6 +167,8 @@ async def test_an_answer_that_is_cut_short_goes_on(kind: str) -> None:
     assert task["status"] == "succeeded"
     assert "cut off after 77 tokens" in model.asked[1].prompt
     assert "Your answer was empty" in model.asked[2].prompt
+    task, _, _ = await ran(answers([Reply("Half of a th", stop="length")] * 5), kind=kind, max_tokens=77)
+    assert task["summary"] == "the model's answers are cut off after 77 tokens; raise max_tokens"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -244,6 +244,38 @@ async def test_killed_in_the_middle_of_calls_it_goes_on_with_one_history() -> No
     assert [(call.key, call.claim) for call in again] == [(made.hands.calls[2].key, "one")]
 
 
+@pytest.mark.parametrize("moment", range(4, 160, 6))
+async def test_killed_at_any_moment_it_comes_to_the_same(moment: int) -> None:
+    effects: dict[str, str] = {}
+
+    async def look(request: CallRequest) -> Mapping[str, Any]:
+        effects[request.key] = request.step_id
+        return {"found": request.arguments["path"] + "/x"}
+
+    made = world()
+    made.tool("srv.look", look)
+    replies = (
+        reply(LOOK, ("srv.look", {"path": "/b"}), text="One.", input_tokens=5),
+        reply(("srv.look", {"path": "$2.found"}), ("recall", {"id": 1}), text="Two.", input_tokens=5),
+        reply(text="", input_tokens=5),
+        reply(finish(result={"last": "$3.found"}), input_tokens=5),
+    )
+    async with made.working(), asyncio.timeout(20):
+        await made.swarm.submit(settings(plan(recorded(*replies))), "run_1", "/project")
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        made.engine.kill()
+    other = world(made.engine.store, "two")
+    other.tool("srv.look", look)
+    async with other.working("other"), asyncio.timeout(20):
+        done = await other.engine.wait("run_1")
+    task = done.result["tasks"]["t"]
+    assert (task["status"], task["result"]) == ("succeeded", {"summary": "Done.", "last": "/b/x/x"})
+    assert (task["usage"]["calls"], task["usage"]["tokens"]) == (3, 20)
+    assert sorted(effects.values()) == ["turn1.call1", "turn1.call2", "turn2.call3"], "one key for each call"
+    assert [one["text"] for one in await told(other, "agent.said")] == ["One.", "Two.", "", ""]
+
+
 async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
     made = world()
     made.tool("srv.look", found=1)
