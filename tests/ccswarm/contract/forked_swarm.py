@@ -29,6 +29,7 @@ from typing import Any, BinaryIO, NoReturn
 ROOT = Path(__file__).parents[3]
 LOADED = ("cli", "cli_run", "cli_watch", "cli_live", "cli_logs", "app", "clients.mcp", "clients.mcp_connection")
 ENGINE = ("engines.dbos_client", "brains.playbook", "plan")
+SERVING = ("cli_server", "servers.mcp", "servers.mcp_sdk")
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
 
@@ -52,12 +53,28 @@ def parent() -> socket.socket:
 
 
 class Forked:
-    """A verb that was started: what is used of ``subprocess.Popen`` with pipes for output and errors."""
+    """A verb that was started: what is used of ``subprocess.Popen`` with pipes for output and errors. With a file for
+    ``errors`` there is a pipe for its input instead."""
 
-    def __init__(self, words: Sequence[str], cwd: Path, env: Mapping[str, str], terminal: int | None = None) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        terminal: int | None = None,
+        errors: Path | None = None,
+    ) -> None:
         told, tell = os.pipe()
         read: list[int] = []
-        streams = [terminal] * 3 if terminal is not None else [os.open(os.devnull, os.O_RDONLY)]
+        self.stdin: BinaryIO | None = None
+        if errors:
+            given, giver = os.pipe()
+            self.stdin = open(giver, "wb", 0)  # noqa: SIM115
+            said, sayer = os.pipe()
+            read.append(said)
+            streams = [given, sayer, os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT)]
+        else:
+            streams = [terminal] * 3 if terminal is not None else [os.open(os.devnull, os.O_RDONLY)]
         while len(streams) < 3:
             reader, writer = os.pipe()
             read.append(reader)
@@ -108,7 +125,7 @@ class Forked:
         """Killed if it has not ended."""
         self.kill()
         self.wait(10)
-        for stream in (self._told, self.stdout, self.stderr):
+        for stream in (self._told, self.stdin, self.stdout, self.stderr):
             if stream:
                 stream.close()
 
@@ -171,7 +188,7 @@ def be_verb(plan: dict[str, Any], fds: list[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    for module in (*LOADED, *ENGINE):
+    for module in (*LOADED, *ENGINE, *SERVING):
         import_module(f"ccswarm.{module}")
     assert threading.active_count() == 1, "threads do not survive a fork"
     gc.freeze()

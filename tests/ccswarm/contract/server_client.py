@@ -1,4 +1,4 @@
-"""``ccswarm mcp-server`` as a client starts it, in a process of its own; driven line by line."""
+"""``ccswarm mcp-server`` in a process of its own, forked as a new one takes 2 s; driven line by line as by a client."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.ccswarm.contract.forked_swarm import Forked
 
 ROOT = Path(__file__).parents[3]
 BOUND_SECONDS = 60.0
@@ -28,12 +28,8 @@ class ServerClient:
 
     def __init__(self, home: Path, *words: str, env: Mapping[str, str] | None = None) -> None:
         self.began = time.monotonic()
-        with (home / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "ccswarm", "mcp-server", "--stdio", *words], cwd=home, bufsize=0,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
+        given = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+        self.process = Forked(["mcp-server", "--stdio", *words], home, given, errors=home / "server.log")
         self._held = b""
         self._number = 0
         self.answers: dict[Any, dict[str, Any]] = {}
@@ -110,7 +106,7 @@ class ServerClient:
                 if newline:
                     self._held = rest
                     return line
-                assert ready.select(deadline - time.monotonic()), (self._held[:200], self.process.poll())
+                assert ready.select(deadline - time.monotonic()), (self._held[:200], self.process.returncode)
                 data = os.read(self.process.stdout.fileno(), 1 << 20)
                 assert data, "the server has ended"
                 self._held += data
@@ -147,11 +143,7 @@ def serving(home: Path, *words: str, env: Mapping[str, str] | None = None) -> It
         client.ask("initialize", INITIALIZE)
         client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         yield client
-        if client.process.poll() is None:
+        if client.process.returncode is None:
             assert client.leave()[0] == 0, (home / "server.log").read_text()
     finally:
-        client.process.kill()
-        client.process.wait(BOUND_SECONDS)
-        for stream in (client.process.stdin, client.process.stdout):
-            assert stream
-            stream.close()
+        client.process.close()

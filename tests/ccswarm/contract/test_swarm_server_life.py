@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ccswarm.servers.base import Entrance
+from ccswarm.servers.mcp_sdk import Conversation
 from tests.ccswarm.contract.run_desk import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunDesk, step, task
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ServerClient, serving
 from tests.ccswarm.contract.verb_desk import agent
@@ -42,6 +46,7 @@ def test_a_client_that_leaves_at_once_is_answered_first(desk: RunDesk) -> None:
     numbers = [client.begin("initialize", INITIALIZE), client.begin("tools/list"), client.begin("ping")]
     read = client.begin("resources/read", {"uri": "run://nowhere/plan"})
     code, _ = client.leave()
+    client.process.close()
     assert code == 0
     assert all("result" in client.answer(number) for number in numbers)
     assert client.answer(read)["error"]["code"] == -32602
@@ -248,14 +253,29 @@ def test_who_subscribed_is_told_of_changes_in_both_eras(desk: RunDesk) -> None:
         assert listening not in client.answers
 
 
-def test_a_wait_says_that_it_goes_on(desk: RunDesk) -> None:
-    with serving(*words(desk)) as client:
-        run = client.tool("start_run")["run"]
-        with desk.held():
-            cursor = client.tool("run_events", run=run)["cursor"]
-            wait = {"run": run, "cursor": cursor, "wait_seconds": 12}
-            params = {"name": "run_events", "arguments": wait, "_meta": {"progressToken": "tick"}}
-            waiting = client.begin("tools/call", params)
-            told = client.notification("notifications/progress")
-            assert (told["progressToken"], told["progress"] >= 10) == ("tick", True)
-            assert client.answer(waiting)["result"]["structuredContent"]["events"] == []
+def test_what_waits_says_that_it_goes_on_until_it_is_given_up() -> None:
+    async def listened() -> list[dict[str, Any]]:
+        sent: list[dict[str, Any]] = []
+        enough = asyncio.Event()
+
+        def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+            if message["method"] == "notifications/progress" and len(sent) > 2:
+                enough.set()
+
+        conversation = Conversation(Entrance(), send, heartbeat_seconds=0.01)
+        meta = {**MODERN, "progressToken": "tick"}
+        params = {"notifications": {"resourcesListChanged": True}, "_meta": meta}
+        conversation.receive({"jsonrpc": "2.0", "id": 5, "method": "subscriptions/listen", "params": params})
+        await asyncio.wait_for(enough.wait(), 30)
+        conversation.receive({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}})
+        await conversation.settle()
+        await conversation.close()
+        return sent
+
+    first, *beats = asyncio.run(listened())
+    assert first["method"] == "notifications/subscriptions/acknowledged"
+    assert {one["method"] for one in beats} == {"notifications/progress"}
+    assert {one["params"]["progressToken"] for one in beats} == {"tick"}
+    progress = [one["params"]["progress"] for one in beats]
+    assert sorted(set(progress)) == progress

@@ -1,0 +1,113 @@
+"""Parts of the swarm's server that need no process: cursors, places of problems, lines, what is listed of a plan."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccswarm.engines.base import Execution
+from ccswarm.errors import InvalidArguments
+from ccswarm.models import RunStatus
+from ccswarm.runs_events import Happening
+from ccswarm.servers.mcp_calls import _placed as placed  # pyright: ignore[reportPrivateUsage]
+from ccswarm.servers.mcp_cursor import Position
+from ccswarm.servers.mcp_facts import Carriers, page_answer, shortened
+from ccswarm.servers.mcp_handlers import scrub
+from ccswarm.servers.mcp_lines import LineReader, Refused, encode, parse
+
+RUN = "run_1"
+
+
+def happening(execution: str, count: int, event: str, /, **facts: Any) -> Happening:
+    return Happening(RUN, execution, {"event": event, **facts}, 1.0, count)
+
+
+def test_a_cursor_says_what_was_read_of_all_that_goes_on() -> None:
+    position = Position(RUN)
+    position.take(happening(RUN, 1, "run.started"))
+    position.take(happening(RUN, 2, "task.started", task="a", execution=f"{RUN}.a", attempt=1))
+    position.take(happening(RUN, 3, "task.started", task="b", execution=f"{RUN}.b~2", attempt=2))
+    position.take(happening(f"{RUN}.a", 4, "agent.said", text="x"))
+    position.take(happening(f"{RUN}.a", 5, "work.handed_on", run=f"{RUN}.a.hand", agent="x", step="hand", tasks=["c"]))
+    position.take(happening(f"{RUN}.a.hand", 2, "task.started", task="c", execution=f"{RUN}.a.hand.c", attempt=1))
+    assert str(position) == "3;a:5;b~2:0;a.hand:2;a.hand.c:0"
+    again = Position(RUN, str(position))
+    assert again.counts == position.counts
+    again.take(happening(RUN, 4, "task.ended", task="a", attempt=1))
+    assert str(again) == "4;b~2:0"
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1;", "1;a", "1;a:", "1;../x:1", "1;a:1;", "9" * 13, "1\n", "1;a:1 "])
+def test_what_is_no_cursor_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArguments):
+        Position(RUN, text)
+
+
+@given(st.text(max_size=200))
+def test_no_cursor_breaks_anything(text: str) -> None:
+    with suppress(InvalidArguments):
+        assert Position(RUN, text).counts
+
+
+@pytest.mark.parametrize(
+    ("problem", "place"),
+    [
+        ("task a: step x: tool small.ecko, which there is not", "task a: step x"),
+        ("task a: needs zed, which there is not", "task a"),
+        ("task a: gate 2: needs either a command or a tool", "task a: gate 2"),
+        ("task a: review: by bob, which there is not", "task a: review"),
+        ("agent eve: no key", "agent eve"),
+        ("[tasks.a.steps.#1] id should be a text", "[tasks.a.steps.#1] id"),
+        ("there are tasks but no agents: add an [[agents]]", ""),
+    ],
+)
+def test_a_problem_begins_with_its_place(problem: str, place: str) -> None:
+    told = placed(problem)
+    assert told["place"] == place
+    assert problem.endswith(told["problem"])
+
+
+def test_who_carries_a_run_out() -> None:
+    run = Execution(RUN, "run", RunStatus.RUNNING, worker="w1")
+    assert Carriers(frozenset({"w1"}), "w1").of(run) == "this server"
+    assert Carriers(frozenset({"w1"}), "w2").of(run) == "w1"
+    assert Carriers(frozenset({"w2"}), "w2").of(run) == ""
+    assert Carriers(frozenset()).status(run) == "interrupted"
+    assert Carriers(frozenset({"w1"})).status(run, waiting=True) == "waiting_approval"
+
+
+@given(st.text(max_size=30_000), st.integers(0, 40_000))
+def test_pages_of_a_result_are_the_result(text: str, offset: int) -> None:
+    facts = page_answer(RUN, "", "succeeded", text, offset).facts
+    assert facts["text"] == text[offset : offset + 7000]
+    assert (facts["next_offset"] is None) == (offset + 7000 >= len(text))
+
+
+def test_long_texts_of_events_say_that_they_are_cut() -> None:
+    told = shortened({"a": ["x" * 3000], "n": 1})
+    assert told["a"][0].endswith("… (1000 characters more)")
+    assert told["n"] == 1
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_what_is_sent_is_always_text(value: Any) -> None:
+    assert json.loads(encode({"x": scrub(value)})) is not None
+
+
+@given(st.binary(max_size=2000))
+def test_no_line_breaks_the_reader(data: bytes) -> None:
+    for line in LineReader(limit=500).feed(data + b"\n"):
+        if isinstance(line, Refused):
+            continue
+        with suppress(Refused):
+            message = parse(line)
+            assert message is None or isinstance(message["method"], str)
