@@ -14,10 +14,10 @@ from ccswarm.evaluation import Case
 WHEN = "2024-01-01T12:00:00Z"
 """All commits of a case are made then, so that they are called the same in every try."""
 
-ROLES = ("AUTHOR", "COMMITTER")
 SETUP_SECONDS = 60.0
 SHOWN_CHARS = 1000
-PERSON = {"user.name": "A Person", "user.email": "person@example.org"}
+NAME, EMAIL = "A Person", "person@example.org"
+"""Whose all commits are, the agents' as well."""
 
 
 class Place:
@@ -26,11 +26,10 @@ class Place:
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self.directory = directory
         directory.mkdir(mode=0o700)
-        who = {f"GIT_{role}_{key}": PERSON[f"user.{key.lower()}"] for role in ROLES for key in ("NAME", "EMAIL")}
         self._environ = {
             **{name: environ[name] for name in ("PATH", "TMPDIR") if name in environ},
-            **who,
-            **{f"GIT_{role}_DATE": WHEN for role in ROLES},
+            "GIT_AUTHOR_DATE": WHEN,
+            "GIT_COMMITTER_DATE": WHEN,
             "HOME": str(directory),
             "LC_ALL": "C.UTF-8",
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -46,8 +45,8 @@ class Place:
             shutil.copytree(beside / case.fixture, self.directory, symlinks=True, dirs_exist_ok=True)
         self.put(case.files)
         self._run(("git", "-c", "init.defaultBranch=main", "init", "-q"))
-        for key, value in PERSON.items():
-            self._run(("git", "config", key, value))
+        with (self.directory / ".git/config").open("a") as config:
+            config.write(f"[user]\n\tname = {NAME}\n\temail = {EMAIL}\n")
         self._run(("git", "add", "--all"))
         self._run(("git", "commit", "-q", "--allow-empty", "-m", "Begin"))
         for command in case.setup:

@@ -47,9 +47,12 @@ def rows(results: Iterable[Result]) -> list[dict[str, Any]]:
     used."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in results:
-        row = found.setdefault((one.case, one.entrant), {"case": one.case, "entrant": one.entrant, **_none()})
+        row = found.setdefault(
+            (one.case, one.entrant), {"case": one.case, "entrant": one.entrant, **_none(), "why": ""}
+        )
         _add(row, one)
-        row["why"] = row["why"] or ("" if one.good else one.why or "the gates held, and should not have")
+        if not one.good:
+            row["why"] = row["why"] or one.why or "the gates held, and should not have"
     return list(found.values())
 
 
@@ -62,7 +65,7 @@ def totals(results: Iterable[Result]) -> list[dict[str, Any]]:
 
 
 def _none() -> dict[str, Any]:
-    return {"good": True, "passed": 0, "attempts": 0, **dict.fromkeys(COUNTED, 0), "why": ""}
+    return {"good": True, "passed": 0, "attempts": 0, **dict.fromkeys(COUNTED, 0)}
 
 
 def _add(row: dict[str, Any], one: Result) -> None:
