@@ -23,7 +23,7 @@ from ccswarm.cli_output import (
     show_rows,
     to_person,
 )
-from ccswarm.errors import AnsweredAlready, RunNotFound
+from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound
 from ccswarm.models import RunStatus
 from ccswarm.runs_events import Calls, Feed, Happening, of_record, told
 from ccswarm.runs_facts import facts_of, short
@@ -189,6 +189,12 @@ class Watch:
                 await asyncio.gather(stop, coming, return_exceptions=True)
 
     async def _standstill(self) -> str:
+        try:
+            return await self._stands_still()
+        except EngineUnavailable:  # the feed tells when it cannot be reached for long
+            return ""
+
+    async def _stands_still(self) -> str:
         run = await self._engine.status(self._run)
         if run.status is RunStatus.PAUSED:
             return "paused"

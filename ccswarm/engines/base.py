@@ -126,7 +126,7 @@ class Limits:
 
 class Engine(Protocol):
     """Opened once per process: ``open`` (or ``run_worker``) first, ``close`` last. Every method raises
-    EngineUnavailable when the store cannot be used."""
+    EngineUnavailable when the store cannot be used; ``wait`` and ``events`` outlast a restart of its server."""
 
     def define(self, kind: str, function: Durable, *, queue: str = TASKS) -> None:
         """Name a durable function. Before ``open``; in every process the same ones."""

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 from asyncio import Event
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ccswarm.engines import dbos_accounts as accounts
 from ccswarm.engines.base import RUNS, TASKS, Durable, Execution, Limits
-from ccswarm.engines.dbos_shared import STATUS, Shared, partition
+from ccswarm.engines.dbos_shared import STATUS, Shared, partition, unreachable
 from ccswarm.engines.dbos_store import Store
 from ccswarm.engines.dbos_values import NUMBERS, harden
 from ccswarm.engines.dbos_workers import VERSION, Worker
-from ccswarm.errors import RunNotFound
+from ccswarm.errors import EngineUnavailable, RunNotFound
 from ccswarm.models import Json, Priority
 from ccswarm.settings import EngineSettings
 
+T = TypeVar("T")
 PAGE = 100
 """Events read at once."""
 QUIET_SECONDS = 1.0
@@ -100,8 +103,8 @@ class Client:
 
     async def wait(self, execution_id: str) -> Execution:
         """See Engine."""
-        await self._shared.ends.first([execution_id])
-        return await self.status(execution_id)
+        await self._outlast(lambda: self._shared.ends.first([execution_id]))
+        return await self._outlast(lambda: self.status(execution_id))
 
     async def stop(self, execution_id: str, why: str) -> None:
         """``why`` is cancelled or paused."""
@@ -160,20 +163,34 @@ class Client:
         """See Engine."""
         shared, bell, pause = self._shared, self._shared.bell(execution_id), self._settings.poll_seconds
         read, decode = shared.store.system.read_stream_values, shared.store.system.serializer.deserialize
+        status = partial(self._outlast, partial(self.status, execution_id))
         while True:
             count = bell.count
-            state, values = await shared.call(read, execution_id, "events", offset, PAGE)
+            state, values = await self._outlast(partial(shared.call, read, execution_id, "events", offset, PAGE))
             for text, _ in values:
                 offset += 1
                 yield decode(text or "null")
             if values:
                 pause = self._settings.poll_seconds
                 continue
-            if state is None or not follow or (STATUS[state].over and (await self.status(execution_id)).status.over):
-                await self.status(execution_id)
+            if state is None or not follow or (STATUS[state].over and (await status()).status.over):
+                await status()
                 return
             # Quiet ones are asked less often: there may be one for each of many tasks.
             pause = self._settings.poll_seconds if await bell.heard(pause, count) else min(pause * 2, QUIET_SECONDS)
+
+    async def _outlast(self, make: Callable[[], Awaitable[T]]) -> T:
+        """For who waits: a server that cannot be reached is asked again, as long as workers do so."""
+        now = asyncio.get_running_loop().time
+        until = 0.0
+        while True:
+            try:
+                return await make()
+            except EngineUnavailable as error:
+                until = until or now() + self._settings.lost_after_seconds
+                if not (self._shared.store.remote and unreachable(error)) or now() >= until:
+                    raise
+                await self._shared.ended.heard(QUIET_SECONDS, self._shared.ended.count)
 
     async def spent(self, scope: str) -> Mapping[str, float]:
         """See Engine."""

@@ -16,12 +16,10 @@ from dbos import DBOS, SetEnqueueOptions, SetWorkflowID
 from dbos._context import DBOSContext
 from dbos._context import _set_local_dbos_context as set_context  # pyright: ignore[reportPrivateUsage]
 from dbos._error import DBOSWorkflowCancelledError, DBOSWorkflowConflictIDError
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ccswarm.engines import dbos_accounts as accounts
 from ccswarm.engines.base import Outcome
-from ccswarm.engines.dbos_shared import Shared, partition
+from ccswarm.engines.dbos_shared import Shared, partition, unreachable
 from ccswarm.engines.dbos_values import NUMBERS, Recorded, error_of, words_of
 from ccswarm.errors import EngineUnavailable, RunNotFound, UsageInvalid
 from ccswarm.models import Json, Priority, RunStatus
@@ -178,7 +176,7 @@ class DbosFlow:
             try:
                 return await make()
             except EngineUnavailable as error:
-                if not isinstance(error.__cause__, OperationalError | InterfaceError | PoolTimeout):
+                if not unreachable(error):
                     raise
                 await self._shared.ended.heard(1.0, self._shared.ended.count)
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from dbos._error import DBOSException, DBOSNonExistentWorkflowError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ccswarm.engines.base import Durable, Execution
 from ccswarm.engines.dbos_store import Store
@@ -165,6 +166,11 @@ class Shared:
         await self.ends.close()
         await self.call(self.store.bare.dispose)
         self._threads.shutdown(wait=False)
+
+
+def unreachable(error: EngineUnavailable) -> bool:
+    """Whether the store may be there again in a moment, as when its server is started anew."""
+    return isinstance(error.__cause__, OperationalError | InterfaceError | PoolTimeout)
 
 
 def seen(row: Any, why: str, shown: Mapping[str, Any] | None) -> Execution:

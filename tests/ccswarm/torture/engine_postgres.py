@@ -25,37 +25,59 @@ def programs() -> Path:
     return found[-1]
 
 
-@contextmanager
-def server() -> Generator[str]:
-    """Its address, without a database."""
-    account = pwd.getpwnam("postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)
-    directory = Path(tempfile.mkdtemp(prefix="swpg-", dir="/tmp"))
-    shutil.chown(directory, account.pw_uid, account.pw_gid)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+class Server:
+    """``address`` is without a database; ``stop`` is as a restart of the machine's server does it."""
 
-    def run(program: str, *arguments: str) -> None:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._account = pwd.getpwnam("postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)
+        shutil.chown(directory, self._account.pw_uid, self._account.pw_gid)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.address = f"postgresql://swarm@127.0.0.1:{self._port}"
+        words = ("-E", "UTF8", "--no-locale", "--auth=trust", "--no-instructions")
+        self._run("initdb", "-U", "swarm", *words)
+
+    def start(self) -> None:
+        options = " ".join(f"-c {setting}" for setting in (*SETTINGS, f"port={self._port}"))
+        self._run("pg_ctl", "-w", "-l", str(self._directory / "log"), "-o", options, "start")
+
+    def stop(self, how: str = "fast") -> None:
+        self._run("pg_ctl", "-w", "-m", how, "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [programs() / program, "-D", directory / "data", *arguments],
+            [programs() / program, "-D", self._directory / "data", *arguments],
             check=True,
-            cwd=directory,
+            cwd=self._directory,
             env={"PATH": "/usr/bin:/bin"},
-            user=account.pw_uid,
-            group=account.pw_gid,
+            user=self._account.pw_uid,
+            group=self._account.pw_gid,
             extra_groups=[],
             stdout=subprocess.DEVNULL,
         )
 
+
+@contextmanager
+def machine() -> Generator[Server]:
+    """One that is running, and may be stopped and started meanwhile."""
+    directory = Path(tempfile.mkdtemp(prefix="swpg-", dir="/tmp"))
     try:
-        run("initdb", "-U", "swarm", "-E", "UTF8", "--no-locale", "--auth=trust", "--no-instructions")
-        options = " ".join(f"-c {setting}" for setting in (*SETTINGS, f"port={port}"))
-        run("pg_ctl", "-w", "-l", str(directory / "log"), "-o", options, "start")
+        made = Server(directory)
+        made.start()
         try:
-            yield f"postgresql://swarm@127.0.0.1:{port}"
+            yield made
         finally:
-            run("pg_ctl", "-w", "-m", "immediate", "stop")
+            made.stop("immediate")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def server() -> Generator[str]:
+    """The address of one that runs, without a database."""
+    with machine() as made:
+        yield made.address
 
 
 def database(address: str, name: str) -> str:
