@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 from blockbuster import BlockBuster
 from blockbuster.blockbuster import BlockBusterFunction
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,6 +32,10 @@ GRACE_SECONDS = 3.0
 WATCHED = ("time.sleep", "os.read", "os.write", "socket.", "ssl.", "sqlite3.", "threading.Lock", "builtins.input")
 """Calls that may wait for somebody else. Files of a few kilobytes may be read on the loop, so the rest is let be."""
 
+
+settings.register_profile("quick", max_examples=50, stateful_step_count=25)
+settings.register_profile("thorough", max_examples=1000)
+settings.load_profile("quick")  # every run draws others; --hypothesis-profile thorough looks longer
 
 STARTED: list[str] = []
 """What started processes, so that a test that started none need not look through all of /proc."""

@@ -246,7 +246,7 @@ def looks_safe(line: str) -> bool:
 
 @given(st.sampled_from(HOSTILE + ORDINARY).map(lambda line: line[:400]), st.lists(MUTATIONS, max_size=4))
 @example("ls", [])
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=250)
 def test_no_mutated_line_is_allowed_unless_its_words_are_listed(
     line: str, mutations: list[tuple[int, str, int]]
 ) -> None:

@@ -76,7 +76,7 @@ def test_ids_are_unique_and_given_by_place_when_missing() -> None:
         )
     )
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_any_table_loads_or_is_named(table: dict[str, Any]) -> None:
     message = "policy.rules[1]"
     try:
