@@ -20,8 +20,9 @@ from typing import Any, NoReturn
 VARIABLE = "CCSWARM_GUEST"
 """``TOKEN@SOCKET``: how a program of a task finds its desk, and shows that it is of that task."""
 
-PATIENCE_SECONDS = 600.0
-"""How long nobody may be at the desk; a worker that is lost is replaced within half a minute."""
+PATIENCE_SECONDS = 180.0
+"""How long nobody may be at the desk: a worker that is lost is replaced within half a minute, but a run that is
+cancelled or paused never tells."""
 
 LOOK_SECONDS = 0.2
 READ_BYTES = 1 << 16

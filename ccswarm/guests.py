@@ -121,6 +121,7 @@ class _Program:
     token: str
     launch: Mapping[str, Any]
     heard: Callable[[str], None]
+    ready: Callable[[], None]
     over: asyncio.Future[dict[str, Any]]
     came: asyncio.Event = field(default_factory=asyncio.Event)
     writer: asyncio.StreamWriter | None = None
@@ -240,12 +241,15 @@ class Desk:
         request = self._requests[number] = _Request(number, tool, arguments, future)
         return request
 
-    def launch(self, start: str, facts: Mapping[str, Any], heard: Callable[[str], None]) -> None:
-        """From now on the program of that start is the only one. ``facts`` (command, environment, directory, input) is
-        what its keeper is told, ``heard`` is given each line that it prints."""
+    def launch(
+        self, start: str, facts: Mapping[str, Any], heard: Callable[[str], None], ready: Callable[[], None]
+    ) -> None:
+        """From now on the program of that start is the only one. ``facts`` (command, environment, directory, input,
+        prepare) is what its keeper is told when it begins, after ``ready`` was run, in a thread; ``heard`` is given
+        each line that it prints."""
         over: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._token = self._place.token(start)
-        self._program = _Program(self._token, facts, heard, over)
+        self._program = _Program(self._token, facts, heard, ready, over)
 
     async def program(self, seconds: float) -> dict[str, Any]:
         """How the program ended: ``exit`` (negative: by a signal) or ``failed`` (it was not started) with ``errors``,
@@ -319,6 +323,13 @@ class Desk:
     ) -> None:
         program.came.set()
         program.writer = writer
+        if not begun:
+            try:
+                await asyncio.to_thread(program.ready)
+            except OSError as error:
+                program.over.set_result({"failed": type(error).__name__, "message": str(error)})
+                _tell(writer, {"error": f"its files cannot be written: {error}"})
+                return
         _tell(writer, {"ccswarm": 1, **({} if begun else {"launch": dict(program.launch)})})
         while line := await reader.readline():
             facts: dict[str, Any] = json.loads(line)

@@ -27,7 +27,7 @@ from ccswarm.brains.cli_settings import CliSettings, settings_of
 from ccswarm.engines.base import Flow
 from ccswarm.errors import PlanInvalid
 from ccswarm.guest_requests import Requests
-from ccswarm.guests import Desk, Place, place
+from ccswarm.guests import ANSWER_SECONDS, Desk, Place, place
 from ccswarm.models import CallOutcome, Json
 from ccswarm.settings import AgentSettings
 
@@ -35,6 +35,9 @@ VARIABLE = "CCSWARM_GUEST"
 PASSED_ON = ("PYTHONPATH",)
 COME_SECONDS = 60.0
 """How long a program may take to be started, or its keeper to come back to a new worker."""
+
+PATIENT_SECONDS = 1500.0
+"""The known programs are told to wait that long for an answer, and more: asking again costs an answer of a model."""
 
 LINGER_SECONDS = 30.0
 """A program that has called ``finish`` ends by itself, and tells what it has used; longer it is not waited for."""
@@ -100,7 +103,8 @@ class Program:
 
     async def _begin(self, flow: Flow) -> list[Step]:
         self._place = place(self._means.state_directory, flow.id)
-        self._desk = Desk(self._place, self._given.agent, self._given.tools)
+        seconds = ANSWER_SECONDS if self._settings.command else PATIENT_SECONDS
+        self._desk = Desk(self._place, self._given.agent, self._given.tools, answer_seconds=seconds)
         self._requests = Requests(self._desk, self._prefix, lambda: self._reading.since())
         self._requests.begin()
         prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else prompts.begin(self._given)
@@ -117,7 +121,7 @@ class Program:
         return f"{self._prefix}{number}"
 
     async def _start(self, flow: Flow, prompt: str) -> list[Step]:
-        """Whoever does this again writes the same files, and waits for the program that is there."""
+        """Whoever does this again waits for the program that is there."""
         assert self._place
         assert self._desk
         self._started += 1
@@ -131,9 +135,14 @@ class Program:
         launch = programs.launch_of(
             programs.Given(self._settings, str(directory), words, list(variables), self.session)
         )
-        await asyncio.to_thread(_write, directory, {programs.PROMPT: prompt, **launch.files})
-        if self._settings.program == "gemini" and self.session:
-            await asyncio.to_thread(programs.mend_gemini, directory, self.session)
+        session, mends = self.session, self._settings.program == "gemini" and bool(self.session)
+
+        def ready() -> None:
+            # Not by whoever only goes on with a program that is there.
+            _write(directory, {programs.PROMPT: prompt, **launch.files})
+            if mends:
+                programs.mend_gemini(directory, session)
+
         facts = {
             "command": list(launch.command),
             "environment": {**launch.environment, **self._own_variables()},
@@ -141,7 +150,7 @@ class Program:
             "input": str(directory / programs.PROMPT),
             "prepare": launch.prepare,
         }
-        self._desk.launch(start, facts, self._hear)
+        self._desk.launch(start, facts, self._hear, ready)
         self._open = f"{self._given.agent}-" + hashlib.sha256(f"{flow.id}\0{start}".encode()).hexdigest()[:12]
         given = {"name": self._open, "working_directory": str(directory), "env": variables}
         return [CallTool(self._name("opened"), f"{self._given.shell}.create_session", given, as_host=True)]

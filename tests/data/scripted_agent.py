@@ -1,7 +1,8 @@
 """A program that drives an agent, without a model: ``scripted_agent.py MCP_CONFIG [--resume ID] ACTION…``. It prints
 what claude prints, and does one action after the other: ``say:WORDS``, ``call:TOOL:JSON``, ``calls:TOOL:JSON`` (without
 waiting), ``finish:STATUS:SUMMARY``, ``exit:CODE``, ``print:TEXT``, ``complain:TEXT``, ``result:JSON``, ``prompt:FILE``,
-``tools``, ``hang``."""
+``tools``,
+``length:VARIABLE``, ``hang``."""
 
 from __future__ import annotations
 
@@ -80,6 +81,9 @@ def main(config: str, *actions: str) -> None:
             print(rest, file=sys.stderr, flush=True)
         elif kind == "result":
             tell(type="result", session_id=session, **json.loads(rest))
+        elif kind == "length":
+            text = {"type": "text", "text": str(len(os.environ[rest]))}
+            tell(type="assistant", message={"id": f"m{number}", "content": [text]})
         elif kind == "hang":
             signal.pause()
         elif kind == "exit":

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ccswarm.engines.base import Execution
+from ccswarm.guests import place
 from ccswarm.models import RunStatus
 from tests.conftest import UNBOXED
 from tests.together.swarm_house import AI_SESSION, DATA, QUICK, ROOT, House, event, open_house, over, submit
@@ -72,6 +73,10 @@ async def test_two_programs_work_with_what_each_is_granted(house: House) -> None
     assert (report.problems, report.open) == ([], [])
     log = (house.home / "workers.log").read_text()
     assert "Traceback" not in log, log
+    token = place(house.state, f"{run_id}.ada").token("1").encode()
+    files = [path for path in house.home.rglob("*") if path.is_file() and path.name != "desk"]
+    assert len(files) > 5
+    assert [path for path in files if token in path.read_bytes()] == []
 
 
 async def test_a_person_is_asked_for_each_call_of_a_program(house: House) -> None:

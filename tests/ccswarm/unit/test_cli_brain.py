@@ -86,6 +86,24 @@ async def test_the_token_is_in_no_word_and_no_record(cli: CliWorld, home: Path) 
     assert cli.terminals.closed == [name]
 
 
+async def test_a_key_reaches_the_program_and_nothing_else(cli: CliWorld, home: Path) -> None:
+    key = cli.world.hands.means.secret("SOME")
+    given = plan("length:API_KEY", "call:srv__do:{}", "hang", more={"environment": {"API_KEY": "$SOME"}})
+    async with started(cli, given) as name:
+        (said,) = await cli.events("agent.said")
+        assert said["text"] == str(len(key))
+        files = [path for path in home.rglob("*") if path.is_file()]
+        assert not [path for path in files if key.encode() in path.read_bytes()]
+        assert key not in json.dumps([dict(made) for made in cli.terminals.made.values()])
+        assert all(path.stat().st_mode & 0o77 == 0 for path in (home / "guests").rglob("*"))
+        await cli.world.engine.send(TASK, "stop", "enough")
+        await ended(cli)
+        assert cli.terminals.closed == [name]
+    assert key not in json.dumps(
+        [[row.payload, list(row.records.values())] for row in cli.world.engine.store.rows.values()]
+    )
+
+
 def _readable(path: Path) -> bool:
     try:
         return bool(path.read_bytes())
