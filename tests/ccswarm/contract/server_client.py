@@ -6,6 +6,8 @@ import json
 import os
 import selectors
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,13 +25,32 @@ MODERN = {
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
+class Started(subprocess.Popen[bytes]):
+    """A new process, where the program as it is installed is the subject."""
+
+    def __init__(self, words: list[str], home: Path, env: Mapping[str, str]) -> None:
+        with (home / "server.log").open("ab") as log:
+            super().__init__(
+                [sys.executable, "-m", "ccswarm", *words], cwd=home, env=env, bufsize=0,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        self.kill()
+        self.wait(BOUND_SECONDS)
+        for stream in (self.stdin, self.stdout):
+            assert stream
+            stream.close()
+
+
 class ServerClient:
     """Requests are answered in any order; what is not an answer is kept in ``notified``."""
 
-    def __init__(self, home: Path, *words: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, *words: str, new: bool = False) -> None:
         self.began = time.monotonic()
-        given = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
-        self.process = Forked(["mcp-server", "--stdio", *words], home, given, errors=home / "server.log")
+        given = {**os.environ, "PYTHONPATH": str(ROOT)}
+        line = ["mcp-server", "--stdio", *words]
+        self.process = Started(line, home, given) if new else Forked(line, home, given, errors=home / "server.log")
         self._held = b""
         self._number = 0
         self.answers: dict[Any, dict[str, Any]] = {}
@@ -136,9 +157,9 @@ class ServerClient:
 
 
 @contextmanager
-def serving(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Iterator[ServerClient]:
+def serving(home: Path, *words: str, new: bool = False) -> Iterator[ServerClient]:
     """A server that has been greeted; it is gone when the test leaves it."""
-    client = ServerClient(home, *words, env=env)
+    client = ServerClient(home, *words, new=new)
     try:
         client.ask("initialize", INITIALIZE)
         client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
