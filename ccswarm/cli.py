@@ -51,7 +51,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "worker": Verb(lambda: import_module("ccswarm.cli_worker").worker, "Carry out what is queued, until Ctrl-C."),
         "eval": Verb(
             lambda: import_module("ccswarm.cli_eval").evaluate,
-            "Have agents do a suite of small tasks, each in a git repository of its own; its gates say what was done.",
+            "Have agents do a suite of small tasks, which gates judge.",
         ),
     },
     "People": {

@@ -88,10 +88,10 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class Means:
     """What a worker process has for brains; none of it is ever recorded. ``secret`` finds the value of an environment
-    variable, or of that name in the keyring; ``""`` where there is none. ``environ`` is what programs may be given."""
+    variable, or of that name in the keyring; ``""`` where there is none. ``variables`` are what programs may be given."""
 
     secret: Callable[[str], str]
-    environ: Mapping[str, str]
+    variables: Mapping[str, str]
     state_directory: Path
 
 

@@ -129,7 +129,7 @@ class Program:
         self._reading, self._said, self._tokens, self._run = Reading(before), 0, 0, {}
         start = self._start_name(self._started)
         variables = {VARIABLE: self._place.guest(start)}
-        variables |= {name: self._means.environ[name] for name in PASSED_ON if self._means.environ.get(name)}
+        variables |= {name: self._means.variables[name] for name in PASSED_ON if self._means.variables.get(name)}
         directory = self._place.directory
         words = [sys.executable, "-P", "-m", "ccswarm", "mcp-server", "--agent", self._given.agent, "--stdio"]
         launch = programs.launch_of(

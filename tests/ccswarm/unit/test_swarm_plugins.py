@@ -11,7 +11,8 @@ from ccswarm.errors import ConfigInvalid
 def test_names_are_those_of_plug_ins_and_not_of_their_parts() -> None:
     assert plugins.names("engines") == ["dbos"]
     assert plugins.names("clients") == ["mail", "mcp"]
-    assert plugins.names("brains") == ["playbook"]
+    assert plugins.names("brains") == ["cli", "guest", "llm", "playbook"]
+    assert plugins.names("servers") == ["guest", "mcp"]
 
 
 @pytest.mark.parametrize("name", ["base", "os.path", "../x", "", "Dbos", "nobody"])
