@@ -143,9 +143,9 @@ class Drawn(View):
     def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
         """See View."""
         if any(row["attempts"] > 1 for row in rows):
-            shown = [{**row, "passed": f"{row['passed']}/{row['attempts']}"} for row in rows]
+            shown = [{**row, **_rounded(row), "passed": f"{row['passed']}/{row['attempts']}"} for row in rows]
             show_rows(shown, ("case", "entrant", "passed", "calls", "tokens", "dollars", "seconds"))
-        shown = [{**total, "rate": f"{total['rate']:.0%}"} for total in report["totals"]]
+        shown = [{**total, **_rounded(total), "rate": f"{total['rate']:.0%}"} for total in report["totals"]]
         show_rows(shown, TOTALS)
         say(f"{len(report['results'])} attempts in {time.monotonic() - self._began:.1f} s")
         self.tell_place(report)
@@ -161,6 +161,10 @@ class Drawn(View):
             again = f" ({attempt})" if attempt > 1 else ""
             lines.append(Text(f"  {case:<24} {entrant}{again}  {time.monotonic() - began:.0f} s", style="yellow"))
         return Group(*lines)
+
+
+def _rounded(row: Mapping[str, Any]) -> dict[str, str]:
+    return {"dollars": f"{row['dollars']:g}", "seconds": f"{row['seconds']:.1f}"}
 
 
 def _used(total: Mapping[str, Any]) -> str:

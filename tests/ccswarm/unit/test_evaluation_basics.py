@@ -4,6 +4,7 @@ boxes, by agents and by recorded models: tests/together/test_eval_suites.py."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ from ccswarm.evaluation import Case
 from ccswarm.evaluation_place import Place
 from ccswarm.settings import PlanStep
 
-FILE = Path(__file__).parents[3] / "config/suites/basics.toml"
+ROOT = Path(__file__).parents[3]
+FILE = ROOT / "config/suites/basics.toml"
 SUITE = evaluation.load(FILE)
 IN_TERMINALS = {"wizard", "long-build", "interrupt"}
 """Whose solutions are more than commands one after the other."""
@@ -75,3 +77,15 @@ def test_the_suite_is_as_large_as_it_is_told() -> None:
     assert len(SUITE.cases) >= 20
     assert sum(bool(case.replies) for case in SUITE.cases) >= 5
     assert not [case.id for case in SUITE.cases if not case.tags or not case.text.strip()]
+
+
+def test_the_suite_of_the_guide_is_one(tmp_path: Path) -> None:
+    found = re.search(r"^```toml\n(.*?)^```$", (ROOT / "docs/evaluation.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    (tmp_path / "mine.toml").write_text(found[1])
+    (case,) = evaluation.load(tmp_path / "mine.toml").cases
+    place = Place(tmp_path / "place", {"PATH": os.environ["PATH"]})
+    for commands, wanted in ((case.steps, True), (case.wrong, False), ((), False)):
+        place.fill(case, tmp_path)
+        do(place, commands)
+        assert gates_hold(place, case) is wanted
