@@ -87,8 +87,11 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a worker process has for brains; none of it is ever recorded. ``secret`` finds the value of an environment
-    variable, or of that name in the keyring; ``""`` where there is none. ``variables`` are what programs may be given."""
+    """What a worker process has for brains; none of it is ever recorded.
+
+    ``secret`` finds the value of an environment variable, or of that name in the keyring; ``""`` where there is none.
+    ``variables`` are what programs may be given.
+    """
 
     secret: Callable[[str], str]
     variables: Mapping[str, str]
