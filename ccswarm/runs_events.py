@@ -316,6 +316,13 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
             return cut(f"asks {facts['model']} again in {facts['seconds']:g} s: {facts['why']} {facts['message']}")
         case "agent.changed_model":
             return cut(f"goes on with {facts['to']}: {facts['model']}: {facts['why']} {facts['message']}")
+        case "program.started":
+            return f"{facts['program']} works in terminal {facts['session']} of {facts['server']}"
+        case "program.ended":
+            how = f"with {facts['exit']}" if "exit" in facts else facts.get("gone") or facts.get("failed")
+            return f"{facts['program']} ended {how}"
+        case "desk.opened":
+            return f"waits for a client of {facts['agent']}"
         case _:
             rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in ("event", "at", "task"))
             return cut(f"{event} {rest}")

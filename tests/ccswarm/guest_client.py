@@ -62,10 +62,10 @@ class GuestClient:
         self.write({"method": "notifications/initialized"})
         return found
 
-    def begin_call(self, name: str, **arguments: Any) -> asyncio.Future[dict[str, Any]]:
+    def begin_call(self, name: str, /, **arguments: Any) -> asyncio.Future[dict[str, Any]]:
         return self.begin("tools/call", name=name, arguments=arguments)
 
-    async def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+    async def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         return await self.request("tools/call", name=name, arguments=arguments)
 
     async def leave(self) -> int:

@@ -131,6 +131,29 @@ async def test_a_program_works_in_a_box_of_its_own(world: Path) -> None:
         assert house.lines("made.txt") == ["42"]
 
 
+async def test_a_program_has_a_server_of_terminals_of_its_own(world: Path) -> None:
+    """With another home there is another daemon, which may be configured for programs alone."""
+    with open_house(world, "", UNBOXED) as other, open_house(world, AI_SESSION + QUICK, "") as house:
+        house.add(
+            f'''
+[[mcp.servers]]
+name = "terminals"
+command = "{sys.executable} -m ai_session mcp-server --stdio"
+env = {{ PYTHONPATH = "{ROOT}", HOME = "{other.home}" }}
+'''
+        )
+        given = agent("ada", "length:HOME", *WORK).replace("settings = {", 'settings = { shell = "terminals",')
+        given = given.replace("resume =", f'environment = {{ HOME = "{house.home}" }}, resume =')
+        async with house.client() as app, house.worker():
+            run_id = await submit(app, house.plan(given), house)
+            run = await over(app, run_id)
+            started = await event(app, f"{run_id}.ada", "program.started")
+            said = await event(app, f"{run_id}.ada", "agent.said")
+        assert task_of(run, "ada")["summary"] == "made it"
+        assert (started["server"], said["text"]) == ("terminals", str(len(str(house.home))))
+        assert house.lines("made.txt") == ["42"]
+
+
 KEPT_OUT = {
     "": "consent_needed: create_session needs a person's consent",
     BOXED.partition("readable")[0]: "scripted cannot be started in its terminal (exit code 127)",
