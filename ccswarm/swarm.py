@@ -12,6 +12,7 @@ from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import Json, RunStatus
 from ccswarm.settings import Settings
+from ccswarm.swarm_places import Places
 from ccswarm.swarm_run import RUN, RunFlow
 from ccswarm.swarm_task import Hands, TaskFlow
 
@@ -31,6 +32,7 @@ class Swarm:
     def __init__(self, engine: Engine, hands: Hands | None = None) -> None:
         self.engine = engine
         self._hands = hands
+        self._places = Places(engine, hands.release if hands else None)
         engine.define(RUN, self._run, queue=RUNS)
         engine.define(TASK, self._task)
         engine.define(PART, self._task, queue=RUNS)
@@ -93,11 +95,13 @@ class Swarm:
         return found
 
     async def _run(self, flow: Flow, payload: Json) -> Json:
-        return await _logged(flow.id, RunFlow(flow, payload).carry_out())
+        async with self._places.run(payload.get("root", flow.id), whole="root" not in payload):
+            return await _logged(flow.id, RunFlow(flow, payload).carry_out())
 
     async def _task(self, flow: Flow, payload: Json) -> Json:
         assert self._hands, "this process only submits"
-        return await _logged(flow.id, TaskFlow(flow, payload, self._hands).carry_out())
+        async with self._places.task(payload["workspace"], payload.get("root", payload["run_id"])):
+            return await _logged(flow.id, TaskFlow(flow, payload, self._hands).carry_out())
 
 
 def _topic(number: str) -> str:

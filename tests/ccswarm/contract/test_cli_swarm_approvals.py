@@ -182,3 +182,20 @@ def test_a_worker_whose_name_another_one_has_ends_and_says_so(desk: Desk) -> Non
     store.close()
     *_, last = desk.run("worker", "--id", "one", "--json", code=2).out.splitlines()
     assert json.loads(last)["error"]["message"] == f"a worker 'one' runs already: process {os.getppid()}"
+
+
+def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(desk: Desk) -> None:
+    facts = STEPS.replace("small.echo", "small.facts").replace('{ text = "rm -rf /\\necho done" }', "{}")
+    desk.file.write_text(QUICK + server("small", "plain") + agent("ada", "small.*") + facts)
+    with desk.worker("--id", "one") as worker:
+        worker.until("executes what is queued")
+        found: list[tuple[str, int]] = []
+        for name in ("a", "b", "a"):
+            (desk.home / name).mkdir(exist_ok=True)
+            run = desk.run("run", "--detach", "--workspace", str(desk.home / name)).out.strip()
+            told = over(desk, run).result["tasks"]["ask"]["result"]["steps"]["say"]
+            found.append((Path(told["directory"]).name, told["pid"]))
+            with pytest.raises(ProcessLookupError):
+                os.kill(told["pid"], 0)
+        assert [name for name, _ in found] == ["a", "b", "a"]
+        assert worker.end(signal.SIGTERM)[0] == 0
