@@ -216,8 +216,8 @@ class Program:
         await _tell(flow, "program.ended", program=self._settings.program, session=self.session, **shown)
         if self._requests.finished:
             return [self._finish()]
-        if facts.get("gone"):
-            if facts["gone"] == "never came" and (self._run.get("exit_code") is not None or not self.session):
+        if _killed(facts):
+            if facts.get("gone") == "never came" and (self._run.get("exit_code") is not None or not self.session):
                 return [Finish("failed", troubles.of_keeper(self._settings.program, self._run))]
             return self._go_on(self._restarts >= self._settings.restarts)
         if why := troubles.of_end(self._settings.program, facts):
@@ -237,7 +237,7 @@ class Program:
         """The terminal of the start before has gone, if it was there at all: another one."""
         del outcome
         assert self._requests
-        if self._ended and not self._ended.get("gone"):
+        if self._ended and not _killed(self._ended):
             return await self._start(flow, prompts.REMIND)
         if not (self.session and programs.resumable(self._settings)):
             self.session = ""
@@ -262,6 +262,11 @@ class Program:
         assert self._desk
         ended = await self._desk.program(COME_SECONDS)
         return {**ended, **self._reading.facts()}
+
+
+def _killed(facts: Mapping[str, Any]) -> bool:
+    """Whether it ended with its keeper, or by a signal and not for a reason that it told."""
+    return bool(facts.get("gone")) or ((facts.get("exit") or 0) < 0 and not facts.get("error"))
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:

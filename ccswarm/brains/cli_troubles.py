@@ -26,7 +26,13 @@ def _sign(words: str, what: str, todo: str) -> _Sign:
     return _Sign(re.compile(words, re.IGNORECASE), what, todo)
 
 
-SIGNS = (
+SIGNS = (  # in this order: who is told of a quota is told to log in otherwise, too
+    _sign(
+        r"quota|usage limit|rate.?limit|\b429\b|resource.?exhausted|credit balance|billing|overloaded"
+        r"|out of credits|limit reached|high demand",
+        "has used up its quota, or is told to wait",
+        "wait, or give it another key or model; retry in the task tries again later",
+    ),
     _sign(
         r"not logged in|/login|no auth|set an auth method|auth method|please (log|sign) in|codex login|login required"
         r"|refresh token|credentials? (are |is )?(missing|not found)|no api key|api key (is )?(missing|not set)"
@@ -40,12 +46,6 @@ SIGNS = (
         r"|unauthorized|authentication_error|unauthenticated|\b403\b[^\n]*(permission|forbidden)|permission_denied",
         "has a key that is not accepted",
         "see that settings.environment gives it a key that is valid",
-    ),
-    _sign(
-        r"quota|usage limit|rate.?limit|\b429\b|resource.?exhausted|credit balance|billing|overloaded"
-        r"|out of credits|limit reached|high demand",
-        "has used up its quota, or is told to wait",
-        "wait, or give it another key or model; retry in the task tries again later",
     ),
     _sign(
         r"enotfound|eai_again|econnrefused|enetunreach|ehostunreach|etimedout|could not resolve|name resolution"

@@ -18,6 +18,7 @@ from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
 from tests.ccswarm.cli_world import TASK, CliWorld, ended, started
 from tests.ccswarm.guest_terminals import Terminals
 from tests.ccswarm.unit.swarm_world import World
+from tests.conftest import processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -127,6 +128,10 @@ ENDS = {
         ['result:{"is_error":true,"result":"API Error: 401 invalid x-api-key"}', "exit:1"],
         "scripted has a key that is not accepted",
     ),
+    "daily quota": (
+        ['result:{"is_error":true,"result":"daily quota exhausted, or switch to another /auth method"}', "exit:1"],
+        "scripted has used up its quota",
+    ),
     "quota": (['result:{"is_error":true,"result":"usage limit reached"}', "exit:1"], "scripted has used up its quota"),
     "network": (["complain:getaddrinfo EAI_AGAIN api.example.com", "exit:1"], "cannot reach its API from its terminal"),
     "garbage": (["print:\x01 what{", "exit:2"], "scripted exited 2"),
@@ -179,7 +184,8 @@ async def test_no_terminal_is_told(cli: CliWorld) -> None:
     assert not cli.terminals.closed
 
 
-async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorld, home: Path) -> None:
+@pytest.mark.parametrize("victim", ["keeper", "program"])
+async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorld, home: Path, victim: str) -> None:
     going = asyncio.Event()
 
     async def hang(_: CallRequest) -> Mapping[str, Any]:
@@ -192,7 +198,11 @@ async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorld,
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{heard}", "finish:failed:no"]
     async with started(cli, plan("say:here", "call:srv__do:{}", "call:srv__hang:{}", more={"resume": words})) as name:
         await asyncio.wait_for(going.wait(), 20)
-        os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
+        if victim == "keeper":
+            os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
+        else:
+            (pid,) = [pid for pid, what in processes() if b"scripted_agent" in what and os.fsencode(home) in what]
+            os.kill(pid, signal.SIGKILL)
         task = await ended(cli)
     assert (task["status"], task["summary"]) == ("failed", "no")
     assert len(cli.terminals.made) == 2
