@@ -179,8 +179,9 @@ def result_of(facts: Mapping[str, Any], task: str = "") -> str:
 def page_answer(run: str, task: str, status: str, text: str, offset: int) -> Answer:
     """Of ``read_result``."""
     page = text[offset : offset + PAGE_CHARS]
-    following = offset + len(page) if offset + len(page) < len(text) else None
-    then = f"read_result with offset {following} reads on" if following is not None else ""
+    following = offset + len(page)
+    more = following < len(text)
+    then = f"read_result with offset {following} reads on" if more else ""
     facts: Facts = {
         "run": run,
         "task": task,
@@ -188,10 +189,11 @@ def page_answer(run: str, task: str, status: str, text: str, offset: int) -> Ans
         "text": page,
         "offset": offset,
         "next_offset": following,
+        "more": more,
         "total_chars": len(text),
         "next": then,
     }
-    head = f"{run}{' ' + task if task else ''}: {status}, characters {offset} to {offset + len(page)} of {len(text)}"
+    head = f"{run}{' ' + task if task else ''}: {status}, characters {offset} to {following} of {len(text)}"
     return answered((head, page), facts)
 
 

@@ -278,7 +278,8 @@ TOOLS = (
                 "status": STATUS_OUT,
                 "text": _text("JSON, or the text that a task answered with."),
                 "offset": {"type": "integer"},
-                "next_offset": {"type": ["integer", "null"], "description": "null: this was the last page."},
+                "next_offset": {"type": "integer"},
+                "more": {"type": "boolean", "description": "Whether there is another page, at next_offset."},
                 "total_chars": {"type": "integer"},
                 "next": NEXT_OUT,
             }

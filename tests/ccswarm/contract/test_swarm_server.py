@@ -78,12 +78,12 @@ def test_a_plan_is_given_as_text_or_as_a_file_of_the_workspace(client: ServerCli
 def test_a_long_result_is_read_page_by_page(client: ServerClient) -> None:
     run = client.tool("start_run", plan=BIG)["run"]
     client.follow(run)
-    text, offset = "", 0
-    while offset is not None:
+    text, offset, more = "", 0, True
+    while more:
         page = client.tool("read_result", run=run, task="big", offset=offset)
         assert page["offset"] == offset
         assert len(page["text"]) <= 7000
-        text, offset = text + page["text"], page["next_offset"]
+        text, offset, more = text + page["text"], page["next_offset"], page["more"]
     assert len(text) == page["total_chars"] > 7000
     assert json.loads(text)["steps"]["say3"]["status"] == "ok"
     assert client.tool("read_result", run=run, offset=10**9)["text"] == ""

@@ -85,7 +85,8 @@ def test_who_carries_a_run_out() -> None:
 def test_pages_of_a_result_are_the_result(text: str, offset: int) -> None:
     facts = page_answer(RUN, "", "succeeded", text, offset).facts
     assert facts["text"] == text[offset : offset + 7000]
-    assert (facts["next_offset"] is None) == (offset + 7000 >= len(text))
+    assert facts["more"] is (offset + 7000 < len(text))
+    assert facts["next_offset"] == offset + len(facts["text"])
 
 
 def test_long_texts_of_events_say_that_they_are_cut() -> None:
