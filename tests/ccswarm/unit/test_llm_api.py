@@ -118,7 +118,7 @@ async def test_refusals_of_the_model_are_failures() -> None:
 async def test_then_another_model_is_asked_with_the_same_history(kind: str) -> None:
     made = looking()
     broken = answers([LOOK, Fail(500), Fail(500), Fail(500)])
-    async with ModelServer(broken) as first, ModelServer(plays([LOOK, DONE])) as second:
+    async with ModelServer(broken) as first, ModelServer(answers([Fail(503), DONE])) as second:
         other = served(second, "anthropic" if kind != "anthropic" else "openai")
         done = await made.run(plan(served(first, kind, retries=1, fallback=[other])))
     assert done.result["status"] == "succeeded"
@@ -127,6 +127,7 @@ async def test_then_another_model_is_asked_with_the_same_history(kind: str) -> N
     assert [result.tool for result in second.asked[0].results] == ["srv__look"]
     assert second.refused == []
     assert made.ran == ["turn1.call1"]
+    assert len(await told(made, "agent.waits")) == 2, "each model is asked again"
 
 
 @pytest.mark.parametrize("kind", KINDS)
