@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -106,29 +106,41 @@ def _carry_out(
     from ccswarm import evaluation_report, evaluation_run
     from ccswarm.cli_eval_view import view_of
 
-    root = Path(tempfile.mkdtemp(prefix="ccswarm-eval-"))
     view = view_of(about["suite"], len(tries), as_json=as_json)
     settings = evaluation_run.settings_for(loaded.settings)
-    environ = files.server_environment()
-    evaluation = evaluation_run.Evaluation(settings, environ, root, file.parent, view.tell, keep=keep)
-    about["began"] = round(time.time(), 3)
     complete = False
-    try:
-        with view.shown():
-            complete = asyncio.run(_interruptible(evaluation, tries, at_once))
-    finally:
-        if keep:
-            remark(f"kept: {root}")
-        else:
-            shutil.rmtree(root, ignore_errors=True)
-        about["ended"] = round(time.time(), 3)
-        made = evaluation_report.document(about, evaluation.results, complete=complete)
-        if evaluation.results:
-            evaluation_report.write(target, made)
+    with _root(keep) as root:
+        evaluation = evaluation_run.Evaluation(
+            settings, files.server_environment(), root, file.parent, view.tell, keep=keep
+        )
+        about["began"] = round(time.time(), 3)
+        try:
+            with view.shown():
+                complete = asyncio.run(_interruptible(evaluation, tries, at_once))
+        finally:
+            about["ended"] = round(time.time(), 3)
+            made = evaluation_report.document(about, evaluation.results, complete=complete)
+            if evaluation.results:
+                evaluation_report.write(target, made)
     good = complete and all(one.good for one in evaluation.results)
     code = EXIT_INTERRUPTED if not complete else 0 if good else EXIT_ERROR
     view.end({**made, "path": str(target), "exit_code": code}, evaluation_report.rows(evaluation.results))
     return code
+
+
+@contextmanager
+def _root(keep: bool) -> Generator[Path]:
+    """A temporary directory for all that is made, removed afterwards unless it is kept."""
+    from ccswarm.evaluation_place import remove_tree
+
+    root = Path(tempfile.mkdtemp(prefix="ccswarm-eval-"))
+    try:
+        yield root
+    finally:
+        if keep:
+            remark(f"kept: {root}")
+        else:
+            remove_tree(root)
 
 
 async def _interruptible(evaluation: Evaluation, tries: Sequence[Try], at_once: int) -> bool:

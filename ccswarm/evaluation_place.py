@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ccswarm.errors import WorkspaceUnusable
 from ccswarm.evaluation import Case
@@ -53,27 +53,28 @@ class Place:
             self._run(("sh", "-e", "-c", command))
 
     def put(self, files: Mapping[str, str]) -> None:
-        """Write files whatever is there: links are replaced and never followed, others' files overwritten."""
+        """Write files whatever is there: links are replaced and never followed, what else is in the way is removed.
+        Raises WorkspaceUnusable, OSError."""
         for name, content in files.items():
-            *folders, last = PurePosixPath(name).parts
+            path = self.directory / name
             at = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                for folder in folders:
-                    inner = _folder(at, folder)
+                for folder in [*path.relative_to(self.directory).parents][-2::-1]:
+                    inner = _folder(at, self.directory / folder)
                     os.close(at)
                     at = inner
-                _remove(at, last)
+                _remove(at, path)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-                with os.fdopen(os.open(last, flags, 0o644, dir_fd=at), "w", encoding="utf-8") as file:
+                with os.fdopen(os.open(path.name, flags, 0o644, dir_fd=at), "w", encoding="utf-8") as file:
                     file.write(content)
             finally:
                 os.close(at)
 
     def clear(self) -> None:
-        """Everything out; the directory stays."""
+        """Everything out; the directory stays. Raises WorkspaceUnusable where something cannot be removed."""
         for entry in os.scandir(self.directory):
             if entry.is_dir(follow_symlinks=False):
-                _remove_tree(entry.path)
+                remove_tree(entry.path)
             else:
                 os.unlink(entry.path)
 
@@ -81,6 +82,8 @@ class Place:
         """Move what is there to ``target``."""
         target.mkdir(parents=True)
         for entry in os.scandir(self.directory):
+            if entry.is_dir(follow_symlinks=False):
+                os.chmod(entry.path, 0o700)  # else it could not be moved
             os.rename(entry.path, target / entry.name)
 
     def _run(self, words: Sequence[str]) -> None:
@@ -103,36 +106,32 @@ class Place:
             )
 
 
-def _folder(at: int, name: str) -> int:
-    """Opened, made where it is not there or is something else."""
+def remove_tree(path: str | Path) -> None:
+    """A directory with all that is in it, however deep it is and whatever an agent closed. Raises WorkspaceUnusable."""
     try:
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+        shutil.rmtree(path)
+    except (OSError, RecursionError):
+        subprocess.run(("chmod", "-R", "u+rwX", "--", path), capture_output=True)
+        done = subprocess.run(("rm", "-rf", "--", path), capture_output=True)
+        if done.returncode:
+            said = done.stderr.decode(errors="replace")[-SHOWN_CHARS:].strip()
+            raise WorkspaceUnusable(f"{path} cannot be removed: {said}", suggestion="remove it by hand") from None
+
+
+def _folder(at: int, path: Path) -> int:
+    """Opened, below the directory ``at``; made where it is not there or is something else."""
+    try:
+        return os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
     except OSError:
-        _remove(at, name)
-        os.mkdir(name, dir_fd=at)
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
+        _remove(at, path)
+        os.mkdir(path.name, dir_fd=at)
+        return os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
 
 
-def _remove(at: int, name: str) -> None:
+def _remove(at: int, path: Path) -> None:
     try:
-        os.unlink(name, dir_fd=at)
+        os.unlink(path.name, dir_fd=at)
     except FileNotFoundError:
         return
     except (IsADirectoryError, PermissionError):
-        shutil.rmtree(name, dir_fd=at)
-
-
-def _remove_tree(path: str) -> None:
-    try:
-        shutil.rmtree(path)
-    except PermissionError:
-        _open_up(path)
-        shutil.rmtree(path)
-
-
-def _open_up(path: str) -> None:
-    """Directories that an agent closed."""
-    os.chmod(path, 0o700)
-    for entry in os.scandir(path):
-        if entry.is_dir(follow_symlinks=False):
-            _open_up(entry.path)
+        remove_tree(path)

@@ -169,17 +169,23 @@ class Evaluation:
         if one.entrant.does != "nothing":
             facts |= _worked(await self._run(app, self._plan(one), directory, one.case.timeout_seconds), one.case.id)
             await self._end_sessions(app, directory)
-        await asyncio.to_thread(place.put, one.case.gate_files)
-        seconds = one.case.gate_seconds * len(one.case.gates)
-        held = await self._run(app, self._gates(one.case), directory, seconds)
-        await self._end_sessions(app, directory)
+        held = await self._held(app, place, one.case)
         if self._keep:
             facts["kept"] = str(self._root / "kept" / one.entrant.name / f"{one.case.id}-{one.attempt}")
             await asyncio.to_thread(place.keep, Path(facts["kept"]))
         await asyncio.to_thread(place.clear)
-        task = _task(held, one.case.id)
-        passed = task["status"] == RunStatus.SUCCEEDED
-        return Result(**facts, passed=passed, why="" if passed else task["summary"])
+        return Result(**facts, passed=not held, why=held)
+
+    async def _held(self, app: App, place: Place, case: Case) -> str:
+        """``""`` where all gates hold, else what the first said that does not."""
+        try:
+            await asyncio.to_thread(place.put, case.gate_files)
+        except (OSError, WorkspaceUnusable) as error:
+            return f"the files of the gates cannot be put in place: {error}"
+        directory, seconds = str(place.directory), case.gate_seconds * len(case.gates)
+        task = _task(await self._run(app, self._gates(case), directory, seconds), case.id)
+        await self._end_sessions(app, directory)
+        return "" if task["status"] == RunStatus.SUCCEEDED else task["summary"] or "the gates were not run"
 
     def _plan(self, one: Try) -> Settings:
         agent = one.entrant.agent_for(one.case)

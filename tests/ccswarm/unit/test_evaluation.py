@@ -221,6 +221,8 @@ def test_clearing_follows_no_links_and_opens_what_was_closed(place: Place, tmp_p
     (place.directory / "closed/in").chmod(0)
     (place.directory / "closed").chmod(0)
     os.mkfifo(place.directory / "pipe")
+    deep = "mkdir -p deep && cd deep && for n in $(seq 300); do mkdir -p a/a/a/a/a && cd a/a/a/a/a || exit; done"
+    subprocess.run(deep, shell=True, cwd=place.directory, check=True)
     place.clear()
     assert list(place.directory.iterdir()) == []
     assert (tmp_path / "outside").read_text() == "mine"
