@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ccswarm.evaluation_report import Result, document, write
-from tests.ccswarm.contract.verb_desk import Desk, agent
+from ccswarm.cli_eval_view import view_of
+from ccswarm.evaluation_report import Result, document, rows, write
+from tests.ccswarm.contract.verb_desk import Desk, Stream, agent
 
 SUITE = """
 [suite]
@@ -91,3 +93,53 @@ def test_reports_are_compared(desk: Desk) -> None:
     (desk.home / "none.json").write_text(json.dumps({"report": 1}))
     assert "none.json is no report" in desk.json("eval", "--compare", before, "none.json", code=2)["error"]["message"]
     assert "ENTRANT" in desk.run("eval", "--compare", before, better, terminal=True).out
+
+
+def shown(*results: Result, terminal: bool = False, as_json: bool = False, left_out: int = 0) -> tuple[str, str]:
+    """What is said, on standard output and on standard error."""
+    out, err = Stream(terminal=terminal), Stream(terminal=False)
+    with redirect_stdout(out), redirect_stderr(err):
+        view = view_of("mine", len(results), as_json=as_json)
+        with view.shown():
+            for one in results:
+                facts = {"case": one.case, "entrant": one.entrant, "attempt": one.attempt}
+                view.tell("case.started", facts)
+                view.tell("case.ended", {**facts, "result": one})
+        why = [{"case": f"c{at}", "entrant": "ada", "why": "the case has no steps"} for at in range(left_out)]
+        made = document({"left_out": why}, results, complete=True)
+        view.end({**made, "path": "/there/report.json"}, rows(results))
+    return out.said, err.said
+
+
+BAD = "gate `sh check`: expected exit code 0, got 1 (status finished); its answer: …\nmore\x1b[31m\nlast\tline\n"
+
+
+def test_a_pipe_gets_a_line_for_each_attempt() -> None:
+    good = Result("one", "ada", 1, True, calls=3, tokens=5, dollars=0.125, seconds=1.005)
+    out, err = shown(good, Result("two", "ada", 1, False, why=BAD), left_out=2)
+    assert [line.split("\t") for line in out.splitlines()] == [
+        ["one", "ada", "passed", "3", "5", "0.125", "1.00", ""],
+        ["two", "ada", "failed", "0", "0", "0", "0.00", "gate `sh check`: expected exit code 0 … last line"],
+    ]
+    assert err.splitlines() == [
+        "ada: 1 of 2 passed, 3 calls, 1.0 s, 5 tokens, $0.1250",
+        "left out for ada: the case has no steps: c0, c1",
+        "report: /there/report.json",
+    ]
+
+
+def test_programs_get_documents() -> None:
+    out, err = shown(Result("one", "ada", 1, True), as_json=True)
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert [one["event"] for one in documents] == ["case.started", "case.ended", "result"]
+    assert (documents[1]["result"]["passed"], documents[2]["path"], err) == (True, "/there/report.json", "")
+
+
+def test_a_terminal_gets_what_was_to_be_refused_and_tables() -> None:
+    again = [Result("one", "ada", at, at < 3, why=BAD) for at in (1, 2, 3)]
+    out, _ = shown(*again, Result("one", "wrong", 1, True, expected=False), terminal=True)
+    words = " ".join(out.split())
+    assert "2/3" in words
+    assert "67%" in words
+    assert "held" in words
+    assert "mine 0 s 0 of 4" in words
