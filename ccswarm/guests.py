@@ -164,6 +164,8 @@ class Desk:
         away."""
         if over:
             self._place.socket.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it is not empty
+                self._place.directory.rmdir()
             self.dismiss()
         if self._server:
             self._server.close()

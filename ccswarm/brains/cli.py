@@ -9,6 +9,7 @@ session it had.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import shlex
 import shutil
@@ -43,6 +44,9 @@ LINGER_SECONDS = 30.0
 """A program that has called ``finish`` ends by itself, and tells what it has used; longer it is not waited for."""
 
 RUN_SECONDS = 45.0
+FORGOTTEN_SECONDS = 30 * 86400.0
+SIGNALLED = (129, 137, 143)
+"""What programs that heed a signal exit with, as shells do."""
 
 
 class Program:
@@ -97,8 +101,7 @@ class Program:
         """See Lasting: the program is told, and its terminal closed."""
         if self._desk and self._place:
             await self._desk.close(over=True)
-            if self._last_visit:
-                await asyncio.to_thread(shutil.rmtree, self._place.directory, ignore_errors=True)
+            await asyncio.to_thread(_tidy, self._place.directory, self._last_visit)
         return [self._close()] if self._open else ()
 
     async def _begin(self, flow: Flow) -> list[Step]:
@@ -266,7 +269,8 @@ class Program:
 
 def _killed(facts: Mapping[str, Any]) -> bool:
     """Whether it ended with its keeper, or by a signal and not for a reason that it told."""
-    return bool(facts.get("gone")) or ((facts.get("exit") or 0) < 0 and not facts.get("error"))
+    code = facts.get("exit") or 0
+    return bool(facts.get("gone")) or ((code < 0 or code in SIGNALLED) and not facts.get("error"))
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
@@ -275,6 +279,16 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.write_text(text)
         file.chmod(0o600)
+
+
+def _tidy(directory: Path, done: bool) -> None:
+    """What the program has left, and what those have that were cancelled long ago."""
+    if done:
+        shutil.rmtree(directory, ignore_errors=True)
+    for other in directory.parent.iterdir():
+        with contextlib.suppress(OSError):
+            if other.stat().st_mtime < time.time() - FORGOTTEN_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 async def _tell(flow: Flow, event: str, **facts: Any) -> None:

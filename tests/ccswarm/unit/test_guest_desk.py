@@ -73,7 +73,7 @@ async def test_lists_what_is_granted_and_calls_it(home: Path) -> None:
     task = run.result["tasks"]["main"]
     assert (task["summary"], task["result"], task["usage"]["calls"]) == ("all done", {"n": 1}, 1)
     assert [(call.step_id, call.tool, call.arguments) for call in world.hands.calls] == [("call 1", "srv.do", {"a": 1})]
-    assert not list(place(home, TASK).directory.iterdir()), "the socket has gone"
+    assert not list((home / "guests").iterdir()), "the socket has gone"
 
 
 async def test_a_client_of_the_newer_protocol_needs_no_handshake(home: Path) -> None:
