@@ -26,7 +26,7 @@ from tests.ccswarm.model_servers import ModelServer, loops
 AGENTS, TURNS, REQUESTS, MANY_TURNS = 20, 10, 200, 1000
 OUTPUT = "words of a terminal " * 100
 KINDS = {"openai": "/v1", "anthropic": ""}
-MOST_GROWTH_KB, MOST_MB = 40, 8.0
+MOST_GROWTH_KB, MOST_MB = 8, 2.0
 """Of memory for each further turn, whose 2 kB of output are kept; and for each further agent."""
 CALL = (
     "import asyncio, sys; from benchmarks import swarm_brains as b; asyncio.run(getattr(b, sys.argv[1])(*sys.argv[2:]))"

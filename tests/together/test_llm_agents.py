@@ -15,7 +15,7 @@ from ccswarm.app import new_run_id
 from tests.ccswarm.llm_world import KEY, SECRET, finish
 from tests.ccswarm.model_servers import Asked, Behaviour, Call, ModelServer, Reply, Stall, gullible, plays
 from tests.conftest import environment
-from tests.together.swarm_house import AI_SESSION, QUICK, House, end, git, open_house, over
+from tests.together.swarm_house import AI_SESSION, QUICK, House, end, event, git, open_house, over
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -89,6 +89,40 @@ async def test_killed_while_it_thinks_and_while_it_calls_it_goes_on_with_one_his
     assert "I open." in kept
     assert SECRET not in kept
     assert house.joined().problems == []
+
+
+@pytest.mark.torture
+async def test_a_persons_word_is_waited_for_by_whoever_executes(house: House) -> None:
+    place = {"name": "work", "working_directory": str(house.project)}
+    turns = [
+        Reply(calls=[("ai-session.create_session", place)]),
+        command("echo harm > harm"),
+        Reply("I was not allowed to.", [finish("blocked", "A person did not agree.")]),
+    ]
+    async with ModelServer(plays(turns), key=SECRET) as server, house.client() as app:
+        house.add(ada(server, 'approval = "all"'))
+        run_id = new_run_id()
+        first = await house.start_worker()
+        try:
+            plan = house.plan('[[tasks]]\nid = "t"\ntext = "Do harm."\n')
+            await app.swarm.submit(plan, run_id, str(house.project))
+            asked = await event(app, f"{run_id}.t", "approval.asked", tool="ai-session.create_session")
+            first.kill()
+        finally:
+            await end(first)
+        (question,) = await asyncio.to_thread(house.answer, "yes", "ann")
+        assert question["id"] == asked["id"]
+        async with house.worker():
+            await event(app, f"{run_id}.t", "approval.asked", tool="ai-session.execute_command")
+            assert len(await asyncio.to_thread(house.answer, "no", "ann")) == 1
+            run = await over(app, run_id)
+    task = run.result["tasks"]["t"]
+    assert (task["status"], task["summary"]) == ("blocked", "A person did not agree.")
+    assert not (house.project / "harm").exists()
+    assert [asked.turns for asked in server.asked] == [0, 1, 2]
+    opened, refused = server.asked[2].results
+    assert "denied" not in opened.text
+    assert "denied (rejected): a person did not agree to ai-session.execute_command" in refused.text
 
 
 async def test_orders_in_a_terminal_reach_no_other_agents_workspace(house: House) -> None:
