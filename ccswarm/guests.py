@@ -32,6 +32,9 @@ FINISH, AWAIT_CALL = "finish", "await_call"
 ANSWER_SECONDS = 45.0
 """A request that takes longer gets an answer that says so; programs give up after 60 s."""
 
+BEAT_SECONDS = 10.0
+"""Between two signs of life for a request that takes long."""
+
 HELLO_SECONDS = 20.0
 LINE_BYTES = 64 << 20
 SOCKET_PATH_BYTES = 100
@@ -131,10 +134,17 @@ class Desk:
     """For one task. ``tools`` are its agent's, as they are shown. ``answer_seconds`` bounds one answer."""
 
     def __init__(
-        self, place: Place, agent: str, tools: Sequence[ToolInfo], *, answer_seconds: float = ANSWER_SECONDS
+        self,
+        place: Place,
+        agent: str,
+        tools: Sequence[ToolInfo],
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         self.agent = agent
         self.answer_seconds = answer_seconds
+        self.beat_seconds = beat_seconds
         self.tools = dict(zip(names := shown_names(tools), tools, strict=True))
         self._full = names
         self._place = place

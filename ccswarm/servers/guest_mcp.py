@@ -27,7 +27,6 @@ from ccswarm import __version__
 from ccswarm.guests import AWAIT_CALL, FINISH, INSTRUCTIONS, Desk
 from ccswarm.models import CallOutcome, ToolInfo
 
-HEARTBEAT_SECONDS = 10.0
 OWN_TOOLS = (
     Tool(
         name=FINISH,
@@ -123,7 +122,7 @@ def _server(guest: Guest) -> Server[Any]:
                 return _result(f"no call {number[:80]!r} goes on: its answer was given already", failed=True)
         else:
             answer = await guest.desk.ask(number, params.name, arguments)
-        beats = asyncio.create_task(_beat(ctx))
+        beats = asyncio.create_task(_beat(ctx, guest.desk.beat_seconds))
         try:
             async with asyncio.timeout(guest.desk.answer_seconds):
                 outcome = await asyncio.shield(answer)
@@ -149,16 +148,17 @@ def _server(guest: Guest) -> Server[Any]:
     return server
 
 
-async def _beat(ctx: ServerRequestContext[Any]) -> None:
+async def _beat(ctx: ServerRequestContext[Any], seconds: float) -> None:
     """Tells a client that wants to know that its call goes on."""
-    loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
-    never = asyncio.Event()
-    while True:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HEARTBEAT_SECONDS):
-                await never.wait()
-        waited = loop.time() - began
-        await ctx.session.report_progress(round(waited, 3), None, f"goes on after {waited:.0f} s")
+    loop, never = asyncio.get_running_loop(), asyncio.Event()
+    began = loop.time()
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await never.wait()
+            waited = loop.time() - began
+            await ctx.session.report_progress(round(waited, 3), None, f"goes on after {waited:.0f} s")
 
 
 def _described(name: str, tool: ToolInfo) -> Tool:

@@ -22,11 +22,12 @@ ENVELOPE = {
 
 
 class GuestClient:
-    """``told`` are the notifications that came."""
+    """``told`` are the notifications that came; ``heard`` is set when one does."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.told: list[dict[str, Any]] = []
+        self.heard = asyncio.Event()
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._reading = asyncio.create_task(self._read())
@@ -39,6 +40,7 @@ class GuestClient:
                 self._answers[message["id"]].set_result(message)
             else:
                 self.told.append(message)
+                self.heard.set()
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the server has ended"))

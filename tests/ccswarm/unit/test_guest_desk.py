@@ -233,6 +233,21 @@ async def test_a_long_call_is_pending_and_waited_for(home: Path) -> None:
         await reception.close(over=True)
 
 
+async def test_who_wants_to_know_hears_that_a_call_goes_on(home: Path) -> None:
+    reception = Desk(place(home, "e"), "ada", [ToolInfo("srv", "do")], beat_seconds=0.05)
+    await reception.open()
+    async with guest(place(home, "e").guest("")) as client:
+        await client.shake_hands()
+        call = client.begin("tools/call", name="srv__do", arguments={}, _meta={"progressToken": "mine"})
+        request = await asyncio.wait_for(reception.next(), 10)
+        await asyncio.wait_for(client.heard.wait(), 10)
+        assert client.told[0]["method"] == "notifications/progress"
+        assert client.told[0]["params"]["progressToken"] == "mine"
+        reception.answer(request["id"], CallOutcome(CallStatus.OK, "done"))
+        assert words((await asyncio.wait_for(call, 10))["result"]) == "done"
+        await reception.close(over=True)
+
+
 def test_names_are_such_as_programs_allow() -> None:
     tools = [ToolInfo("a", "x.y"), ToolInfo("a", "x y"), ToolInfo("b", "n" * 80), ToolInfo("ai-session", "go")]
     names = shown_names(tools)
