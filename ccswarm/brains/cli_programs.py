@@ -176,7 +176,7 @@ CODEX_MODEL: Mapping[str, Any] = {
 CODEX_FEATURES = """
 shell_tool unified_exec view_image multi_agent goals apps plugins image_generation hooks remote_plugin skill_search
 tool_suggest skill_mcp_dependency_install shell_snapshot browser_use browser_use_external computer_use in_app_browser
-sleep_tool daemon_auto_start workspace_dependencies memories
+sleep_tool daemon_auto_start workspace_dependencies memories unbounded_connection_retries
 """
 
 

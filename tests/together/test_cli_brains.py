@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ccswarm.engines.base import Execution
 from tests.ccswarm.model_servers import Asked, Fail, ModelServer, Reply, asides, gullible, plays
 from tests.clients.node import node, program
 from tests.conftest import UNBOXED, environment, processes
-from tests.together.swarm_house import AI_SESSION, QUICK, House, event, open_house, over, submit
+from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, event, open_house, over, submit
 
 RUN_SECONDS = 200.0
 """One run starts a daemon, a worker and one to three programs of 3 to 18 s each; this bounds a machine under load."""
@@ -43,10 +44,10 @@ class Kind:
     own_tool: tuple[str, dict[str, Any]] = ("", {})
     """One of its own, which would leave a file behind."""
 
-    def agent(self, server: ModelServer, *, key: bool = True) -> str:
+    def agent(self, server: ModelServer, *, key: bool = True, proxy: bool = True) -> str:
         loopback = {"HTTP_PROXY": server.url, "HTTPS_PROXY": server.url, "NO_PROXY": "127.0.0.1"}
         loopback |= {name.lower(): value for name, value in loopback.items()}
-        given = loopback | ({self.variable: f"${KEY}"} if key else {})
+        given = (loopback if proxy else {}) | ({self.variable: f"${KEY}"} if key else {})
         variables = ", ".join(f'{name} = "{value}"' for name, value in given.items())
         settings = f'program = "{self.name}", base_url = "{server.url}{self.suffix}", environment = {{ {variables} }}'
         settings += f', model = "{self.model}"' if self.model else ""
@@ -70,6 +71,15 @@ def house(world: Path) -> Iterator[House]:
     """Workers know the key, and the programs are on PATH."""
     with open_house(world, AI_SESSION + QUICK, UNBOXED) as house, installed(house.home):
         yield house
+
+
+READABLE = json.dumps([str(ROOT), str(Path(sys.executable).resolve().parents[1]), sys.prefix])
+BOXED = f"""
+[sandbox]
+workspaces = ["~/.local/state/ccswarm/guests"]
+readable = {READABLE}
+home_readable = ["bin"]
+"""
 
 
 @contextmanager
@@ -245,3 +255,14 @@ async def test_a_program_that_is_not_there_is_named(house: House, kind: Kind) ->
         result = await has_run(house, task())
     assert result["status"] in ("failed", "blocked")
     assert f"{kind.name} is not installed" in result["summary"]
+
+
+async def test_a_box_without_network_is_named(world: Path, kind: Kind) -> None:
+    with open_house(world, AI_SESSION + QUICK, BOXED) as house, installed(house.home):
+        async with ModelServer(plays([])) as server:
+            house.add(kind.agent(server, proxy=False))
+            result = await has_run(house, task())
+    assert result["status"] == "failed"
+    assert f"{kind.name} cannot reach its API from its terminal" in result["summary"]
+    assert "network.allow_domains" in result["summary"]
+    assert server.asked == []
