@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 VARIABLE = "CCSWARM_GUEST"
-"""``TOKEN@SOCKET``: how a program of a task finds its desk, and shows that it is of that task."""
+"""``START.DIGEST@SOCKET``: how a program of a task finds its desk, and shows that it is of that task."""
 
 PATIENCE_SECONDS = 180.0
 """How long nobody may be at the desk: a worker that is lost is replaced within half a minute, but a run that is

@@ -60,8 +60,9 @@ class Place:
         return f"{self.token(start)}@{self.socket}"
 
     def token(self, start: str) -> str:
-        """The same whoever works it out again; of no use for another task or start."""
-        return hmac.new(self.secret, f"{self.directory.name}\0{start}".encode(), hashlib.sha256).hexdigest()
+        """``START.DIGEST``: the same whoever works it out again, of no use for another task or start."""
+        digest = hmac.new(self.secret, f"{self.directory.name}\0{start}".encode(), hashlib.sha256).hexdigest()
+        return f"{start}.{digest}"
 
 
 def place(state_directory: Path, execution_id: str) -> Place:
@@ -121,7 +122,6 @@ class _Request:
 class _Program:
     """One start: ``over`` when it has ended, with what is known of that."""
 
-    token: str
     launch: Mapping[str, Any]
     heard: Callable[[str], None]
     ready: Callable[[], None]
@@ -155,10 +155,12 @@ class Desk:
         self._server: asyncio.Server | None = None
         self._peers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._connected = 0
+        self._start = ""
+        self._past: set[str] = set()
 
     async def open(self, start: str = "") -> None:
         """Listen, for whoever shows the token of ``start``. A socket that a killed worker left is replaced."""
-        self._token = self._place.token(start)
+        self._start = start
         if self._server:
             return
         made = self._place.socket.with_suffix(f".{secrets.token_hex(2)}")
@@ -260,8 +262,10 @@ class Desk:
         prepare) is what its keeper is told when it begins, after ``ready`` was run, in a thread; ``heard`` is given
         each line that it prints."""
         over: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._token = self._place.token(start)
-        self._program = _Program(self._token, facts, heard, ready, over)
+        if start != self._start:
+            self._past.add(self._start)
+        self._start = start
+        self._program = _Program(facts, heard, ready, over)
 
     async def program(self, seconds: float) -> dict[str, Any]:
         """How the program ended: ``exit`` (negative: by a signal) or ``failed`` (it was not started) with ``errors``,
@@ -310,11 +314,14 @@ class Desk:
             hello: dict[str, Any] = json.loads(await reader.readline())
         program = self._program
         role, token = hello.get("role"), str(hello.get("token"))
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        start = token.rpartition(".")[0]
+        if start in self._past or not hmac.compare_digest(token.encode(), self._place.token(start).encode()):
             _tell(writer, {"error": "this token is not of a task that goes on"})
+        elif start != self._start:
+            pass  # after a crash it takes a moment until the present start is known again: who is of it comes back
         elif role == "tools":
             await self._serve_tools(str(hello.get("name"))[:32], reader, writer)
-        elif role == "program" and program and program.token == token:
+        elif role == "program" and program:
             await self._serve_program(program, bool(hello.get("begun")), reader, writer)
         else:
             _tell(writer, {"error": f"nothing is served as {role!r}"})

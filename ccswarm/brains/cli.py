@@ -29,7 +29,7 @@ from ccswarm.engines.base import Flow
 from ccswarm.errors import PlanInvalid
 from ccswarm.guest_requests import Requests
 from ccswarm.guests import ANSWER_SECONDS, Desk, Place, place
-from ccswarm.models import CallOutcome, Json
+from ccswarm.models import CallOutcome, CallStatus, Json
 from ccswarm.settings import AgentSettings
 
 VARIABLE = "CCSWARM_GUEST"
@@ -203,7 +203,8 @@ class Program:
         del flow
         found = outcome.structured or {}
         self._run = {"exit_code": found.get("exit_code"), "text": found.get("output") or outcome.message}
-        if self._desk and (not outcome.ok or found.get("status") != "running"):
+        known = outcome.status not in (CallStatus.LOST, CallStatus.TIMEOUT, CallStatus.CANCELLED)
+        if self._desk and known and found.get("status") != "running":
             self._desk.no_program()
         return []
 

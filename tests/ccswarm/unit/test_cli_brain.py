@@ -69,7 +69,7 @@ async def test_a_program_works_and_finishes(cli: CliWorld, home: Path) -> None:
 
 async def test_the_token_is_in_no_word_and_no_record(cli: CliWorld, home: Path) -> None:
     async with started(cli, plan("say:here", "call:srv__do:{}", "hang")) as name:
-        token = cli.terminals.made[name]["env"]["CCSWARM_GUEST"].partition("@")[0]
+        token = cli.terminals.made[name]["env"]["CCSWARM_GUEST"].partition("@")[0].rpartition(".")[2]
         process = cli.terminals.running[name]
         assert len(token) == 64
         lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
@@ -232,6 +232,35 @@ async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWo
     assert len(cli.terminals.made) == 1
     assert [event["text"] for event in await second.events("agent.said")] == ["one", "two"]
     assert task["usage"]["tokens"] == 150
+
+
+async def test_a_worker_is_killed_after_the_program_was(home: Path, cli: CliWorld) -> None:
+    """The next worker hears of the first start only from the record; the second one is not taken for a stranger."""
+    going = [asyncio.Event(), asyncio.Event()]
+
+    async def hang(request: CallRequest) -> Mapping[str, Any]:
+        going[int(request.arguments["number"])].set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    cli.world.tool("srv.hang", hang)
+    second = CliWorld(home, cli.terminals, World(cli.world.engine.store, "two"))
+    second.world.tool("srv.hang", found=2)
+    words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", 'call:srv__hang:{"number":1}']
+    given = plan(
+        *("say:one", "call:srv__do:{}", 'call:srv__hang:{"number":0}'),
+        more={"resume": [*words, "say:two", "finish:succeeded:went on"]},
+    )
+    async with started(cli, given, "one") as name:
+        await asyncio.wait_for(going[0].wait(), 20)
+        os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
+        await asyncio.wait_for(going[1].wait(), 20)
+        cli.world.engine.kill()
+        async with second.world.working("two"):
+            task = await ended(second)
+    assert (task["status"], task["summary"]) == ("succeeded", "went on")
+    assert len(cli.terminals.made) == 2
+    assert [event["text"] for event in await second.events("agent.said")] == ["one", "two"]
 
 
 async def test_work_that_is_given_back_goes_on_with_its_session(cli: CliWorld, home: Path) -> None:

@@ -186,7 +186,7 @@ async def test_a_token_is_of_one_task(home: Path) -> None:
     async with at_the_desk(world) as client:
         await client.shake_hands()
         mine, yours = place(home, TASK), place(home, "run_2.main")
-        for token in (yours.token(""), mine.token("2"), ""):
+        for token in (yours.token(""), mine.token("2") + "0", yours.token("2"), ""):
             async with guest(f"{token}@{mine.socket}") as stranger:
                 assert await stranger.leave() == 1
                 assert stranger.process.stderr
