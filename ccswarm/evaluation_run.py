@@ -144,6 +144,10 @@ class Evaluation:
             raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="mend the suite")
 
     async def _work(self, app: App, place: Place, waiting: deque[Try]) -> None:
+        async with app.swarm.staying(str(place.directory)):
+            await self._one_by_one(app, place, waiting)
+
+    async def _one_by_one(self, app: App, place: Place, waiting: deque[Try]) -> None:
         assert app.hands
         directory, calls = str(place.directory), MOST_CALLS
         while waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from ccswarm.agent import PART, TASK
@@ -15,6 +16,9 @@ from ccswarm.settings import Settings
 from ccswarm.swarm_places import Places
 from ccswarm.swarm_run import RUN, RunFlow
 from ccswarm.swarm_task import Hands, TaskFlow
+
+STAYING = "staying"
+"""What stands for a run of somebody who has more to do in a directory than one."""
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +97,10 @@ class Swarm:
                 answer = await self.answer_to(str(one["id"]), task.id)
                 found.append({**one, "task_id": task.id} | ({"answer": answer} if answer else {}))
         return found
+
+    def staying(self, directory: str) -> AbstractAsyncContextManager[None]:
+        """Meanwhile the servers that were started for a directory go on, whatever run ends there."""
+        return self._places.task(directory, STAYING)
 
     async def _run(self, flow: Flow, payload: Json) -> Json:
         async with self._places.run(payload.get("root", flow.id), whole="root" not in payload):

@@ -56,6 +56,21 @@ async def test_the_last_of_two_runs_in_a_directory_ends_it() -> None:
     assert world.hands.directories == ["/project", "/project", "released /project"]
 
 
+async def test_who_stays_in_a_directory_finds_what_runs_before_started() -> None:
+    world = World()
+    world.tool("srv.do")
+    plan = settings({**CREW, "tasks": [{"id": "a", "steps": steps("s")}]})
+    async with world.working(), asyncio.timeout(20):
+        async with world.swarm.staying("/project"):
+            for run in ("run_1", "run_2"):
+                await world.swarm.submit(plan, run, "/project")
+                await world.engine.wait(run)
+        assert world.hands.directories == ["/project", "/project"]
+        await world.swarm.submit(plan, "run_3", "/project")
+        await world.engine.wait("run_3")
+    assert world.hands.directories == ["/project", "/project", "/project", "released /project"]
+
+
 async def test_a_run_that_is_paused_needs_nothing_and_has_it_again_afterwards() -> None:
     world, reached, go = world_with_a_slow_tool()
     async with world.working(), asyncio.timeout(20):
