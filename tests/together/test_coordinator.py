@@ -1,0 +1,72 @@
+"""The shipped coordinator, with the real ai-session and git: a task in words is handed on in pieces with gates, done in
+clones, merged, and finished by who handed it on. Its models are a server of the test."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from ccswarm import config
+from ccswarm.settings import TaskSettings
+from tests.ccswarm.llm_world import KEY, SECRET, finish
+from tests.ccswarm.model_servers import Asked, Behaviour, ModelServer, Reply, each, plays
+from tests.conftest import environment
+from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+
+def coordinator(server: ModelServer) -> str:
+    """The shipped file, with the models of the test and without its line about servers."""
+    text = (ROOT / "config/coordinator.toml").read_text()
+    text = re.sub(r"(?m)^\[mcp\]\nservers = .*\n", "", text)
+    return re.sub(r'(model = "[^"]+")', rf'\1, base_url = "{server.url}", key = "{KEY}"', text)
+
+
+def writes(name: str, text: str) -> list[Reply]:
+    """A coder's turns: what it does first does not pass its gate, and it is told so."""
+    opened = Reply(calls=[("ai-session.create_session", {"name": f"of-{name}"})])
+    wrong = Reply(calls=[("ai-session.execute_command", {"session_id": f"of-{name}", "command": f"touch {name}"})])
+    right = {"session_id": f"of-{name}", "command": f"echo {text} > {name}"}
+    again = Reply(calls=[("ai-session.execute_command", right)])
+    return [opened, wrong, Reply(calls=[finish()]), again, Reply(calls=[finish(summary=f"{name} says {text}")])]
+
+
+def ends(asked: Asked) -> Behaviour:
+    """What came back of the work that was handed on is all it knows."""
+    back = asked.results[-1].text
+    good = '"status": "succeeded"' in back and "one.txt says 1" in back and "two.txt says 2" in back
+    return Reply(calls=[finish("succeeded" if good else "failed", "Both are there." if good else back[:500])])
+
+
+def piece(name: str, agent: str, gate: str) -> dict[str, object]:
+    return {"id": name, "agent": agent, "text": f"Write {name}.txt.", "gates": [{"command": gate}], "visits": 3}
+
+
+async def test_a_task_in_words_becomes_work_of_others(world: Path) -> None:
+    tasks = [piece("one", "ada", "grep -qx 1 one.txt"), piece("two", "bob", "grep -qx 2 two.txt")]
+    handed_on = Reply("I hand it on.", [("swarm.delegate", {"tasks": tasks})])
+    scripts = {
+        "You are cleo, a coordinator": plays([handed_on, ends]),
+        "You are ada, a coder": plays(writes("one.txt", "1")),
+        "You are bob, a coder": plays(writes("two.txt", "2")),
+    }
+    with open_house(world, AI_SESSION + QUICK, "") as house, environment({**os.environ, KEY: SECRET}):
+        git(house.project, "init", "-q", "-b", "main")
+        git(house.project, "config", "user.name", "Host")
+        git(house.project, "config", "user.email", "h@h")
+        git(house.project, "commit", "-q", "--allow-empty", "-m", "Begin")
+        async with ModelServer(each(scripts), key=SECRET) as server:
+            house.file.write_text(AI_SESSION + QUICK + coordinator(server))
+            house.settings = config.load(house.file).settings
+            async with house.client() as app, house.worker():
+                main = TaskSettings(id="main", text="Have one.txt and two.txt written.", agent="cleo")
+                run = await over(app, await submit(app, house.settings.model_copy(update={"tasks": (main,)}), house))
+        task = run.result["tasks"]["main"]
+        assert (task["status"], task["summary"]) == ("succeeded", "Both are there.")
+        assert [git(house.project, "show", f"HEAD:{name}") for name in ("one.txt", "two.txt")] == ["1", "2"]
+        assert run.result["usage"]["tokens"] == 110 * len(server.asked) == 110 * 12
+        assert house.joined().problems == []
