@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccswarm.brains.base import CallTool, Finish, Lasting, Think, Thinking, Wait
+from ccswarm.brains.base import CallTool, Finish, Lasting, Partial, Think, Thinking, Wait
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
@@ -150,6 +150,8 @@ class Agent:
         stop = asyncio.create_task(self._flow.receive(STOP, self._work.timeout_seconds))
         try:
             ending = await self._work_on(thinking, stop)
+            if ending.result is None and isinstance(thinking, Partial):
+                ending.result = thinking.so_far()
             await self._call_back(ending.summary or ending.status)
             for step in await thinking.over() if isinstance(thinking, Lasting) else ():
                 await call_once(self._flow, self._work, step)

@@ -118,6 +118,15 @@ class Lasting(Protocol):
         ...
 
 
+@runtime_checkable
+class Partial(Protocol):
+    """A Thinking that can say what was done although it did not come to its end."""
+
+    def so_far(self) -> Json:
+        """What a Finish of now would have as its result."""
+        ...
+
+
 class Brain(Protocol):
     """``PLUGIN`` of a file in this folder."""
 

@@ -74,6 +74,11 @@ class LlmThinking:
             return []
         return self._turned() if called else self._think()
 
+    def so_far(self) -> Json:
+        """See Partial: what the model said last."""
+        said = next((turn.text for turn in reversed(self.conversation.turns) if turn.text), "")
+        return {"said": _bounded(said, SAID_CHARS)} if said else None
+
     async def _heard(self, flow: Flow, outcome: CallOutcome) -> Sequence[Step]:
         facts = outcome.structured or {"error": {"kind": "internal", "message": f"{outcome.code}: {outcome.message}"}}
         if error := facts.get("error"):

@@ -208,12 +208,16 @@ class Playbook:
             if not dependent.missing:
                 yield dependent
 
+    def so_far(self) -> Json:
+        """See Partial: the results of the steps that are over."""
+        names = [name for step in self._steps.values() for name in (step.plan.id, step.plan.save_as or "")]
+        return {"steps": {name: _bounded(self._results[name]) for name in names if name in self._results}}
+
     def _finish(self, at_once: str) -> Finish:
         failed = [progress.problem for progress in self._order if progress.state == "failed"]
         skipped = [name for name, progress in self._steps.items() if progress.state == "skipped"]
         passed = [name for name, progress in self._steps.items() if progress.state == "passed"]
-        names = [name for step in self._steps.values() for name in (step.plan.id, step.plan.save_as or "")]
-        result = {"steps": {name: _bounded(self._results[name]) for name in names if name in self._results}}
+        result = self.so_far()
         if at_once or failed:
             told = [at_once] if at_once else failed
             told += [f"skipped: {', '.join(skipped)}"] if skipped else []

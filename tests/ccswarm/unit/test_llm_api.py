@@ -61,7 +61,7 @@ async def test_a_task_is_done(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_passes_by_itself_is_waited_for_and_asked_again(kind: str) -> None:
     script = answers([LOOK, Fail(429, retry_after=30), Cut(2), Fail(503), Stall(1), DONE])
-    task, made, model = await ran(script, kind=kind, idle_seconds=0.2)
+    task, made, model = await ran(script, kind=kind, idle_seconds=1.5)
     assert (task["status"], made.ran) == ("succeeded", ["turn1.call1"])
     waits = await told(made, "agent.waits")
     assert [one["why"] for one in waits] == ["rate_limited", "cut", "overloaded", "timed_out"]

@@ -259,6 +259,7 @@ async def test_a_budget_ends_what_it_is_for_and_keeps_what_was_done(where: str, 
     assert exhausted["status"] == "budget_exhausted"
     assert exhausted["summary"] == f"the {whose}'s calls are used up, before three"
     assert exhausted["usage"]["calls"] == 2
+    assert set(exhausted["result"]["steps"]) == {"one", "two"}
     assert world.ran == ["one", "two"] + (["x"] if where == "task" else [])
 
 
