@@ -62,7 +62,8 @@ async def call(desk: Desk, name: str, arguments: Given) -> Answer:
     if problem := BY_NAME[name].arguments.problem(arguments):
         raise InvalidArguments(problem, suggestion=f"see the input schema of {name}")
     try:
-        return await WORK[name](desk, arguments)
+        with desk.used():
+            return await WORK[name](desk, arguments)
     except SwarmError as error:
         words = next((ours for theirs, ours in INSTEAD.items() if error.suggestion.startswith(theirs)), None)
         error.suggestion = words or error.suggestion

@@ -8,8 +8,8 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,16 @@ from ccswarm.app import App
 from ccswarm.config import Loaded
 from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus
-from ccswarm.runs_facts import ended_here
+from ccswarm.runs_facts import MOST_TASKS, ended_here
 from ccswarm.servers.base import Entrance
 from ccswarm.settings import Settings
 
 MOST_PLAN_BYTES = 1_000_000
 OWN_SWARM = ("name", "strategy")
 """What a client's plan may say of the swarm. All else is what the person allows: agents, grants, servers, limits."""
+
+REST_SECONDS = 60.0
+"""Between looks whether anything is still to be carried out here."""
 
 CHECK_SECONDS = 35.0
 """Longest look at the servers before a run starts, so that the call ends before clients give up."""
@@ -57,10 +60,11 @@ class Opened:
         return await asyncio.shield(self._ready)
 
     async def close(self) -> None:
-        """What it had under way is handed back."""
-        if self._task:
+        """What it had under way is handed back. From the beginning on ``app`` is none."""
+        task, self._task, self._ready = self._task, None, None
+        if task:
             self._end.set()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _keep(
         self, enter: Callable[[], AbstractAsyncContextManager[App]], ready: asyncio.Future[App], end: asyncio.Event
@@ -76,14 +80,29 @@ class Opened:
 
 
 class Desk:
-    """One client's. ``entrance`` is what its process was started with."""
+    """One client's. ``entrance`` is what its process was started with. Whoever holds an app does so while it is
+    ``used``."""
 
-    def __init__(self, entrance: Entrance) -> None:
+    def __init__(self, entrance: Entrance, rest_seconds: float = REST_SECONDS) -> None:
         self._entrance = entrance
+        self._rest_seconds = rest_seconds
         self._looking, self._working = Opened(), Opened()
         self._changing = asyncio.Lock()
+        self._users = 0
+        self._ending = asyncio.Event()
+        self.resting: asyncio.Task[None] | None = None
+        """Over when this process executes nothing any more, until it is to work again."""
         self.begun: set[str] = set()
         """Runs that were started or gone on with here."""
+
+    @contextmanager
+    def used(self) -> Generator[None]:
+        """As long as the block runs no app is closed but at the end of all."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
 
     def loaded(self) -> Loaded:
         """The configuration as it is now. Raises ConfigInvalid."""
@@ -183,18 +202,43 @@ class Desk:
         return await self._looking.get(lambda: apps.submitting(settings, config.state_directory()))
 
     async def working(self, settings: Settings) -> App:
-        """To start runs and go on with them: this process executes from now on. Servers that the configuration names
-        since it was opened are known when nothing of this client's goes on any more, and it is opened anew."""
+        """To start runs and go on with them: this process executes from now on, until there is nothing more to be
+        carried out. Servers that the configuration names since then are known when it is opened anew."""
         async with self._changing:
             # A name that is kept over restarts is that of `ccswarm worker`.
             engine = settings.engine.model_copy(update={"worker_id": ""})
             settings = settings.model_copy(update={"engine": engine})
             app = self._working.app
             changed = app and (app.settings.mcp, app.settings.engine) != (settings.mcp, engine)
-            if app and changed and not any(run.status is RunStatus.RUNNING for run in await self.unfinished(app)):
+            if app and changed and not await self._wanted(app) and self._users <= 1:
                 await self._working.close()
             state, environ = config.state_directory(), config.server_environment()
-            return await self._working.get(lambda: apps.working(settings, state, environ))
+            app = await self._working.get(lambda: apps.working(settings, state, environ))
+            if self.resting is None or self.resting.done():
+                self.resting = asyncio.create_task(self._rest())
+            return app
+
+    async def _rest(self) -> None:
+        """A worker looks for work several times a second, and takes what others queue: neither is wanted of a server
+        that only waits for its client."""
+        while self._working.app:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._rest_seconds):
+                    await self._ending.wait()
+                    return
+            async with self._changing:
+                with suppress(SwarmError):
+                    app = self._working.app
+                    if app and not await self._wanted(app) and not self._users:
+                        await self._working.close()
+
+    async def _wanted(self, app: App) -> bool:
+        """Whether something is carried out here, or was begun here and is queued."""
+        for one in await app.engine.list(unfinished=True, limit=MOST_TASKS):
+            here = one.status is RunStatus.RUNNING and one.worker == self.worker
+            if here or (one.status is RunStatus.QUEUED and one.id in self.begun):
+                return True
+        return False
 
     async def begin(
         self, arguments: Mapping[str, Any], settings: Settings, directory: str, loaded: Loaded
@@ -252,6 +296,7 @@ class Desk:
     async def close(self) -> None:
         """What was begun here goes on where another worker is; else it is paused, and not begun again by whoever
         happens to work next."""
+        self._ending.set()
         try:
             if app := self._working.app:
                 others = await self.workers(app) - {self.worker}
@@ -261,7 +306,8 @@ class Desk:
         except SwarmError:
             pass  # a store that cannot be used finds out by itself that nobody works any more
         finally:
-            await asyncio.gather(self._working.close(), self._looking.close())
+            async with self._changing:
+                await asyncio.gather(self._working.close(), self._looking.close())
 
 
 def _kept(app: App, run_id: str, plan: str) -> str:

@@ -51,8 +51,8 @@ class Resource:
 
 async def page(desk: Desk, cursor: str) -> tuple[list[Resource], str]:
     """One page of resources, and the cursor of the next; empty after the last. Raises InvalidArguments."""
-    app = await desk.looking()
-    found = await listed(app.engine, MOST_LISTED)
+    with desk.used():
+        found = await listed((await desk.looking()).engine, MOST_LISTED)
     ids = [run.id for run in found]
     if cursor and cursor not in ids:
         raise InvalidArguments("no such cursor", suggestion="begin without one")
@@ -67,6 +67,11 @@ async def page(desk: Desk, cursor: str) -> tuple[list[Resource], str]:
 
 async def read(desk: Desk, uri: str) -> tuple[str, str]:
     """Its text and type. Raises RunNotFound, also for what is no address of a resource."""
+    with desk.used():
+        return await _read(desk, uri)
+
+
+async def _read(desk: Desk, uri: str) -> tuple[str, str]:
     if uri == LIST:
         return json.dumps((await list_runs(desk, {"limit": 100})).facts["runs"], ensure_ascii=False), "application/json"
     found = ADDRESS.match(uri)
@@ -148,7 +153,7 @@ class Watchers:
             task.cancel()
 
     async def _follow(self, name: str) -> None:
-        with suppress(SwarmError):  # a run that is not there never changes
+        with suppress(SwarmError), self._desk.used():  # a run that is not there never changes
             app = await self._desk.looking()
             feed = Feed(app.engine, await run_id_of(app.engine, name))
             await feed.past()

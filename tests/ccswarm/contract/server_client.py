@@ -105,16 +105,16 @@ class ServerClient:
         assert "structuredContent" not in result
         return error
 
-    def follow(self, run: str, until: str = "run.ended", cursor: str = "") -> list[dict[str, Any]]:
-        """The events of a run, to the first of that kind."""
+    def follow(self, run: str, until: str = "", cursor: str = "") -> list[dict[str, Any]]:
+        """The events of a run, to the first of that kind, or to its end."""
         found: list[dict[str, Any]] = []
         while True:
             told = self.tool("run_events", run=run, cursor=cursor, wait_seconds=45)
             cursor = told["cursor"]
             found += told["events"]
-            if any(one["event"] == until for one in told["events"]):
+            if told["over"] or (until and any(one["event"] == until for one in told["events"])):
+                assert until or found[-1]["event"] == "run.ended", (found, told)
                 return found
-            assert not told["over"], (found, told)
 
     def line(self) -> bytes:
         """The next line of the server's."""

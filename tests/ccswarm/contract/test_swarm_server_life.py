@@ -158,6 +158,7 @@ def test_where_a_worker_is_the_run_goes_on_there(desk: RunDesk) -> None:
             assert client.leave()[0] == 0
             with desk.answering("at the worker"):
                 worker.until(f"{run}: succeeded")
+            desk.run("logs", "--follow", run)  # until that is recorded
             assert worker.end(signal.SIGTERM)[0] == 0
     assert desk.json("status", run)["status"] == "succeeded"
 

@@ -1,0 +1,60 @@
+"""What the swarm's server works with: a worker only while there is something to be carried out, and the configuration
+as it is now."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ccswarm.servers.base import Entrance
+from ccswarm.servers.mcp_calls import call
+from ccswarm.servers.mcp_desk import Desk
+from tests.ccswarm.contract.run_desk import BASE, TWO, step, task
+from tests.ccswarm.contract.verb_desk import agent, server
+
+pytestmark = pytest.mark.anyio
+BOUND_SECONDS = 30.0
+
+
+async def started(desk: Desk, **arguments: str) -> str:
+    """A run, when it is over."""
+    run = (await call(desk, "start_run", arguments)).facts["run"]
+    app = await desk.looking()
+    ended = await asyncio.wait_for(app.engine.wait(run), BOUND_SECONDS)
+    assert ended.result["status"] == "succeeded", ended.result
+    return run
+
+
+async def test_without_work_it_is_no_worker_and_becomes_one_again(home: Path) -> None:
+    (home / "ccswarm.toml").write_text(BASE + TWO)
+    desk = Desk(Entrance(home / "ccswarm.toml", home), rest_seconds=0.05)
+    try:
+        assert desk.worker == ""
+        for _ in range(2):
+            with desk.used():
+                run = await started(desk)
+                assert desk.worker
+            assert desk.resting
+            await asyncio.wait_for(desk.resting, BOUND_SECONDS)
+            assert desk.worker == ""
+            status = await call(desk, "run_status", {"run": run})
+            assert status.facts["status"] == "succeeded"
+            assert (await (await desk.looking()).engine.health())["workers"] == {}
+    finally:
+        await desk.close()
+
+
+async def test_servers_that_the_configuration_names_later_are_known_to_the_next_run(home: Path) -> None:
+    file = home / "ccswarm.toml"
+    file.write_text(BASE + TWO)
+    desk = Desk(Entrance(file, home))
+    try:
+        await started(desk)
+        more = server("late", "plain") + agent("zoe", "late.*")
+        file.write_text(BASE + more + task("new", step("say", "late.echo"), more='agent = "zoe"'))
+        run = await started(desk)
+        assert [one["agent"] for one in (await call(desk, "run_status", {"run": run})).facts["tasks"]] == ["zoe"]
+    finally:
+        await desk.close()
