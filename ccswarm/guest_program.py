@@ -1,8 +1,8 @@
 """Keeps the program of a task: started in a terminal, it asks the desk what to run, runs it, and says what came of it.
 
-Standard library only. What the program prints goes to the terminal, where a person may watch, and to the desk. The
-worker may be killed meanwhile: the next one hears everything again. When the task is over, or nobody goes on with it,
-the program is ended with all it has started.
+Standard library only. What the program prints goes to the desk, and to the terminal in words, where a person may watch.
+The worker may be killed meanwhile: the next one hears everything again. When the task is over, or nobody goes on with
+it, the program is ended with all it has started.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, NoReturn
 
 from ccswarm.guest_relay import LOOK_SECONDS, PATIENCE_SECONDS, READ_BYTES, VARIABLE, Over, dial
@@ -27,6 +27,7 @@ KEPT_BYTES = 8 << 20
 """Of what was printed; the oldest lines go first."""
 
 ERROR_CHARS = 4000
+SHOWN_CHARS = 300
 UNREACHABLE = 74
 """Exit code where the desk cannot be reached from here."""
 
@@ -155,13 +156,13 @@ class Keeper:
             self._say(chunk, 2)
             self._errors = (self._errors + chunk.decode(errors="replace"))[-ERROR_CHARS:]
             return True
-        self._say(chunk, 1)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             self._line(line)
         return True
 
     def _line(self, line: bytes) -> None:
+        self._say(in_words(line).encode(), 1)
         told = json.dumps({"out": line.decode(errors="replace")}).encode()
         self._lines.append(told)
         self._kept += len(told)
@@ -248,3 +249,45 @@ class Keeper:
         with contextlib.suppress(OSError):
             while chunk:
                 chunk = chunk[os.write(fd, chunk) :]
+
+
+def in_words(line: bytes) -> str:
+    """A line of a program for people: what an event says and calls; what is no event as it is. Without what a terminal
+    would take for an order."""
+    text = line.decode(errors="replace")
+    try:
+        event: dict[str, Any] = json.loads(text)
+        told = list(_told(event))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        told = [text]
+    return "".join(f"{_plain(one)}\n" for one in told if one)
+
+
+def _told(event: dict[str, Any]) -> Iterator[str]:
+    """Of claude's, codex' and gemini's events, those that people care about."""
+    kind: str = event["type"]
+    item: dict[str, Any] = event.get("item") or {}
+    if kind == "assistant":
+        parts: list[dict[str, Any]] = event["message"]["content"]
+        for part in parts:
+            yield part.get("text") or (_called(part["name"], part.get("input")) if "name" in part else "")
+    elif kind == "message" and event.get("role") == "assistant":
+        yield event.get("content") or ""
+    elif kind == "tool_use":
+        yield _called(event["tool_name"], event.get("parameters"))
+    elif kind == "item.completed" and item.get("type") == "agent_message":
+        yield item.get("text") or ""
+    elif kind == "item.started" and item.get("type") == "mcp_tool_call":
+        yield _called(item["tool"], item.get("arguments"))
+    elif kind in ("error", "turn.failed"):
+        yield f"error: {event.get('message') or event.get('error')}"
+    elif kind == "result":
+        yield f"(ended: {event.get('subtype') or event.get('status')})"
+
+
+def _called(name: str, arguments: object) -> str:
+    return f"> {name} {json.dumps(arguments or {}, ensure_ascii=False)[:SHOWN_CHARS]}"
+
+
+def _plain(text: str) -> str:
+    return "".join(char if char.isprintable() or char in "\n\t" else "·" for char in text)

@@ -43,7 +43,7 @@ class Reading:
         """One line of its standard output; what is no event is kept as stray words."""
         try:
             event: Any = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             event = None
         if not isinstance(event, dict) or not isinstance(kind := cast("dict[str, Any]", event).get("type"), str):
             self.stray = f"{self.stray}\n{line}"[-STRAY_CHARS:]

@@ -12,6 +12,7 @@ from ccswarm.brains.cli import PLUGIN
 from ccswarm.brains.cli_reading import Reading
 from ccswarm.brains.cli_settings import CliSettings
 from ccswarm.brains.cli_troubles import of_end
+from ccswarm.guest_program import in_words
 from ccswarm.settings import AgentSettings
 
 
@@ -101,9 +102,37 @@ def test_gemini_is_read() -> None:
 
 
 def test_what_is_no_event_is_kept_in_part() -> None:
-    reading = read("oops", "[1]", '{"no": "type"}', "x" * 5000)
+    reading = read("[" * 100_000, "oops", "[1]", '{"no": "type"}', "x" * 5000)
     assert len(reading.stray) == 2000
     assert reading.events == 0
+
+
+WORDS: list[tuple[Any, str]] = [
+    ("plain \x1b]52;c;evil\x07", "plain ·]52;c;evil·\n"),
+    ("", ""),
+    ('{"no": "event"}', '{"no": "event"}\n'),
+    ({"type": "assistant", "message": {"content": [{"type": "text", "text": "Hi.\x1b[2J"}]}}, "Hi.·[2J\n"),
+    (
+        {"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "do", "input": {"a": 1}}]}},
+        '> do {"a": 1}\n',
+    ),
+    ({"type": "assistant", "message": "broken"}, '{"type": "assistant", "message": "broken"}\n'),
+    ({"type": "tool_use"}, '{"type": "tool_use"}\n'),
+    ("[" * 100_000, "[" * 100_000 + "\n"),
+    ({"type": "message", "role": "assistant", "content": "Hel", "delta": True}, "Hel\n"),
+    ({"type": "tool_use", "tool_name": "do", "parameters": {}}, "> do {}\n"),
+    ({"type": "item.started", "item": {"type": "mcp_tool_call", "tool": "do", "arguments": None}}, "> do {}\n"),
+    ({"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}, "Done.\n"),
+    ({"type": "turn.failed", "error": {"message": "no"}}, "error: {'message': 'no'}\n"),
+    ({"type": "result", "subtype": "success"}, "(ended: success)\n"),
+    ({"type": "system", "subtype": "init"}, ""),
+]
+
+
+@pytest.mark.parametrize(("event", "words"), WORDS)
+def test_who_watches_reads_words_and_no_orders_to_the_terminal(event: Any, words: str) -> None:
+    line = event if isinstance(event, str) else json.dumps(event)
+    assert in_words(line.encode()) == words
 
 
 ENDS: list[tuple[str, dict[str, Any], str]] = [
