@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -210,15 +211,24 @@ def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
             assert verb.process.wait(20) == 0
 
 
-def test_a_run_with_parts_is_paused_and_gone_on_with(home: Path) -> None:
+@pytest.mark.parametrize("how", ["pause", "cancel", "kill"])
+def test_a_run_with_parts_is_stopped_and_gone_on_with(home: Path, how: str) -> None:
     with environment(client_environment(home)):
         desk = RunDesk(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))
         with desk.started("run") as verb, desk.held():
-            assert desk.json("pause", "last")["status"] == "paused"
-            assert verb.process.wait(20) == 3
+            if how == "kill":
+                verb.process.kill()
+                assert verb.process.wait(20) == -signal.SIGKILL
+                stopped = "running"
+            else:
+                stopped = desk.json(how, "last")["status"]
+                assert verb.process.wait(20) == {"pause": 3, "cancel": 1}[how]
         facts = desk.json("status")
-        assert {name: task["status"] for name, task in facts["tasks"].items()} == {
-            "main": "paused", "main.hand.held": "paused",
-        }  # fmt: skip
+        assert {name: task["status"] for name, task in facts["tasks"].items()} == dict.fromkeys(
+            ("main", "main.hand.held"), stopped
+        )
         with desk.answering("x"):
-            assert desk.result("resume", "last")["status"] == "succeeded"
+            result = desk.result("resume", "last")
+        assert (result["run"], result["status"]) == (facts["run"], "succeeded")
+        calls = [one["facts"]["task"] for one in desk.json("journal", "show", "last") if one["event"] == "call.begin"]
+        assert [name.partition(".")[2] for name in calls] == ["main", "main.hand.held", "main.hand.held"]
