@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ccswarm.errors import WorkspaceUnusable
@@ -76,15 +77,16 @@ class Place:
             if entry.is_dir(follow_symlinks=False):
                 remove_tree(entry.path)
             else:
-                os.unlink(entry.path)
+                Path(entry.path).unlink(missing_ok=True)
 
     def keep(self, target: Path) -> None:
         """Move what is there to ``target``."""
         target.mkdir(parents=True)
         for entry in os.scandir(self.directory):
-            if entry.is_dir(follow_symlinks=False):
-                os.chmod(entry.path, 0o700)  # else it could not be moved
-            os.rename(entry.path, target / entry.name)
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    os.chmod(entry.path, 0o700)  # else it could not be moved
+                os.rename(entry.path, target / entry.name)
 
     def _run(self, words: Sequence[str]) -> None:
         try:
