@@ -63,7 +63,7 @@ class Program:
         self._last_visit = visit >= int(assignment.task.get("visits", 1))
         self._started = 0
         self._restarts = 0
-        self._reminded = False
+        self._reminded = self._resumed = False
         self._run: Mapping[str, Any] = {}
         self._open = ""
         self._reading = Reading()
@@ -128,6 +128,7 @@ class Program:
         assert self._place
         assert self._desk
         self._started += 1
+        self._resumed = bool(self.session)
         before: Mapping[str, float] = self.totals if self.session else {}
         self._reading, self._said, self._tokens, self._run = Reading(before), 0, 0, {}
         start = self._start_name(self._started)
@@ -225,7 +226,10 @@ class Program:
                 return [Finish("failed", troubles.of_keeper(self._settings.program, self._run))]
             return self._go_on(self._restarts >= self._settings.restarts)
         if why := troubles.of_end(self._settings.program, facts):
-            return [Finish("failed", why)]
+            if not (self._resumed and troubles.FORGOTTEN in why):
+                return [Finish("failed", why)]
+            self.session, self._ended = "", {"gone": "forgot"}
+            return self._go_on(self._restarts >= self._settings.restarts)
         if not self._reminded and self.session and programs.resumable(self._settings):
             self._reminded = True
             return [self._close()]

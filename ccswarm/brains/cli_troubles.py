@@ -16,6 +16,9 @@ BOX = (
 )
 
 
+FORGOTTEN = "does not know the session it was to go on with"
+
+
 class _Sign(NamedTuple):
     pattern: re.Pattern[str]
     what: str
@@ -56,7 +59,7 @@ SIGNS = (  # in this order: who is told of a quota is told to log in otherwise, 
     ),
     _sign(
         r"no conversation found|session[^\n]{0,40}not found|no rollout found|no previous sessions",
-        "does not know the session it was to go on with",
+        FORGOTTEN,
         "try the task again: it begins anew",
     ),
     _sign(

@@ -152,6 +152,18 @@ async def test_an_end_without_finish_is_reminded_once(cli: CliWorld) -> None:
     assert len(cli.terminals.made) == 2
 
 
+async def test_who_forgot_its_session_begins_anew(cli: CliWorld, home: Path) -> None:
+    words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}"]
+    forgets = [*words, "complain:No conversation found with session ID: x", "exit:1"]
+    task = await cli.run(plan("say:I think I am done", f"prompt:{home / 'prompts'}", more={"resume": forgets}))
+    assert task["summary"].startswith("scripted ended without calling finish")
+    assert len(cli.terminals.made) == 3
+    first, second = (home / "prompts").read_text().split("----\n")[:2]
+    assert "count the files" in first
+    assert "count the files" in second
+    assert "You were interrupted" in second
+
+
 async def test_who_cannot_be_reminded_has_not_finished(cli: CliWorld) -> None:
     task = await cli.run(plan("say:I think I am done", more={"resume": []}))
     assert (task["status"], task["result"]) == ("failed", "I think I am done")
