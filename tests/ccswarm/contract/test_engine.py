@@ -74,33 +74,24 @@ async def test_what_is_submitted_is_executed_once_and_can_be_seen(stage: Stage) 
 
 
 async def test_what_is_kept_is_listed_newest_first_without_payloads(stage: Stage) -> None:
-    await stage.submit("r1", kind="run")
-    await stage.submit("r1.a")
-    await stage.submit("r2.a")
-    assert [e.id for e in await stage.engine.list()] == ["r2.a", "r1.a", "r1"]
-    assert [e.id for e in await stage.engine.list(kind="run")] == ["r1"]
-    assert [e.id for e in await stage.engine.list(prefix="r1")] == ["r1.a", "r1"]
-    assert [(e.id, e.payload) for e in await stage.engine.list(limit=1)] == [("r2.a", None)]
+    async def ids(**which: Any) -> list[str]:
+        return [one.id for one in await stage.engine.list(**which)]
 
-
-async def test_what_is_kept_is_listed_by_how_it_is(stage: Stage) -> None:
     stage.referee.held = {"s"}
-    child = ["start", "play", "r1.a", [["step", "s"]], "", "medium"]
-    await stage.submit("r1", child, ["outcome", "r1.a"], kind="run")
-    for name in ("e1", "e2", "e3"):
+    for name in ("e1", "e2"):
         await stage.submit(name)
     await stage.engine.pause("e1")
     await stage.engine.cancel("e2")
-    async with stage.worker(per_agent=0):
+    await stage.submit("r1", ["start", "play", "r1.a", [["step", "s"]], "", "medium"], ["outcome", "r1.a"], kind="run")
+    async with stage.worker():
         await stage.referee.arrival("s")
-        await stage.result("e3")
-        assert {one.id: one.status.value for one in await stage.engine.list(unfinished=True)} == {
-            "r1": "running", "r1.a": "running", "e1": "paused"
-        }  # fmt: skip
-        assert [one.id for one in await stage.engine.list(top=True)] == ["e3", "e2", "e1", "r1"]
-        assert [one.id for one in await stage.engine.list(top=True, unfinished=True)] == ["e1", "r1"]
-        assert [one.id for one in await stage.engine.list(top=True, unfinished=True, limit=1)] == ["e1"]
-        assert [one.id for one in await stage.engine.list(kind="play", prefix="r", unfinished=True)] == ["r1.a"]
+        assert await ids() == ["r1.a", "r1", "e2", "e1"]
+        assert [(one.id, one.payload) for one in await stage.engine.list(limit=1)] == [("r1.a", None)]
+        assert [await ids(kind="run"), await ids(prefix="r1")] == [["r1"], ["r1.a", "r1"]]
+        assert await ids(top=True) == ["r1", "e2", "e1"]
+        assert await ids(unfinished=True) == ["r1.a", "r1", "e1"]
+        assert await ids(top=True, unfinished=True, limit=1) == ["r1"]
+        assert await ids(kind="play", prefix="r", unfinished=True) == ["r1.a"]
 
 
 async def test_nobody_is_found(stage: Stage) -> None:
@@ -280,30 +271,20 @@ async def test_children_start_once_and_end_in_their_own_way(stage: Stage) -> Non
 
 
 async def test_a_message_is_kept_until_it_is_received(stage: Stage) -> None:
-    await stage.submit("e1", ["receive", "yes", 10], ["receive", "no", 0.05], ["receive", "yes", 0.05])
-    assert await stage.engine.send("e1", "yes", {"by": "ann"}, key="k")
-    assert not await stage.engine.send("e1", "yes", {"by": "bob"}, key="k")
+    send, sent = stage.engine.send, stage.engine.sent
+    await stage.submit("e1", *(["receive", topic, bound] for bound in (10, 0.05) for topic in ("yes", "no")))
+    assert [await send("e1", "yes", name, key="k") for name in ("ann", "bob")] == [True, False]
+    assert await send("e1", "no", 1, key="k"), "a key is one of its topic"
     async with stage.worker():
-        assert await stage.result("e1") == [{"by": "ann"}, None, None]
-    assert not await stage.engine.send("e1", "yes", {"by": "cy"}, key="k")
-    assert await stage.engine.sent("e1", "yes", "k") == {"by": "ann"}
-
-
-async def test_a_key_is_one_of_its_topic(stage: Stage) -> None:
-    await stage.submit("e1", ["receive", "yes", 10], ["receive", "yes", 10], ["receive", "no", 10])
-    assert [await stage.engine.send("e1", "yes", 1) for _ in range(2)] == [True] * 2
-    assert await stage.engine.send("e1", "no", 2, key="k")
-    assert await stage.engine.send("e1", "yes", 3, key="k")
-    async with stage.worker():
-        assert await stage.result("e1") == [1, 1, 2]
-    assert [await stage.engine.sent("e1", topic, "k") for topic in ("no", "yes", "maybe")] == [2, 3, None]
-    assert await stage.engine.sent("nobody", "yes", "k") is None
+        assert await stage.result("e1") == ["ann", 1, None, None]
+    assert not await send("e1", "yes", "cy", key="k")
+    assert [await sent("e1", topic, "k") for topic in ("yes", "no", "maybe")] == ["ann", 1, None]
+    assert await sent("nobody", "yes", "k") is None
 
 
 async def test_of_those_who_answer_at_the_same_time_one_is_first(stage: Stage) -> None:
     await stage.submit("e1", ["receive", "yes", 10])
-    sends = [stage.engine.send("e1", "yes", number, key="k") for number in range(12)]
-    new = await asyncio.gather(*sends)
+    new = await asyncio.gather(*(stage.engine.send("e1", "yes", number, key="k") for number in range(12)))
     assert sorted(new) == [False] * 11 + [True]
     assert await stage.engine.sent("e1", "yes", "k") == new.index(True)
     async with stage.worker():
