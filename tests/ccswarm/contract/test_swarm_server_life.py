@@ -152,7 +152,7 @@ def test_when_the_client_leaves_its_run_is_paused_and_the_next_server_goes_on(de
 def test_where_a_worker_is_the_run_goes_on_there(desk: RunDesk) -> None:
     with serving(*words(desk)) as client:
         run = client.tool("start_run")["run"]
-        with desk.held(), desk.worker("--id", "steady") as worker:
+        with desk.held(), desk.started("worker", "--id", "steady") as worker:
             worker.until("executes what is queued")
             assert client.tool("run_status", run=run)["worker"] == "this server"
             assert client.leave()[0] == 0
