@@ -87,6 +87,27 @@ def asked(desk: Desk, count: int) -> list[dict[str, Any]]:
     return found
 
 
+def refused(desk: Desk, number: str, run: str) -> None:
+    """Nobody executes it: the word is kept, and a second one does not count."""
+    said = desk.run("reject", number, "--reason", "not on my machine")
+    assert said.err.splitlines() == [
+        f"Refused small.echo for ada in {run}.ask",
+        f"next: nothing executes it now: ccswarm resume {run}, or ccswarm worker",
+    ]
+    [question] = desk.json("approvals")["approvals"]
+    assert question["answer"] == {"approved": False, "by": person(), "reason": "not on my machine"}
+    said = desk.run("approvals")
+    assert said.out.splitlines()[-1] == (
+        f"    answered: {person()} refused; a worker, or ccswarm resume, goes on with it"
+    )
+    said = desk.run("approve", number, code=1)
+    assert said.err.splitlines() == [
+        f"error answered_already: {by_run[second]['id']} was answered already: {person()} refused: not on my machine",
+        "next: ccswarm approvals",
+    ]
+    assert desk.json("approve", number, code=1)["error"]["code"] == "answered_already"
+
+
 def test_approvals_are_answered_while_another_process_executes_and_while_none_does(desk: Desk) -> None:
     with desk.worker("--id", "one") as worker:
         assert worker.until("executes what is queued").startswith("worker one executes what is queued in sqlite ")
@@ -116,23 +137,7 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
         assert worker.lines[-2:] == ["worker one ends: what is unfinished is handed back", "worker one has ended"]
 
     assert [one["task_id"] for one in asked(desk, 1)] == [f"{second}.ask"]
-    said = desk.run("reject", by_run[second]["id"], "--reason", "not on my machine")
-    assert said.err.splitlines() == [
-        f"Refused small.echo for ada in {second}.ask",
-        f"next: nothing executes it now: ccswarm resume {second}, or ccswarm worker",
-    ]
-    [question] = desk.json("approvals")["approvals"]
-    assert question["answer"] == {"approved": False, "by": person(), "reason": "not on my machine"}
-    said = desk.run("approvals")
-    assert said.out.splitlines()[-1] == (
-        f"    answered: {person()} refused; a worker, or ccswarm resume, goes on with it"
-    )
-    said = desk.run("approve", by_run[second]["id"], code=1)
-    assert said.err.splitlines() == [
-        f"error answered_already: {by_run[second]['id']} was answered already: {person()} refused: not on my machine",
-        "next: ccswarm approvals",
-    ]
-    assert desk.json("approve", by_run[second]["id"], code=1)["error"]["code"] == "answered_already"
+    refused(desk, by_run[second]["id"], second)
 
     def interrupt() -> None:
         over(desk, second)
