@@ -102,7 +102,7 @@ def refused(desk: Desk, number: str, run: str) -> None:
     )
     said = desk.run("approve", number, code=1)
     assert said.err.splitlines() == [
-        f"error answered_already: {by_run[second]['id']} was answered already: {person()} refused: not on my machine",
+        f"error answered_already: {number} was answered already: {person()} refused: not on my machine",
         "next: ccswarm approvals",
     ]
     assert desk.json("approve", number, code=1)["error"]["code"] == "answered_already"
