@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ccswarm.agent import ORCHESTRATOR, Work, call_once
@@ -75,7 +76,7 @@ class Gates:
             turn += 1
             given = {"session_id": session, "wait_for": "finish", "timeout_seconds": min(left, WAIT_SECONDS)}
             outcome = await self._call(f"{name}.wait{turn}", f"{self._shell}.read_output", given)
-        problem = unmet(Expect(exit_code=0), outcome)
+        problem = unmet(Expect(exit_code=0), replace(outcome, text=""))
         return f"{problem}\n{outcome.text[-SHOWN_CHARS:]}" if problem else ""
 
     async def _call(self, name: str, tool: str, given: Mapping[str, Any], seconds: float | None = None) -> CallOutcome:

@@ -110,7 +110,7 @@ async def test_a_gate_that_fails_gives_the_work_back_until_it_holds() -> None:
     codes = iter([1, 0])
 
     async def check(_: CallRequest) -> Mapping[str, Any]:
-        return {"exit_code": next(codes), "status": "finished"}
+        return {"exit_code": next(codes), "status": "finished", "output": "1 failed"}
 
     world.tool("ai-session.execute_command", check)
     done = await world.run(
@@ -122,6 +122,9 @@ async def test_a_gate_that_fails_gives_the_work_back_until_it_holds() -> None:
     assert [request.arguments["command"] for request in checks] == ["make test"] * 2
     assert {request.agent for request in checks} == {"orchestrator"}
     assert world.hands.calls[1].arguments["working_directory"] == "/project"
+    (failed,) = [event for event in await world.events("run_1.a") if event["event"] == "gate.failed"]
+    assert failed["said"].startswith("gate `make test`: expected exit code 0, got 1 (status finished)\n")
+    assert failed["said"].count("1 failed") == 1
     closed = [request for request in world.hands.calls if request.tool.endswith("close_session")]
     assert len({request.arguments["session_id"] for request in closed}) == 2
 
