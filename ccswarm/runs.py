@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ccswarm.app import App
     from ccswarm.engines.base import Execution
 
+MAIN = "main"
+"""The one task of a run that was begun with words."""
+
 CHECKER = "checker"
 """Who looks at all tools there are before a run starts."""
 
@@ -30,7 +33,7 @@ def in_words(text: str, settings: Settings) -> Settings:
             suggestion="write the steps: a file with [[steps]] (id, tool, args), then ccswarm run FILE; "
             "ccswarm init writes an example",
         )
-    task = TaskSettings(id="main", text=text, agent=thinking[0].name)
+    task = TaskSettings(id=MAIN, text=text, agent=thinking[0].name)
     return settings.model_copy(update={"tasks": (task,)})
 
 
@@ -106,6 +109,9 @@ async def _again(opened: App, found: Execution) -> Execution:
             suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
         )
     run_id, plan = apps.new_run_id(), apps.settings_of(found.payload.get("files", ()))
+    (first, *others) = found.payload["plan"]["tasks"]
+    if plan and first["id"] == MAIN and not others and not any(task.id == MAIN for task in plan.tasks):
+        plan = in_words(first["text"], plan)  # it was a task in words, which no file says
     refuse(plans.check(plan, None) if plan else [])
     await opened.swarm.again(found.id, run_id, plan)
     return await opened.engine.status(run_id)

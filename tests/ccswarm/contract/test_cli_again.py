@@ -25,3 +25,23 @@ def test_a_mended_plan_goes_on_where_the_failed_run_was(home: Path) -> None:
 
     said = desk.run("resume", second["run"], code=2)
     assert "is over: succeeded" in said.err
+
+
+THINKER = """
+[[agents]]
+name = "tess"
+brain = "llm"
+[agents.settings]
+model = "recorded:"
+replies = [{ calls = [{ tool = "finish", arguments = { status = "STATUS", summary = "Done." } }] }]
+"""
+
+
+def test_what_was_asked_in_words_is_asked_again(home: Path) -> None:
+    desk = RunDesk(home, BASE + task("other", step("say")) + THINKER.replace("STATUS", "failed"))
+    first = desk.result("run", "make it so", code=1)
+    assert {name: one["status"] for name, one in first["tasks"].items()} == {"main": "failed"}
+
+    desk.file.write_text(BASE + task("other", step("say")) + THINKER.replace("STATUS", "succeeded"))
+    second = desk.result("resume", "last")
+    assert {name: one["status"] for name, one in second["tasks"].items()} == {"main": "succeeded"}
