@@ -196,7 +196,7 @@ def offered(asked: Asked) -> set[str]:
 
 def interrupted(asked: Asked) -> Reply:
     """What is still to be done, by what the conversation knows; a call that was interrupted is not made again."""
-    done = {result.tool.rpartition("_")[2] for result in asked.results if not result.is_error}
+    done = {result.tool.rpartition("_")[2] for result in asked.results}
     if "session" not in done:
         return opened(asked)
     if "command" not in done and "You were interrupted" not in asked.prompt:
