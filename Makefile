@@ -4,7 +4,7 @@ help:
 	@echo "make demo     drive the server as an MCP client does, then let a swarm survey this project"
 	@echo "make test     format, lint, types and every test"
 	@echo "make check    the same with the fast tests only"
-	@echo "make clients  Claude Code, Codex and Gemini CLI drive the server (1 GB of packages)"
+	@echo "make clients  Claude Code, Codex and Gemini CLI drive the servers, and agents (1 GB of packages)"
 	@echo "make torture  minutes of kills, floods and endurance"
 	@echo "make bench    measure against floors taken in the same run"
 	@echo "make clean    remove .venv and caches"
