@@ -79,6 +79,7 @@ async def test_two_programs_work_with_what_each_is_granted(house: House) -> None
     assert [path for path in files if token in path.read_bytes()] == []
 
 
+@pytest.mark.torture
 async def test_a_person_is_asked_for_each_call_of_a_program(house: House) -> None:
     careful = agent("careful", OPEN, CLOSE, "finish:succeeded:asked", more='approval = "all"')
     async with house.client() as app, house.worker():
@@ -122,6 +123,7 @@ READABLE = json.dumps([str(ROOT), str(Path(sys.executable).resolve().parents[1])
 BOXED = f'[sandbox]\nworkspaces = ["~/.local/state/ccswarm/guests"]\nreadable = {READABLE}\n'
 
 
+@pytest.mark.torture
 async def test_a_program_works_in_a_box_of_its_own(world: Path) -> None:
     with open_house(world, AI_SESSION + QUICK, BOXED) as house:
         async with house.client() as app, house.worker():
@@ -131,6 +133,7 @@ async def test_a_program_works_in_a_box_of_its_own(world: Path) -> None:
         assert house.lines("made.txt") == ["42"]
 
 
+@pytest.mark.torture
 async def test_a_program_has_a_server_of_terminals_of_its_own(world: Path) -> None:
     """With another home there is another daemon, which may be configured for programs alone."""
     with open_house(world, "", UNBOXED) as other, open_house(world, AI_SESSION + QUICK, "") as house:
@@ -160,6 +163,7 @@ KEPT_OUT = {
 }
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("config", KEPT_OUT)
 async def test_a_box_that_keeps_a_program_out_is_named(world: Path, config: str) -> None:
     with open_house(world, AI_SESSION + QUICK, config) as house:

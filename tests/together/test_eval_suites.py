@@ -125,6 +125,7 @@ def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(desk: Run
     assert not Path(place[0]).parent.exists()
 
 
+@pytest.mark.torture
 def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(world: Path) -> None:
     home = new_home(world, UNBOXED)
     command = json.dumps({"session_id": "work", "command": END})
@@ -153,6 +154,7 @@ def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(world: P
     assert (ends["bob"]["summary"], ends["bob"]["dollars"]) == ("so", 0.25)
 
 
+@pytest.mark.torture
 def test_suites_are_proven_and_repositories_kept(desk: RunDesk) -> None:
     weak = case("weak", "test -e file", "steps = ['echo two > file']\nwrong = ['echo one > file']")
     said = desk.run("eval", suite(desk, weak), "--prove", "--keep", "--at-once", "1", code=1)
@@ -174,6 +176,7 @@ def test_what_the_tools_make_impossible_is_told_before_anything_starts(desk: Run
     assert desk.json("eval", suite(desk, good), code=1)["error"]["code"] == "server_unavailable"
 
 
+@pytest.mark.torture
 def test_progress_is_drawn_and_ctrl_c_leaves_a_report_and_nothing_else(desk: RunDesk) -> None:
     cases = (case("quick", "pwd; false", "steps = ['true']"), case("endless", "true", "steps = ['sleep 600']"))
     words = ("eval", suite(desk, *cases), "--at-once", "1", "--report", "report.json", "--repeat", "2")

@@ -44,6 +44,7 @@ def command(text: str) -> Reply:
     return Reply(calls=[("ai-session.execute_command", {"session_id": "work", "command": text})])
 
 
+@pytest.mark.torture
 async def test_killed_while_it_thinks_and_while_it_calls_it_goes_on_with_one_history(house: House) -> None:
     gate = house.project / "gate"
     os.mkfifo(gate)

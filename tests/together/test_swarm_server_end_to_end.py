@@ -145,6 +145,7 @@ async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(house: Hous
         assert (await tool(client, "run_status", run=run))["status"] == "succeeded"
 
 
+@pytest.mark.torture
 def test_killed_in_a_run_the_next_server_goes_on_and_every_effect_is_there_once(house: House) -> None:
     os.mkfifo(house.project / "pipe")
     plan = PLAN.format(agent="maker", command="echo begun >> effects; cat pipe >> effects")
@@ -164,6 +165,7 @@ def test_killed_in_a_run_the_next_server_goes_on_and_every_effect_is_there_once(
     assert (report.problems, report.joined) == ([], report.calls)
 
 
+@pytest.mark.torture
 async def test_a_task_in_words_goes_to_an_agent_that_thinks(house: House) -> None:
     place = {"name": "work", "working_directory": str(house.project)}
     command = {"session_id": "work", "command": "echo hello > greeting"}

@@ -211,7 +211,9 @@ def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
             assert verb.process.wait(20) == 0
 
 
-@pytest.mark.parametrize("how", ["pause", "cancel", "kill"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("pause", marks=pytest.mark.torture), pytest.param("cancel", marks=pytest.mark.torture), "kill"]
+)
 def test_a_run_with_parts_is_stopped_and_gone_on_with(home: Path, how: str) -> None:
     with environment(client_environment(home)):
         desk = RunDesk(home, BASE + CREW + agent("cy", "pipe.*") + hand("main", WAITS))

@@ -69,6 +69,7 @@ async def test_a_person_agrees_elsewhere(desk: Desk) -> None:
         assert words((await asyncio.wait_for(call, 30))["result"]) == "may I"
 
 
+@pytest.mark.torture
 async def test_a_client_that_ends_its_server_leaves_no_run(desk: Desk) -> None:
     async with guest("", "--config", str(desk.file)) as client:
         await handshake(client)
