@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
-import openai
+
+from tests.ccswarm import vendors
 
 if TYPE_CHECKING:
     from tests.ccswarm.model_servers import ModelServer
@@ -16,12 +16,12 @@ SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
 FIRST = {"role": "user", "content": "Build it."}
 
 
-def chat(server: ModelServer, key: str = "any") -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
+def chat(server: ModelServer, key: str = "any") -> vendors.openai.AsyncOpenAI:
+    return vendors.openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
 
 
-def claude(server: ModelServer, key: str = "any") -> anthropic.AsyncAnthropic:
-    return anthropic.AsyncAnthropic(base_url=server.url, api_key=key, max_retries=0)
+def claude(server: ModelServer, key: str = "any") -> vendors.anthropic.AsyncAnthropic:
+    return vendors.anthropic.AsyncAnthropic(base_url=server.url, api_key=key, max_retries=0)
 
 
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "desk__run", "parameters": SCHEMA}}

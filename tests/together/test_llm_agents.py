@@ -126,6 +126,7 @@ async def test_a_persons_word_is_waited_for_by_whoever_executes(house: House) ->
     assert "denied (rejected): a person did not agree to ai-session.execute_command" in refused.text
 
 
+@pytest.mark.torture
 async def test_orders_in_a_terminal_reach_no_other_agents_workspace(house: House) -> None:
     (house.project / "README").write_text("A project.\n")
     git(house.project, "init", "-q", "-b", "main")

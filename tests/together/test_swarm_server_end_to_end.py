@@ -120,6 +120,7 @@ async def test_the_official_client_has_agents_work_in_every_era(house: House) ->
     assert (report.problems, report.calls, report.joined) == ([], 9, 9)
 
 
+@pytest.mark.torture
 async def test_what_an_agent_asks_is_shown_and_only_a_person_answers(house: House) -> None:
     async with connected(house, "auto") as client:
         plan = PLAN.format(agent="careful", command="echo done > asked")

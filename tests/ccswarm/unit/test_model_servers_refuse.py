@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import anthropic
 import httpx2
-import openai
 import pytest
 
+from tests.ccswarm import vendors
 from tests.ccswarm.model_servers import ModelServer, loops
 from tests.ccswarm.model_servers_ask import (
     CHAT_TOOL,
@@ -39,9 +38,9 @@ async def test_only_the_right_key_opens() -> None:
     said = {"role": "user", "parts": [{"text": "x"}]}
     async with ModelServer(loops(), key="right") as server:
         for ask in (ask_chat, ask_responses):
-            with pytest.raises(openai.AuthenticationError, match="Incorrect API key provided: wron"):
+            with pytest.raises(vendors.openai.AuthenticationError, match="Incorrect API key provided: wron"):
                 await ask(server, [FIRST], "wrong")
-        with pytest.raises(anthropic.AuthenticationError, match="invalid x-api-key"):
+        with pytest.raises(vendors.anthropic.AuthenticationError, match="invalid x-api-key"):
             await ask_claude(server, [FIRST], "wrong")
         with pytest.raises(AssertionError, match="API_KEY_INVALID"):
             await ask_gemini(server, [said], "wrong")
@@ -68,7 +67,7 @@ async def test_only_the_right_key_opens() -> None:
 )
 async def test_chat_refuses_what_is_wrong(messages: list[Any], more: Any, words: str) -> None:
     async with ModelServer(loops()) as server:
-        with pytest.raises(openai.BadRequestError, match=words):
+        with pytest.raises(vendors.openai.BadRequestError, match=words):
             await ask_chat(server, messages, **more)
     assert (server.asked, [refusal.status for refusal in server.refused]) == ([], [400])
 
@@ -91,7 +90,7 @@ async def test_chat_refuses_what_is_wrong(messages: list[Any], more: Any, words:
 )
 async def test_messages_refuse_what_is_wrong(messages: list[Any], more: Any, words: str) -> None:
     async with ModelServer(loops()) as server:
-        with pytest.raises(anthropic.BadRequestError, match=words):
+        with pytest.raises(vendors.anthropic.BadRequestError, match=words):
             await ask_claude(server, messages, **more)
     assert (server.asked, [refusal.status for refusal in server.refused]) == ([], [400])
 
@@ -106,7 +105,7 @@ async def test_messages_refuse_what_is_wrong(messages: list[Any], more: Any, wor
 )
 async def test_responses_refuse_what_is_wrong(items: list[Any], words: str) -> None:
     async with ModelServer(loops()) as server:
-        with pytest.raises(openai.BadRequestError, match=words):
+        with pytest.raises(vendors.openai.BadRequestError, match=words):
             await ask_responses(server, items)
     assert (server.asked, [refusal.status for refusal in server.refused]) == ([], [400])
 
