@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ccswarm.evaluation_run import Evaluation, Try
 
 SUITES = Path("config/suites")
+SHIPPED = Path(__file__).with_name("suites")
+"""Those that come with ccswarm."""
+
 DELEGATE = "swarm.delegate"
 """The tool that an agent needs to have others do something."""
 
@@ -44,7 +47,9 @@ Compare = Annotated[
 
 
 def evaluate(
-    suite: Annotated[str, typer.Argument(metavar="[SUITE]", help="A file, or the name of one in config/suites.")] = "",
+    suite: Annotated[
+        str, typer.Argument(metavar="[SUITE]", help="A file, or the name of one: basics, or your own in config/suites.")
+    ] = "",
     agent: Agents = None,
     brain: Brains = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="ID", help="Only this case.")] = None,
@@ -159,7 +164,7 @@ async def _interruptible(evaluation: Evaluation, tries: Sequence[Try], at_once: 
 
 
 def _file(suite: str, loaded: Loaded) -> Path:
-    """The file that is meant: a path, or the name of one beside the configuration or here."""
+    """The file that is meant: a path, or the name of one beside the configuration, here, or of ours."""
     if not suite:
         raise UsageInvalid("which suite?", suggestion=f"ccswarm eval SUITE; {_there(loaded)}")
     named = [Path(suite), *(folder / f"{suite}.toml" for folder in _folders(loaded))]
@@ -169,7 +174,7 @@ def _file(suite: str, loaded: Loaded) -> Path:
 
 
 def _folders(loaded: Loaded) -> list[Path]:
-    return list(dict.fromkeys((SUITES, loaded.directory / SUITES, loaded.directory / "suites")))
+    return list(dict.fromkeys((SUITES, loaded.directory / SUITES, loaded.directory / "suites", SHIPPED)))
 
 
 def _there(loaded: Loaded) -> str:

@@ -17,7 +17,7 @@ from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, agent
 from tests.conftest import UNBOXED, client_environment, environment, new_home
 
 ROOT = Path(__file__).parents[2]
-BASICS = str(ROOT / "config/suites/basics.toml")
+BASICS = str(ROOT / "ccswarm/suites/basics.toml")
 CONFIG = f"""
 [[mcp.servers]]
 name = "ai-session"

@@ -17,7 +17,7 @@ from ccswarm.evaluation_place import Place
 from ccswarm.settings import PlanStep
 
 ROOT = Path(__file__).parents[3]
-FILE = ROOT / "config/suites/basics.toml"
+FILE = ROOT / "ccswarm/suites/basics.toml"
 SUITE = evaluation.load(FILE)
 IN_TERMINALS = {"wizard", "long-build", "interrupt"}
 """Whose solutions are more than commands one after the other."""
