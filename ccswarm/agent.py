@@ -150,7 +150,7 @@ class Agent:
         stop = asyncio.create_task(self._flow.receive(STOP, self._work.timeout_seconds))
         try:
             ending = await self._work_on(thinking, stop)
-            if ending.result is None and isinstance(thinking, Partial):
+            if ending.status != "succeeded" and ending.result is None and isinstance(thinking, Partial):
                 ending.result = thinking.so_far()
             await self._call_back(ending.summary or ending.status)
             for step in await thinking.over() if isinstance(thinking, Lasting) else ():

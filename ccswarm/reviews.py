@@ -25,7 +25,8 @@ as failed if it has to be done again: then say exactly what is wrong."""
 
 
 class Review:
-    """Of one visit. ``payload`` is the task's; ``directory`` is where its work lies. ``usage`` is what it has cost."""
+    """Of one visit. ``payload`` is the task's, with its budget among those ``above``; ``directory`` is where its work
+    lies. ``usage`` is what it has cost."""
 
     def __init__(self, flow: Flow, payload: Mapping[str, Any], directory: str, visit: int) -> None:
         self._flow = flow

@@ -84,6 +84,7 @@ class RunFlow:
             "run_id": self._flow.id,
             "root": self._root,
             "depth": self._payload.get("depth", 0),
+            "above": self._payload.get("above", ()),
             "task": task.model_dump(mode="json", exclude_defaults=True),
             "agent": placed.agent,
             "agents": [agent.model_dump(mode="json", exclude_defaults=True) for agent in self._plan.agents],

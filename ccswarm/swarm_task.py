@@ -120,7 +120,7 @@ class TaskFlow:
                 return ending
             feedback = await self._held(Gates(self._flow, checks, self._swarm.shell, directory, visit))
             if not feedback and self._task.review.by:
-                review = Review(self._flow, self._payload, directory, visit)
+                review = Review(self._flow, {**self._payload, "above": self._of_task()}, directory, visit)
                 feedback = await review.held(ending)
                 ending.usage = usage = usage + review.usage
             if not feedback:
@@ -151,7 +151,8 @@ class TaskFlow:
         }
         given = {name: self._payload[name] for name in ("workspace", "files") if name in self._payload}
         helpers, depth = [helper.name for helper in plan.agents], self._crew.depth + 1
-        return {**given, "plan": shown, "root": self._root, "depth": depth, "helpers": helpers}
+        above = [[scope, caps] for scope, caps in self._of_task()]
+        return {**given, "plan": shown, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
 
     def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
         task = self._task.model_dump(mode="json", exclude_defaults=True)
@@ -176,11 +177,17 @@ class TaskFlow:
     def _allowances(self, name: str) -> list[Allowance]:
         agent = self._crew.agents.get(name)
         scopes = (
-            ("run", self._root, self._swarm.budget),
-            ("agent", f"{self._root}/{name}", agent.budget if agent else Budget()),
-            ("task", f"{self._run_id}.{self._task.id}", self._task.budget),
+            ("run", self._root, _caps(self._swarm.budget)),
+            ("agent", f"{self._root}/{name}", _caps(agent.budget if agent else Budget())),
+            *(("task", scope, caps) for scope, caps in self._of_task()),
         )
-        return [Allowance(kind, scope, caps) for kind, scope, budget in scopes if (caps := _caps(budget))]
+        return [Allowance(kind, scope, caps) for kind, scope, caps in scopes if caps]
+
+    def _of_task(self) -> list[tuple[str, dict[str, float]]]:
+        """The budget of the task, and of those whose work was handed on to it: by scope, what may be used."""
+        above = [(str(scope), dict(caps)) for scope, caps in self._payload.get("above", ())]
+        own = _caps(self._task.budget)
+        return [*above, *([(f"{self._run_id}.{self._task.id}", own)] if own else [])]
 
     async def _tools(self, directory: str) -> list[ToolInfo]:
         async def listed(_: str) -> Json:

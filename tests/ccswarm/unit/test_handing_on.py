@@ -123,6 +123,19 @@ async def test_what_is_handed_on_uses_the_budgets_of_the_run() -> None:
     assert done.result["usage"]["calls"] == 3
 
 
+async def test_what_is_handed_on_uses_the_budgets_of_the_tasks_above() -> None:
+    world = world_of()
+    world.tool("srv.do")
+    inner = delegate({"id": "deep", "agent": "bob", "steps": steps("a", "b", "c")}, name="on")
+    given = plan(delegate({"id": "next", "agent": "ada", "steps": [inner]}), topology="mesh")
+    given["tasks"][0]["budget"] = {"calls": 4}
+    done = await world.run(given)
+    assert world.ran == ["hand", "on", "a", "b"]
+    assert done.result["status"] == "failed"
+    deep = await world.engine.status("run_1.main.hand.next.on.deep")
+    assert deep.result["summary"] == "the task's calls are used up, before c"
+
+
 async def test_who_is_stopped_stops_those_who_work_for_it() -> None:
     world = world_of()
     reached = asyncio.Event()
@@ -238,3 +251,11 @@ async def test_a_person_is_asked_again_in_a_second_visit() -> None:
     answers = [event for event in await world.events("run_1.main") if event["event"] == "approval.answered"]
     assert [one["reason"] for one in answers] == ["one", "two"]
     assert [call.step_id for call in world.hands.calls if call.approval] == ["work", "work@2"]
+
+
+async def test_reviews_use_the_budget_of_the_task() -> None:
+    world, given = World(), reviewed("ada", visits=1)
+    given["tasks"][0]["budget"] = {"calls": 1}
+    result = await judged(world, {"ada": [0]}, given)
+    assert world.ran == ["work"]
+    assert result["tasks"]["main"]["summary"] == "review by ada: the task's calls are used up, before look"
