@@ -49,7 +49,11 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is on the other end of a connection, established by the server, never by a message."""
+    """Who is on the other end of a connection, established by the server, never by a message.
+
+    ``subject`` is who a verified token speaks for, empty for the user of this machine. ``scopes`` are those of the
+    token; None: whoever reaches the socket of this user may do what the user may.
+    """
 
     kind: Literal["mcp", "person"]
     uid: int
@@ -57,6 +61,8 @@ class Principal:
     client: str = ""
     working_directory: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    subject: str = ""
+    scopes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,9 @@ class SessionSpec:
     level: SandboxLevel = SandboxLevel.NONE
     call_key: str = ""
     """Of the call that asked for its present shell."""
+    owner: str = ""
+    """A path, ``user:NAME/run:RUN/agent:NAME`` or what is known of it; empty: the user of this machine."""
+    shared_with: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +242,8 @@ class ToolCall:
     """One request to the gate, whatever way it came in.
 
     ``profile`` is a person's choice for a new session, which only a person's connection may set. ``state`` and
-    ``answers`` come back with a call that was answered by a question. ``agent`` and ``client_call_id`` are claims of
-    the client, kept for the audit only.
+    ``answers`` come back with a call that was answered by a question. ``agent``, ``run`` and ``client_call_id`` are
+    claims of the client: kept for the audit, and what an agent opens in a run is kept from its other agents.
     """
 
     principal: Principal
@@ -243,6 +252,7 @@ class ToolCall:
     call_id: str
     profile: str = ""
     agent: str = ""
+    run: str = ""
     client_call_id: str = ""
     state: str = ""
     answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
