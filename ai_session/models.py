@@ -243,7 +243,9 @@ class ToolCall:
 
     ``profile`` is a person's choice for a new session, which only a person's connection may set. ``state`` and
     ``answers`` come back with a call that was answered by a question. ``agent``, ``run`` and ``client_call_id`` are
-    claims of the client: kept for the audit, and what an agent opens in a run is kept from its other agents.
+    claims of the client: kept for the audit, and what an agent opens in a run is kept from its other agents. ``trace``
+    is for telemetry alone: ``traceparent``, ``tracestate`` and ``baggage`` as the client sent them, and what is known
+    of its request by the names of OpenTelemetry's conventions (``mcp.method.name``, ``network.transport``).
     """
 
     principal: Principal
@@ -256,6 +258,7 @@ class ToolCall:
     client_call_id: str = ""
     state: str = ""
     answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
