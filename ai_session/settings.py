@@ -192,6 +192,33 @@ class RedactionSettings(Section):
     patterns: tuple[str, ...] = Field(default=(), description="Further regular expressions (RE2) of secrets.")
 
 
+class OauthSettings(Section):
+    """Who vouches for the clients of the HTTP front; see docs/oauth.md."""
+
+    mode: Literal["builtin", "external"] = Field(
+        default="builtin", description="builtin: this front signs its people in itself; external: another issuer does."
+    )
+    issuer: str = Field(default="", description="The external issuer, letter by letter as its tokens name it.")
+    jwks_url: str = Field(default="", description="Where its keys are; empty: where its metadata says.")
+    introspection_url: str = Field(default="", description="Ask it about each token here, instead of reading JWTs.")
+    client_id: str = Field(default="", description="As whom the front asks there.")
+    client_secret_file: str = Field(default="", description="File with the secret for that, readable by its owner.")
+    client_secret_variable: str = Field(default="", description="Or the environment variable that holds it.")
+    audience: str = Field(
+        default="", description="What tokens must be made out to; empty: the URL of the front's /mcp."
+    )
+    algorithms: tuple[
+        Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
+    ] = Field(default=("RS256", "ES256", "EdDSA"), min_length=1, description="Signatures accepted on JWTs.")
+    access_token_seconds: int = Field(
+        default=3600, ge=60, le=86_400, description="Life of a token of the built-in one."
+    )
+    refresh_days: int = Field(default=30, ge=1, le=365, description="A client unused for so long signs in again.")
+    registration: bool = Field(default=True, description="Clients may register themselves (RFC 7591).")
+    cimd: bool = Field(default=True, description="Clients may be named by the URL of a document that describes them.")
+    cimd_loopback: bool = Field(default=False, description="Such documents may lie on this machine, for development.")
+
+
 class Settings(Section):
     """Everything that can be configured."""
 
@@ -206,3 +233,4 @@ class Settings(Section):
     timeouts: TimeoutSettings = TimeoutSettings()
     daemon: DaemonSettings = DaemonSettings()
     calls: CallSettings = CallSettings()
+    oauth: OauthSettings = OauthSettings()
