@@ -10,7 +10,7 @@ import pwd
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,13 @@ SOCKET_PATH_LIMIT = 100
 """Bytes; sun_path takes 107, and the longest name beside ``sock`` in the directory is 6 bytes longer."""
 
 DEFAULTS = Settings()
+STANDARD = {
+    "telemetry.endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "telemetry.traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "telemetry.metrics_endpoint": "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "telemetry.protocol": "OTEL_EXPORTER_OTLP_PROTOCOL",
+}
+"""Variables of OpenTelemetry that set what the file does not. Its exporter itself reads the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,9 @@ def resolve(
     environ = os.environ if environ is None else environ
     file, values = _read_file(path, environ)
     origins = {name: str(file) for name in values}
+    for name, value, variable in _standard(environ):
+        if name not in values:
+            values[name], origins[name] = value, variable
     for name, variable in variables().items():
         if variable in environ:
             values[name] = _from_text(name, environ[variable])
@@ -175,6 +185,18 @@ def _from_text(name: str, text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def _standard(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Setting, value and origin of what OpenTelemetry's variables say; nothing where they say that it is off."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return
+    for signal in ("traces", "metrics"):
+        if environ.get(variable := f"OTEL_{signal.upper()}_EXPORTER", "").strip() == "none":
+            yield f"telemetry.{signal}_endpoint", "none", variable
+    for name, variable in STANDARD.items():
+        if value := environ.get(variable, "").strip():
+            yield name, value, variable
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:

@@ -33,7 +33,7 @@ PIPE_BYTES = select.PIPE_BUF
 ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {0x22: '\\"', 0x5C: "\\\\"}
 
 KEPT_NAMES = {"HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
-KEPT_PREFIXES = ("LC_", "PYTHON", "AI_SESSION_", "DYLD_")
+KEPT_PREFIXES = ("LC_", "PYTHON", "AI_SESSION_", "OTEL_", "DYLD_")
 """What the daemon takes from the client that happens to start it; sessions get each client's own from its hello."""
 
 LEFT_BEHIND = ("AI_SESSION_ID", "AI_SESSION_NAME")

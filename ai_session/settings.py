@@ -219,6 +219,17 @@ class OauthSettings(Section):
     cimd_loopback: bool = Field(default=False, description="Such documents may lie on this machine, for development.")
 
 
+class TelemetrySettings(Section):
+    """Where traces and metrics go (OpenTelemetry; docs/telemetry.md); without an address nothing is made of them."""
+
+    endpoint: str = Field(default="", description="A collector that takes OTLP over HTTP: http://localhost:4318.")
+    traces_endpoint: str = Field(default="", description="Where traces go instead of there; none: nowhere.")
+    metrics_endpoint: str = Field(default="", description="Where metrics go instead of there; none: nowhere.")
+    protocol: str = Field(default="http/protobuf", description="How it is spoken to; no other is known here.")
+    headers: dict[str, str] = Field(default_factory=dict[str, str], description="Sent along, such as an API key.")
+    metrics_seconds: float = Field(default=60.0, ge=0.1, description="Between two exports of metrics.")
+
+
 class Settings(Section):
     """Everything that can be configured."""
 
@@ -234,3 +245,4 @@ class Settings(Section):
     daemon: DaemonSettings = DaemonSettings()
     calls: CallSettings = CallSettings()
     oauth: OauthSettings = OauthSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
