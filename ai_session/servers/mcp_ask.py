@@ -29,7 +29,7 @@ from ai_session.models import SCOPES, Answer, Question
 from ai_session.servers.mcp_lines import Message
 
 if TYPE_CHECKING:
-    from ai_session.gate import Asker
+    from ai_session.consent import Asker
 
 METHOD = "elicitation/create"
 DECISION = "decision"
@@ -121,7 +121,8 @@ def asker_of(ctx: ServerRequestContext[Any, Any], client: str) -> Asker | None:
         return None
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return ReturnedForm()
-    return HandshakeForm(ctx, client) if ctx.session.can_send_request else None
+    known = ctx.protocol_version in FORM_VERSIONS and ctx.session.can_send_request
+    return HandshakeForm(ctx, client) if known else None
 
 
 def shows_forms(capabilities: ClientCapabilities | None) -> bool:

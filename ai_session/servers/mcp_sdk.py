@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
 import anyio
 from mcp.server.caching import CacheHint
 from mcp.server.connection import Connection as ClientState
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.runner import ServerRunner
 from mcp.shared.dispatcher import CallOptions
@@ -26,31 +25,14 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
 from mcp.shared.transport_context import TransportContext
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    PROTOCOL_VERSION_META_KEY,
-    CallToolRequestParams,
-    CallToolResult,
-    ErrorData,
-    InputRequiredResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    TextContent,
-    Tool,
-    ToolAnnotations,
-)
+from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ai_session import __version__
-from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
-from ai_session.models import Principal, ToolCall
-from ai_session.servers.mcp_ask import FORM_VERSIONS, Questions, asker_of, returned, shows_forms, to_be_answered
+from ai_session.servers.mcp_ask import FORM_VERSIONS, Questions, shows_forms
+from ai_session.servers.mcp_caller import Caller, Callers
 from ai_session.servers.mcp_lines import Message
-
-if TYPE_CHECKING:
-    from ai_session.gate import Gate
-    from ai_session.servers.base import Host
+from ai_session.servers.mcp_tools import call_tool, list_tools
 
 INSTRUCTIONS = """\
 ai-session runs commands in real, persistent terminals. A session is one shell that stays alive between calls: cd, \
@@ -73,24 +55,10 @@ sessions for things that run side by side, such as a server and its tests. close
 7. A call that may have to be repeated after a lost connection: give it a unique call_key, and it never runs twice.
 """
 
-CALL_ID = "ai-session/call_id"
-ERROR = "ai-session/error"
-AGENT = "ai-session/agent"
-CLIENT_CALL_ID = "ai-session/client_call_id"
-CLAIM_CHARS = 200
 QUICK_SECONDS = 0.05
 SETTLE_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Whose requests a lane carries; what the SDK hands its handlers as ``lifespan_context``."""
-
-    gate: Gate
-    daemon: Host
-    principal: Principal
 
 
 class Conversation:
@@ -248,102 +216,22 @@ class Heartbeat:
         self._timer = self._loop.call_later(self._seconds, self._beat)
 
 
-async def list_tools(ctx: ServerRequestContext[Caller], params: PaginatedRequestParams | None) -> ListToolsResult:
-    """All tools on one page, whatever the cursor: four clients never ask for a second one."""
-    caller = ctx.lifespan_context
-    try:
-        await caller.daemon.started()
-    except AiSessionError as problem:
-        raise MCPError(INTERNAL_ERROR, f"{problem.message}; {problem.suggestion}") from None
-    return ListToolsResult(tools=[describe(tool) for tool in caller.gate.list_tools(caller.principal)])
+@asynccontextmanager
+async def no_lifespan(server: Server[Any]) -> AsyncGenerator[None]:
+    """For lanes, each of which is given its caller."""
+    yield None
 
 
-def describe(tool: Any) -> Tool:
-    """A tool of the gate as the SDK lists it. Titles twice: clients read the one or the other."""
-    return Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=dict(tool.input_schema),
-        output_schema=dict(tool.output_schema),
-        annotations=ToolAnnotations(
-            title=tool.title,
-            read_only_hint=tool.read_only,
-            destructive_hint=tool.destructive,
-            idempotent_hint=tool.idempotent,
-            open_world_hint=tool.open_world,
-        ),
-        _meta={"anthropic/alwaysLoad": True} if tool.always_load else None,
-    )
-
-
-async def call_tool(
-    ctx: ServerRequestContext[Caller], params: CallToolRequestParams
-) -> CallToolResult | InputRequiredResult:
-    """One call through the gate. A failed one has no structured content, which clients check against the schema."""
-    caller = ctx.lifespan_context
-    client = caller.principal.client
-    state, answers = returned(ctx, params, client)
-    call = ToolCall(
-        caller.principal,
-        params.name,
-        params.arguments or {},
-        "call_" + secrets.token_urlsafe(16),
-        agent=claim(ctx, AGENT),
-        client_call_id=claim(ctx, CLIENT_CALL_ID),
-        state=state,
-        answers=answers,
-    )
-    try:
-        result = await caller.gate.call(call, asker_of(ctx, client))
-    except UnknownTool as problem:
-        raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
-    structured = scrub(dict(result.structured))
-    meta: dict[str, Any] = {**scrub(dict(result.meta)), CALL_ID: call.call_id}
-    if result.question:
-        return to_be_answered(result.question, result.state, meta)
-    if result.is_error:
-        meta[ERROR] = structured.get("error", structured)
-        if state and meta[ERROR].get("code") == InvalidArguments.code:
-            raise MCPError(INVALID_PARAMS, result.text)
-    return CallToolResult(
-        content=[TextContent(type="text", text=scrub(result.text))],
-        structured_content=None if result.is_error else structured,
-        is_error=result.is_error,
-        _meta=meta,
-    )
-
-
-def claim(ctx: ServerRequestContext[Caller], name: str) -> str:
-    """What a client says of a call in its ``_meta``, where it is a short text."""
-    meta: Any = (ctx.params or {}).get("_meta")
-    value: Any = meta.get(name) if isinstance(meta, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return scrub(value) if isinstance(value, str) and len(value) <= CLAIM_CHARS else ""
-
-
-def scrub(value: Any) -> Any:
-    """The same value without lone surrogates, which the SDK refuses and clients hang on."""
-    if isinstance(value, str):
-        if value.isascii():
-            return value
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return value
-    if isinstance(value, dict):
-        return {scrub(name): scrub(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, (list, tuple)):
-        return [scrub(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return value
-
-
-def _server() -> Server[Any]:
+def make_server(
+    lifespan: Callable[[Server[Any]], AbstractAsyncContextManager[Callers | None]] = no_lifespan,
+) -> Server[Any]:
+    """All that is served of MCP. What ``lifespan`` gives is what ``caller_of`` asks who makes a request."""
     server: Server[Any] = Server(
         "ai-session",
         version=__version__,
         title="AI Session",
         instructions=INSTRUCTIONS,
+        lifespan=lifespan,
         cache_hints={"tools/list": CacheHint(ttl_ms=CACHE_MS), "server/discover": CacheHint(ttl_ms=CACHE_MS)},
         on_list_tools=list_tools,
         on_call_tool=call_tool,
@@ -353,7 +241,7 @@ def _server() -> Server[Any]:
 
 
 CACHE_MS = 60_000
-SERVER = _server()
+SERVER = make_server()
 ASSUMED_HANDSHAKE = {
     "protocolVersion": LATEST_HANDSHAKE_VERSION,
     "capabilities": {},
