@@ -368,7 +368,8 @@ class AuditLog:
 
     def _actor(self, principal: Principal, agent: str) -> dict[str, Any]:
         claims = {"client": self._mask(principal.client)[:200] or None, "agent": self._mask(agent)[:200] or None}
-        return {"kind": principal.kind, "uid": principal.uid, "pid": principal.pid, **claims}
+        subject = {"subject": self._mask(principal.subject)[:200]} if principal.subject else {}
+        return {"kind": principal.kind, "uid": principal.uid, "pid": principal.pid, **subject, **claims}
 
     def _mask(self, text: str) -> str:
         if not text:

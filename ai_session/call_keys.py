@@ -43,13 +43,17 @@ class CallKeys:
         run: Callable[[bool], Awaitable[ToolResult]],
         *,
         resumable: bool,
+        owner: str = "",
     ) -> ToolResult:
-        """Run, join or repeat. ``resumable``: ``run(True)`` finds what the first ``run(False)`` began and starts
+        """Run, join or repeat; nobody's key opens the result of another ``owner``.
+
+        ``resumable``: ``run(True)`` finds what the first ``run(False)`` began and starts
         nothing anew.
 
         Cancelling one caller leaves the call running for the others. Raises CallKeyConflict, CallInterrupted.
         """
-        name = hashlib.sha256(f"{tool}\0{key}".encode("utf-8", "replace")).hexdigest()
+        whose = f"{owner}\0" if owner else ""
+        name = hashlib.sha256(f"{whose}{tool}\0{key}".encode("utf-8", "replace")).hexdigest()
         digest = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
         if name in self._running:
             known, task = self._running[name]

@@ -17,7 +17,7 @@ from ai_session.cli_commands import exec_, logs, screen, send
 from ai_session.cli_doctor import doctor
 from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report, write_text
 from ai_session.cli_sandbox import sandbox
-from ai_session.cli_sessions import info, interrupt, kill, ls, new, rename
+from ai_session.cli_sessions import info, interrupt, kill, ls, new, rename, share
 from ai_session.errors import AiSessionError, InvalidArguments
 
 ClickException: Any = typer.BadParameter.__mro__[2]
@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (new, ls, info, exec_, send, screen, logs, attach, interrupt, kill, rename, cli_record.replay):
+for verb in (new, ls, info, exec_, send, screen, logs, attach, interrupt, kill, rename, share, cli_record.replay):
     app.command(verb.__name__.rstrip("_"))(verb)
 app.add_typer(cli_record.app, name="record", no_args_is_help=True)
 for verb in (approvals, approve, reject):

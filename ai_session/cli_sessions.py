@@ -86,7 +86,7 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 def ls(as_json: Json = False) -> None:
-    """List sessions. Columns: name, state, shell, backend, directory, running command."""
+    """List sessions. Columns: name, owner where it is not you, state, shell, backend, directory, running command."""
     with connect() as client:
         found = sessions(client)
     if as_json:
@@ -96,7 +96,8 @@ def ls(as_json: Json = False) -> None:
         say("No sessions. Open one: ai-session new")
         return
     rows = [{**row, "running": row.get("running", {}).get("command", "").partition("\n")[0]} for row in found]
-    show_rows(rows, ("name", "state", "shell", "backend", "sandbox", "working_directory", "running"))
+    owner = ("owner",) if any("owner" in row for row in rows) else ()
+    show_rows(rows, ("name", *owner, "state", "shell", "backend", "sandbox", "working_directory", "running"))
 
 
 def info(session: SessionName, as_json: Json = False) -> None:
@@ -118,6 +119,25 @@ def rename(
         client.request("rename", session=session, name=name)
     if as_json:
         show_json({"name": name})
+
+
+def share(
+    session: SessionName,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[WHO]...", help="agent:NAME, user:NAME, run:ID or everyone.")
+    ] = None,
+    nobody: Annotated[bool, typer.Option("--nobody", help="Only its owner, and you.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let others use a session. Agents of a swarm and users over HTTP see only their own otherwise."""
+    if bool(names) == nobody:
+        raise InvalidArguments(
+            "share with whom?", suggestion="name agent:NAME, user:NAME, run:ID, everyone: --nobody ends it"
+        )
+    with connect() as client:
+        client.request("share", session=session, names=names or [])
+    if as_json:
+        show_json({"shared_with": names or []})
 
 
 def interrupt(session: SessionName, as_json: Json = False) -> None:
@@ -150,8 +170,10 @@ def kill(
     ended: list[str] = []
     code = 0
     with connect() as client:
-        wanted = [row["name"] for row in sessions(client)] if everything else names or []
-        if everything and wanted and not yes and not confirm(f"End {len(wanted)} sessions: {', '.join(wanted)}?"):
+        found = sessions(client) if everything else []
+        told = ", ".join(row["name"] for row in found)
+        wanted = [row["session_id"] for row in found] or names or []
+        if found and not yes and not confirm(f"End {len(found)} sessions: {told}?"):
             leave(1)
         for name in wanted:
             try:

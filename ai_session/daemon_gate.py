@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ai_session.app import App
-    from ai_session.gate import Gate, Trace
+    from ai_session.gate import Gate
+    from ai_session.gate_trace import Trace
 
 
 class StartingGate:
@@ -51,6 +52,10 @@ class StartingGate:
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
         """As Gate.rename."""
         await (await self._gate()).rename(principal, reference, name)
+
+    async def share(self, principal: Principal, reference: str, names: list[str]) -> None:
+        """As Gate.share."""
+        await (await self._gate()).share(principal, reference, names)
 
     async def recording(self, principal: Principal, reference: str) -> Path:
         """As Gate.recording."""

@@ -17,6 +17,7 @@
     │   ├── CallInterrupted         call_interrupted
     │   ├── LimitReached            limit_reached
     │   ├── Denied                  denied
+    │   │   └── InsufficientScope   insufficient_scope
     │   ├── ConsentNeeded           consent_needed
     │   └── RateLimited             rate_limited
     └── OperatorError               the machine or its configuration must change
@@ -148,6 +149,16 @@ class Denied(CallerError, PermissionError):
     """The policy, or a person, said no."""
 
     code = "denied"
+
+
+class InsufficientScope(Denied):
+    """The token of the one who calls does not reach so far; ``required_scope`` would."""
+
+    code = "insufficient_scope"
+
+    def __init__(self, message: str, required_scope: str) -> None:
+        super().__init__(message, suggestion=f"ask for a token with {required_scope}")
+        self.required_scope = required_scope
 
 
 class ConsentNeeded(CallerError, PermissionError):

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ai_session import plugins
 from ai_session.backends.base import Backend, Terminal
@@ -26,7 +27,6 @@ from ai_session.errors import (
     InvalidArguments,
     LimitReached,
     SessionExists,
-    SessionNotFound,
     ShellUnavailable,
 )
 from ai_session.models import SessionSpec, TerminalSpec
@@ -66,7 +66,7 @@ class SessionManager:
         self._root.mkdir(mode=0o700, exist_ok=True)
         self._backends: dict[str, Backend] = {}
         self._sessions: dict[str, Session] = {}
-        self._names: dict[str, str] = {}
+        self._names: dict[tuple[str, str], str] = {}
         self._usable: dict[str, bool] = {}
         self._reviving: set[Session] = set()
 
@@ -82,24 +82,18 @@ class SessionManager:
         """Every session, oldest first."""
         return sorted(self._sessions.values(), key=lambda s: s.spec.created_at)
 
-    def find(self, reference: str) -> Session | None:
-        """The session with this id or name."""
-        return self._sessions.get(reference) or self._sessions.get(self._names.get(reference, ""))
+    def find(self, session_id: str) -> Session | None:
+        """The session with this id."""
+        return self._sessions.get(session_id)
 
-    def get(self, reference: str) -> Session:
-        """As ``find``; raises SessionNotFound naming those that exist."""
-        session = self.find(reference)
-        if session is None:
-            known = ", ".join(repr(s.spec.name) for s in self.all()[:10]) or "none"
-            raise SessionNotFound(
-                f"no session {reference[:80]!r}; open sessions: {known}",
-                suggestion="use one of these names, or create_session first (sessions end when closed)",
-            )
-        return session
+    def named(self, owner: str, name: str) -> Session | None:
+        """The session that this owner calls so."""
+        return self._sessions.get(self._names.get((owner, name), ""))
 
     async def create(self, request: NewSession) -> Session:
         """Open a session and wait until its shell is ready; an ended one of that name gets a new shell instead."""
-        old = self._sessions.get(self._names.get(request.name, ""))
+        known_as = (request.owner, request.name)
+        old = self.named(*known_as)
         if old is not None:
             if old.exit is None or old in self._reviving:
                 raise SessionExists(
@@ -111,7 +105,7 @@ class SessionManager:
                 return await self._respawn(old, request.call_key)
             finally:
                 self._reviving.discard(old)
-        if request.name in self._names:
+        if known_as in self._names:
             raise SessionExists(
                 f"session {request.name!r} is just being created",
                 suggestion="retry in a moment, or choose another name",
@@ -122,7 +116,7 @@ class SessionManager:
                 suggestion="close_session one that is not needed",
             )
         session_id = "ses_" + secrets.token_urlsafe(16)
-        self._names[request.name] = session_id
+        self._names[known_as] = session_id
         directory = self._root / session_id
         try:
             shell_plugin, executable = self._shell_for(request)
@@ -142,12 +136,13 @@ class SessionManager:
                 cookie=secrets.token_hex(16),
                 profile=request.profile,
                 call_key=request.call_key,
+                owner=request.owner,
             )
             spec, terminal = await self._open(spec, directory, shell_plugin, backend)
             session = await self._begin(spec, shell_plugin, terminal)
         except BaseException:
             await self.boxes.leave(session_id)
-            self._names.pop(request.name, None)
+            self._names.pop(known_as, None)
             shutil.rmtree(directory, ignore_errors=True)
             raise
         self._sessions[session_id] = session
@@ -160,6 +155,7 @@ class SessionManager:
             "session.create",
             session=spec.session_id,
             name=spec.name,
+            owner=spec.owner or None,
             shell=spec.shell,
             backend=spec.backend,
             cwd=spec.working_directory,
@@ -277,16 +273,19 @@ class SessionManager:
             self._backends[name] = plugins.load("backends", name)(self.runtime_directory)
         return self._backends[name]
 
-    async def rename(self, reference: str, name: str) -> Session:
-        """Give a session another unique name; raises SessionExists."""
-        session = self.get(reference)
-        if self._names.get(name, session.spec.session_id) != session.spec.session_id:
+    def rename(self, session: Session, name: str) -> None:
+        """Give a session another name, unique among its owner's; raises SessionExists."""
+        spec = session.spec
+        if self._names.get((spec.owner, name), spec.session_id) != spec.session_id:
             raise SessionExists(f"a session {name!r} already exists", suggestion="choose another name")
-        self._names.pop(session.spec.name, None)
-        self._names[name] = session.spec.session_id
-        session.spec = replace(session.spec, name=name)
+        self._names.pop((spec.owner, spec.name), None)
+        self._names[spec.owner, name] = spec.session_id
+        self.change(session, name=name)
+
+    def change(self, session: Session, **facts: Any) -> None:
+        """Give a session other facts, and keep them."""
+        session.spec = replace(session.spec, **facts)
         store(session.directory, session.spec)
-        return session
 
     async def resize(self, session: Session, rows: int, cols: int) -> None:
         """Change a session's size for good; a viewer's size comes and goes without this. Raises SessionExited."""
@@ -298,7 +297,7 @@ class SessionManager:
     async def close(self, session: Session) -> None:
         """End a session with all its processes and forget it, log included."""
         self._sessions.pop(session.spec.session_id, None)
-        self._names.pop(session.spec.name, None)
+        self._names.pop((session.spec.owner, session.spec.name), None)
         await session.close(self.defaults.close_grace_seconds)
         await self.boxes.leave(session.spec.session_id)
         self._event("session.close", session=session.spec.session_id, name=session.spec.name)
@@ -336,7 +335,7 @@ class SessionManager:
         except (AiSessionError, OSError):
             return
         self._sessions[spec.session_id] = session
-        self._names[spec.name] = spec.session_id
+        self._names[spec.owner, spec.name] = spec.session_id
         session.resume()
 
     async def aclose(self) -> None:

@@ -62,6 +62,7 @@ class NewSession:
     cols: int = 0
     profile: SandboxProfile = TRUSTED
     call_key: str = ""
+    owner: str = ""
 
 
 def find_shell(wanted: str) -> tuple[Shell, str]:
@@ -96,6 +97,7 @@ def read(directory: Path) -> SessionSpec | None:
         profile: dict[str, Any] = facts.get("profile", {})
         lists: dict[str, Any] = {name: tuple(v) for name, v in profile.items() if isinstance(v, list)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         facts["profile"] = SandboxProfile(**(profile | lists))
+        facts["shared_with"] = tuple(facts.get("shared_with", ()))
         facts["level"] = SandboxLevel(facts.get("level", "none"))
         return SessionSpec(**facts)
     except (OSError, ValueError, TypeError, AttributeError):

@@ -36,7 +36,7 @@ from ccswarm.settings import AgentSettings
 CALL_ID, AUDIT, ERROR = "ai-session/call_id", "ai-session/audit", "ai-session/error"
 """What a server may say of a call in its answer's ``_meta``."""
 
-AGENT, CLIENT_CALL_ID, RUN = "ai-session/agent", "ai-session/client_call_id", "ccswarm/run"
+AGENT, CLIENT_CALL_ID, RUN = "ai-session/agent", "ai-session/client_call_id", "ai-session/run"
 """What it is told of one."""
 
 MOST_TEXT_CHARS = 1 << 20

@@ -43,8 +43,9 @@ from ai_session.servers import control_ask, control_sandbox
 from ai_session.servers.control_ask import TerminalQuestions
 
 if TYPE_CHECKING:
-    from ai_session.gate import Gate, Viewer
+    from ai_session.gate import Gate
     from ai_session.servers.base import Connection
+    from ai_session.viewer import Viewer
 
 log = logging.getLogger(__name__)
 
@@ -325,6 +326,15 @@ async def rename(gate: Gate, connection: Connection, params: Mapping[str, Any]) 
     return {}
 
 
+async def share(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With whom a session is shared."""
+    names = params.get("names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnknownVariableType]
+        raise InvalidArguments("names must be a list of texts")
+    await gate.share(connection.principal, _text(params, "session"), names)  # pyright: ignore[reportUnknownArgumentType]
+    return {}
+
+
 async def record(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A recording."""
     return {"path": str(await gate.recording(connection.principal, _text(params, "session")))}
@@ -364,7 +374,8 @@ async def stop(gate: Gate, connection: Connection, params: Mapping[str, Any]) ->
 
 
 METHODS = {
-    method.__name__: method for method in (call, rename, record, approvals, approve, reject, policy, status, stop)
+    method.__name__: method
+    for method in (call, rename, share, record, approvals, approve, reject, policy, status, stop)
 }
 """Requests, which run side by side."""
 

@@ -11,7 +11,8 @@ from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.models import SCOPES, Answer, Principal, Question
 
 if TYPE_CHECKING:
-    from ai_session.gate import Gate, Viewer
+    from ai_session.gate import Gate
+    from ai_session.viewer import Viewer
 
 MAX_REASON_CHARS = 500
 Send = Callable[[bytes, bytes], Awaitable[None]]

@@ -10,7 +10,7 @@ from ai_session.errors import InvalidArguments
 from ai_session.models import PROFILES, SandboxLevel
 
 if TYPE_CHECKING:
-    from ai_session.gate import Trace
+    from ai_session.gate_trace import Trace
 
 CODE_CHARS = 64
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ai_session.hiding import Spans
 from ai_session.models import TRUSTED, Effect, Principal, SandboxLevel, SandboxProfile, ToolResult
 from ai_session.session import Session
-from ai_session.session_manager import SessionManager
+from ai_session.session_reach import VisibleSessions
 from ai_session.workspace import Place, Workspaces
 
 MAX_WAIT_SECONDS = 50.0
@@ -91,7 +91,7 @@ class Context:
     """
 
     principal: Principal
-    sessions: SessionManager
+    sessions: VisibleSessions
     workspaces: Workspaces
     limits: Limits
     profile: str = ""

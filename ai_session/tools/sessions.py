@@ -80,7 +80,7 @@ class ResizeSession(EffectfulArguments):
 
 def subject_of_new(context: Context, arguments: CreateSession) -> Subject:
     """The box of a new session: as configured, or a person's choice. Raises DirectoryUnusable, SandboxRefused."""
-    old = context.sessions.find(arguments.name)
+    old = context.sessions.own(arguments.name)
     if old is not None:
         return Subject(old, old.spec.profile, old.spec.level)
     principal, boxes = context.principal, context.sessions.boxes
@@ -104,7 +104,7 @@ def subject_of_closing(context: Context, arguments: CloseSession) -> Subject:
 
 async def create_session(context: Context, arguments: CreateSession) -> ToolResult:
     """An earlier daemon may have made it for the same call."""
-    old = context.sessions.find(arguments.name) if context.repeated else None
+    old = context.sessions.own(arguments.name) if context.repeated else None
     if old is not None and old.exit is None and old.spec.call_key == arguments.call_key:
         await old.wait_started()
         return _created(old, context)
@@ -180,6 +180,10 @@ def session_facts(session: Session, spans: Spans | None, *, full: bool = False) 
         "working_directory": session.at.cwd,
         "sandbox": sandbox_of(spec),
     }
+    if spec.owner:
+        facts["owner"] = spec.owner
+    if spec.shared_with:
+        facts["shared_with"] = list(spec.shared_with)
     if session.running:
         record = session.running.record
         facts["running"] = {"command_id": record.command_id, "command": cut(record.command, 0, COMMAND_CHARS, spans)}

@@ -21,7 +21,7 @@ from ccswarm.errors import InvalidArguments, MessageForbidden, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
 
 NAME = "swarm"
-AGENT, RUN = "ai-session/agent", "ccswarm/run"
+AGENT, RUN = "ai-session/agent", "ai-session/run"
 MOST_CHARS = 20_000
 
 _KEY = {"call_key": {"type": "string", "description": "Idempotency key."}}

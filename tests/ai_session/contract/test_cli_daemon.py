@@ -31,6 +31,7 @@ VERBS = [
     "interrupt",
     "kill",
     "rename",
+    "share",
     "replay",
     "approvals",
     "approve",

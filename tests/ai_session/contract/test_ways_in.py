@@ -76,6 +76,7 @@ VERBS: dict[str, Way | str] = {
     "logs": Way("logs s", ["read_output"]),
     "interrupt": Way("interrupt s", ["interrupt_command"]),
     "rename": Way("rename t u", ["rename"]),
+    "share": Way("share u agent:scout", ["share"]),
     "kill": Way("kill u", ["close_session"]),
     "replay": Way("replay s", ["record"]),
     "record export": Way("record export s -o cast", ["record"]),
@@ -206,6 +207,7 @@ def test_the_shells_completion_passes_the_gate(quiet_house: House, shut_house: H
 METHODS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
     "call": ({"name": "list_sessions"}, ["list_sessions"]),
     "rename": ({"session": "t", "name": "u"}, ["rename"]),
+    "share": ({"session": "u", "names": ["agent:scout"]}, ["share"]),
     "record": ({"session": "s"}, ["record"]),
     "approvals": ({}, ["approvals"]),
     "approve": ({"question_id": NOBODY}, ["answer"]),

@@ -186,6 +186,7 @@ class MemoryKeys:
         run: Callable[[bool], Awaitable[ToolResult]],
         *,
         resumable: bool,
+        owner: str = "",
     ) -> ToolResult:
         self._journal.note("key")
         if key not in self._results:

@@ -35,6 +35,7 @@ async def stop(world: World, who: Principal) -> None:
 DOORS: dict[str, tuple[str, Door]] = {
     "attach": ("attach", lambda world, who: world.gate.attach(who, "s", rows=1, cols=1, read_only=False)),
     "rename": ("rename", lambda world, who: world.gate.rename(who, "s", "t")),
+    "share": ("share", lambda world, who: world.gate.share(who, "s", ["agent:a"])),
     "recording": ("record", lambda world, who: world.gate.recording(who, "s")),
     "approvals": ("approvals", lambda world, who: world.gate.approvals(who)),
     "answer": ("answer", lambda world, who: world.gate.answer(who, "ap_1", Answer(True))),

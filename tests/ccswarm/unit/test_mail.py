@@ -22,7 +22,7 @@ def boxes(directory: Path, topology: Any = "star") -> Mailboxes:
 
 
 async def ask(mail: Mailboxes, agent: str, tool: str, run: str = "run_1", **given: Any) -> Any:
-    answer = await mail.call(tool, given, meta={"ai-session/agent": agent, "ccswarm/run": run})
+    answer = await mail.call(tool, given, meta={"ai-session/agent": agent, "ai-session/run": run})
     return answer.structured if not answer.is_error else answer.meta["ai-session/error"]["code"]
 
 

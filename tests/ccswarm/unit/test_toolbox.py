@@ -176,7 +176,7 @@ async def test_what_a_server_is_told_and_says(tools: ToolWorld) -> None:
     assert received.arguments == {"text": "hello", "call_key": "run.t1.s1"}
     assert {k: v for k, v in received.meta.items() if k != "ai-session/client_call_id"} == {
         "ai-session/agent": "free",
-        "ccswarm/run": "r1",
+        "ai-session/run": "r1",
     }
     assert received.meta["ai-session/client_call_id"].startswith("ccall_")
     assert (outcome.status, outcome.structured) == (CallStatus.OK, {"text": "hello", "call_key": "run.t1.s1"})

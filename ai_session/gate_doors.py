@@ -1,0 +1,198 @@
+"""The gate's doors for people: attaching, answering, stopping and the like, judged and recorded as calls are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ai_session import gate_secrets
+from ai_session.audit import AuditLog
+from ai_session.consent import Consent, Watch
+from ai_session.errors import Denied, StorageFull
+from ai_session.gate_trace import LOST, Trace, rate_key
+from ai_session.masking import Masking
+from ai_session.models import Answer, Effect, Principal, Question
+from ai_session.ownership import reach_of, shared_with
+from ai_session.policy import Action, Decision
+from ai_session.policy_mode import PolicyInForce
+from ai_session.rate_limits import RateLimiter
+from ai_session.recording import write_recording
+from ai_session.report import recording_source
+from ai_session.session_manager import SessionManager
+from ai_session.session_reach import VisibleSessions
+from ai_session.viewer import Viewer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ai_session.approvals import Grant
+    from ai_session.audit import Entry
+
+STOP, BOXED = "stop", "sandbox"
+CONFIGURED = "your configuration says so: ai-session config show"
+
+
+class Doors:
+    """What a person may do beside the tools; the part of the gate that calls of tools share with it."""
+
+    def __init__(
+        self,
+        sessions: SessionManager,
+        policy: PolicyInForce,
+        rates: RateLimiter,
+        consent: Consent,
+        masking: Masking,
+        audit: AuditLog,
+    ) -> None:
+        self._sessions = sessions
+        self._policy = policy
+        self._rates = rates
+        self._consent = consent
+        self._masking = masking
+        self._audit = audit
+
+    def _visible(self, principal: Principal) -> VisibleSessions:
+        return VisibleSessions(self._sessions, reach_of(principal))
+
+    def _end(self, entry: Entry, trace: Trace) -> tuple[int, str]:
+        return self._audit.end(entry, trace.outcome, rule=trace.rule, code=trace.code, facts=trace.facts)
+
+    def _count(self, principal: Principal, effect: Effect, *, opens: bool = False) -> None:
+        key = rate_key(principal)
+        self._rates.acquire(key, "output_bytes", 0)
+        self._rates.acquire(key, "read" if effect is Effect.READ else "effect")
+        if opens:
+            self._rates.acquire(key, "sessions")
+
+    def _told(self, decision: Decision) -> dict[str, str]:
+        return {"verdict": decision.verdict, "policy": self._policy.digest, "mode": self._policy.mode}
+
+    @asynccontextmanager
+    async def _recorded(
+        self, principal: Principal, name: str, effect: Effect, arguments: Mapping[str, Any], *actions: Action
+    ) -> AsyncGenerator[Trace]:
+        """What a person does beside the tools: judged, as all of ``actions`` where it is several, and recorded."""
+        arguments, unsafe = gate_secrets.learn(self._masking, principal, arguments)
+        entry = await self._audit.begin("call_" + secrets.token_urlsafe(16), principal, name, arguments)
+        trace = Trace()
+        try:
+            if unsafe and name != STOP:
+                raise unsafe
+            if name != STOP:
+                self._audit.require_room(effect)
+                self._count(principal, effect)
+            if principal.kind != "person":
+                raise Denied(f"{name} is for a person", suggestion="ask the person to do it")
+            for action in actions or (Action(principal, name, effect),):
+                decision = self._policy.decide(action)
+                trace.rule, trace.facts["decision"] = decision.rule, self._told(decision)
+                if decision.verdict != "allow":
+                    by_hand = f"kill {os.getpid()} ends the daemon all the same" if name == STOP else CONFIGURED
+                    raise Denied(f"{name} is denied by {decision.rule}: {decision.reason}", suggestion=by_hand)
+            trace.outcome = "ok"
+            yield trace
+        except BaseException as error:
+            trace.failed(error)
+            raise
+        finally:
+            self._end(entry, trace)
+
+    async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
+        """A person's live view of a session. Raises SessionNotFound, SessionExited, Denied."""
+        effect = Effect.READ if read_only else Effect.EXECUTE
+        async with self._recorded(principal, "attach", effect, {"session_id": reference, "read_only": read_only}):
+            viewer = Viewer(self._visible(principal).get(reference), read_only=read_only)
+            await viewer.resize(rows, cols)
+            return viewer
+
+    async def rename(self, principal: Principal, reference: str, name: str) -> None:
+        """Give a session another name, for a person. Raises SessionNotFound, SessionExists, Denied."""
+        async with self._recorded(principal, "rename", Effect.WRITE, {"session_id": reference, "name": name}):
+            self._sessions.rename(self._visible(principal).get(reference), name)
+
+    async def share(self, principal: Principal, reference: str, names: list[str]) -> None:
+        """Let others see and use a session as its owner does: agents, users, runs, or ``everyone``; none: nobody.
+
+        Raises SessionNotFound, InvalidArguments, Denied.
+        """
+        async with self._recorded(principal, "share", Effect.WRITE, {"session_id": reference, "with": names}) as trace:
+            session = self._visible(principal).get(reference)
+            trace.facts["session"] = session.spec.session_id
+            self._sessions.change(session, shared_with=shared_with(names))
+
+    async def recording(self, principal: Principal, reference: str) -> Path:
+        """A new file with the session as asciicast, for a person, who removes it. Raises SessionNotFound, Denied."""
+        async with self._recorded(principal, "record", Effect.READ, {"session_id": reference}):
+            source = recording_source(self._visible(principal).get(reference))
+            folder = self._sessions.runtime_directory / "recordings"
+            return await asyncio.to_thread(write_recording, source, self._masking.spans, folder)
+
+    async def approvals(self, principal: Principal) -> tuple[list[Question], list[Grant]]:
+        """The open questions, and what was allowed for longer than one call. Raises Denied."""
+        async with self._recorded(principal, "approvals", Effect.READ, {}):
+            return self._consent.pending(), self._consent.grants()
+
+    async def answer(self, principal: Principal, question_id: str, answer: Answer) -> str:
+        """A person's word on a question, or a denial that ends a grant; returns what it was about.
+
+        Raises InvalidArguments for an unknown id, Denied when the one who answers may be the one who asks.
+        """
+        given = {"name": question_id, "allowed": answer.allowed, "reason": answer.reason}
+        async with self._recorded(principal, "answer", Effect.READ, given):
+            if question_id.startswith("gr_") and not answer.allowed:
+                self._sessions.boxes.forget_answers()
+                return self._consent.revoke(question_id, principal).what
+            return self._consent.answer(question_id, answer, principal).message
+
+    async def watch(self, principal: Principal) -> Watch:
+        """The questions this person may answer, as they come and go. Raises Denied."""
+        async with self._recorded(principal, "watch", Effect.READ, {}):
+            return self._consent.watch(principal)
+
+    async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
+        """A person ends the daemon, which ``leave`` begins, with every session or without. Raises Denied.
+
+        An audit log that cannot be written does not keep it from ending; returns what is wrong with it, or ``""``.
+        """
+        problem = ""
+        async with self._recorded(principal, STOP, Effect.DESTRUCTIVE, {"sessions": sessions}):
+            try:
+                self._audit.require_room(None)
+            except StorageFull as error:
+                problem = error.message
+            leave()
+        return problem
+
+    @asynccontextmanager
+    async def sandboxed(
+        self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str]
+    ) -> AsyncGenerator[Trace]:
+        """Around a program that a person runs in a box on their own terminal. Raises Denied, RateLimited, StorageFull.
+
+        Its end counts as lost until who runs it says more: ``outcome``, and the facts ``level`` and ``exit_code``.
+        """
+        command = shlex.join(argv)
+        given = {"command": command, "profile": profile, "working_directory": workspace, "domains": list(domains)}
+        run = Action(principal, BOXED, Effect.EXECUTE, profile=profile, command=command, paths=(workspace,))
+        reached = (Action(principal, BOXED, Effect.NETWORK, profile=profile, domain=name) for name in domains)
+        async with self._recorded(principal, BOXED, Effect.EXECUTE, given, run, *reached) as trace:
+            trace.outcome = LOST
+            trace.facts |= {"profile": profile, "cwd": workspace, "domains": list(domains) or None}
+            yield trace
+
+    async def policy(self, principal: Principal, mode: str = "") -> dict[str, Any]:
+        """The policy's facts, after setting the mode where one is given, which tightens for anyone.
+
+        Raises InvalidArguments, and Denied where it would loosen and is not a person's own word.
+        """
+        async with self._recorded(principal, "policy", Effect.READ, {"name": mode} if mode else {}) as trace:
+            if mode:
+                self._policy.set_mode(mode, by_person=await self._consent.is_person(principal))
+                trace.facts["mode"] = mode
+            return self._policy.facts()

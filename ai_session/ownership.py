@@ -1,0 +1,79 @@
+"""Whose a session is, and which sessions a caller sees: pure.
+
+An owner is a path of what is known of the one who opened a session, ``user:NAME/run:RUN/agent:NAME``, from the widest
+to the narrowest; empty for the user of this machine. A caller sees what lies at its own path or below it, so the user
+sees all, and what was shared with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from urllib.parse import quote
+
+from ai_session.errors import InsufficientScope, InvalidArguments
+from ai_session.models import Effect, Principal, SessionSpec, ToolCall
+
+ADMIN = "admin"
+SCOPES = {
+    Effect.READ: "sessions:read",
+    Effect.WRITE: "sessions:write",
+    Effect.DESTRUCTIVE: "sessions:write",
+    Effect.EXECUTE: "sessions:execute",
+    Effect.NETWORK: "sessions:execute",
+}
+"""What a token needs for a tool."""
+
+KINDS = ("user", "run", "agent")
+EVERYONE = "everyone"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a caller stands. ``everything``: a person on this machine, or an administrator's token."""
+
+    owner: str = ""
+    everything: bool = False
+
+    def covers(self, spec: SessionSpec) -> bool:
+        """Whether this caller sees that session."""
+        if self.everything or not self.owner or (spec.owner + "/").startswith(self.owner + "/"):
+            return True
+        return any(self._is(other) for other in spec.shared_with)
+
+    def _is(self, pattern: str) -> bool:
+        """Whether ``pattern`` names this caller: its whole path, or one part of it such as ``agent:scout``."""
+        return pattern == EVERYONE or any(fnmatchcase(part, pattern) for part in (self.owner, *self.owner.split("/")))
+
+
+def reach_of(principal: Principal, run: str = "", agent: str = "") -> Reach:
+    """Where the caller stands who says that an agent of a run calls; a person stands above all."""
+    if principal.kind == "person":
+        return Reach(everything=True)
+    known = zip(KINDS, (principal.subject, run, agent), strict=True)
+    owner = "/".join(f"{kind}:{quote(name, safe='@:+ ')}" for kind, name in known if name)
+    return Reach(owner, everything=ADMIN in (principal.scopes or ()))
+
+
+def reach_of_call(call: ToolCall) -> Reach:
+    """Where the one who makes a call stands."""
+    return reach_of(call.principal, call.run, call.agent)
+
+
+def require_scope(principal: Principal, tool: str, effect: Effect) -> None:
+    """Raises InsufficientScope where a token does not reach so far."""
+    needed = SCOPES[effect]
+    if principal.scopes is not None and not principal.scopes & {needed, ADMIN}:
+        raise InsufficientScope(f"{tool} needs the scope {needed}", needed)
+
+
+def shared_with(names: list[str]) -> tuple[str, ...]:
+    """With whom a session shall be shared, checked. Raises InvalidArguments."""
+    for name in names:
+        kind, found, rest = name.rpartition("/")[2].partition(":")
+        if name != EVERYONE and not (found and rest and kind in KINDS):
+            raise InvalidArguments(
+                f"a session cannot be shared with {name[:80]!r}",
+                suggestion=f"name agent:NAME, user:NAME, run:ID, or {EVERYONE}",
+            )
+    return tuple(dict.fromkeys(names))
