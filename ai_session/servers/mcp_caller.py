@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mcp.server.context import ServerRequestContext
 
 from ai_session.models import Principal, ToolCall
+from ai_session.servers.mcp_trace import trace_of
 
 if TYPE_CHECKING:
     from ai_session.gate import Gate
@@ -68,6 +69,7 @@ def call_of(
         client_call_id=claim(ctx, CLIENT_CALL_ID),
         state=state,
         answers=answers or {},
+        trace=trace_of(ctx),
     )
 
 
