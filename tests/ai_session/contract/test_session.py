@@ -15,7 +15,6 @@ from ai_session.errors import (
     SessionBusy,
     SessionExists,
     SessionExited,
-    SessionNotFound,
     ShellUnavailable,
 )
 from ai_session.models import ExitStatus, SessionState
@@ -194,8 +193,7 @@ async def test_close_leaves_no_orphan(manager: SessionManager, session: Session)
     await manager.close(session)
     assert processes.members(cookie) == []
     assert not directory.exists()
-    with pytest.raises(SessionNotFound):
-        manager.get("main")
+    assert manager.named("", "main") is None
 
 
 async def test_a_new_manager_takes_over_a_running_command(
@@ -322,12 +320,11 @@ async def test_bad_requests_name_the_problem_and_cost_nothing(
 async def test_names_are_unique_and_can_change(manager: SessionManager, session: Session) -> None:
     other = await manager.create(request("other"))
     with pytest.raises(SessionExists):
-        await manager.rename("other", "main")
-    await manager.rename("other", "better")
-    assert manager.get("better") is other
-    assert manager.get(other.spec.session_id) is other
-    with pytest.raises(SessionNotFound, match="better"):
-        manager.get("other")
+        manager.rename(other, "main")
+    manager.rename(other, "better")
+    assert manager.named("", "better") is other
+    assert manager.find(other.spec.session_id) is other
+    assert manager.named("", "other") is None
 
 
 async def test_sessions_are_independent(manager: SessionManager) -> None:

@@ -268,7 +268,7 @@ class SessionMachine:
     async def _adopt(self) -> None:
         self.manager = SessionManager(self.runtime, SessionDefaults(backend=self.backend))
         assert await self.manager.adopt() == 1
-        self.session = self.manager.get("main")
+        (self.session,) = self.manager.all()
         if self.model.exit is not None:
             await self._until_dead(self.model.exit)
 
