@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,15 +53,14 @@ class Session:
         self.spec, self.directory = spec, directory
         self.shell, self.log, self.terminal = shell, log, terminal
         self.box_end: asyncio.Future[int] | None = None
-        self.files = directory / "shell"
-        self.history = CommandHistory(directory)
+        self.files, self.history = directory / "shell", CommandHistory(directory)
         self._timing = Timing(directory / "times")
         self.running: RunningCommand | None = None
         self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
         self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
-        self.viewers = 0
+        self.viewers, self._claimed, self._seq = 0, False, 0
         self.own_size: tuple[int, int] | None = None
-        self._claimed, self._seq = False, 0
+        self.watched: Callable[[Session], None] = lambda _: None
         self._shell_pid: int | None = None
         self._display = Display(log, spec.rows, spec.cols)
         self._waiters: set[asyncio.Future[None]] = set()
@@ -145,8 +145,7 @@ class Session:
         lost, self.log.losing = self.log.losing, terminal.losing
         parts, more = list[bytes](), False
         for _ in range(DRAIN):
-            chunk = self.log.fill(terminal.read_into)
-            if not chunk:
+            if not (chunk := self.log.fill(terminal.read_into)):
                 break
             parts.append(chunk)
             # A short read from a pty emptied it; a log that somebody else writes tells only by giving nothing.
@@ -222,6 +221,7 @@ class Session:
 
     def wake(self) -> None:
         """Let everyone waiting for a change look again."""
+        self.watched(self)
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             if not waiter.done():
