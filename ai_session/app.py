@@ -28,6 +28,7 @@ from ai_session.resource_watch import ResourceWatch
 from ai_session.sandbox import Sandbox
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
+from ai_session.telemetry_configured import open_telemetry
 from ai_session.tools.base import Limits, Tool
 from ai_session.workspace import Workspaces
 
@@ -82,16 +83,21 @@ class App:
         def changed() -> None:
             consent.policy_changed(policy.digest)
             self.sessions.boxes.forget_answers()
+            self.sessions.changes.tools_changed()
 
         policy.changed = changed
         changed()  # a daemon before this one may have asked under another policy
+        names = [tool.name for tool in tools]
+        self._telemetry = open_telemetry(settings.telemetry, names, masking.masked, levels(self.sessions, consent))
         self.gate = Gate(
-            tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits
-        )
+            tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits,
+            self._telemetry,
+        )  # fmt: skip
         self._expiry: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Adopt sessions left by an earlier daemon."""
+        self._telemetry.start()
         await self.sessions.adopt()
         for session in self.sessions.all():
             with suppress(LimitReached):  # as each call on it is told
@@ -118,6 +124,16 @@ class App:
             await self.sessions.stop()
         await self.sessions.aclose()
         self._audit.close()
+        await self._telemetry.close()
+
+
+def levels(sessions: SessionManager, consent: Consent) -> dict[str, Callable[[], int]]:
+    """What can be counted at any time, by the name of its metric."""
+    return {
+        "ai_session.sessions.open": lambda: sessions.live,
+        "ai_session.commands.running": lambda: sum(one.running is not None for one in sessions.all()),
+        "ai_session.questions.waiting": lambda: len(consent.pending()),
+    }
 
 
 def session_defaults(settings: Settings) -> SessionDefaults:

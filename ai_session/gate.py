@@ -19,8 +19,8 @@ from ai_session.errors import (
     Denied,
     UnknownTool,
 )
+from ai_session.gate_changes import ChangeDoor
 from ai_session.gate_domains import DomainQuestions
-from ai_session.gate_doors import Doors
 from ai_session.gate_subject import action_of, box_of, facts_of
 from ai_session.gate_trace import Trace, more_of, rate_key
 from ai_session.masking import Masking
@@ -34,6 +34,7 @@ from ai_session.rate_limits import RateLimiter
 from ai_session.results import masked, refusal, unknown_tool, validate, with_note
 from ai_session.session_manager import SessionManager
 from ai_session.session_reach import VisibleSessions
+from ai_session.telemetry import Telemetry
 from ai_session.tools.base import Arguments, Context, Limits, Subject, Tool
 from ai_session.workspace import Workspaces
 
@@ -41,7 +42,7 @@ AUDIT = "ai-session/audit"
 SANDBOX = "ai-session/sandbox"
 
 
-class Gate(Doors):
+class Gate(ChangeDoor):
     """Judges and runs calls. Made once per daemon."""
 
     def __init__(
@@ -56,18 +57,21 @@ class Gate(Doors):
         audit: AuditLog,
         call_keys: CallKeys,
         limits: Limits,
+        telemetry: Telemetry | None = None,
     ) -> None:
         super().__init__(sessions, policy, rates, consent, masking, audit)
         self._tools = {tool.name: tool for tool in sorted(tools, key=lambda t: t.name)}
         self._workspaces = workspaces
         self._call_keys = call_keys
         self._limits = limits
+        self._telemetry = telemetry or Telemetry()
         self._domains = DomainQuestions(policy, consent, masking.masked)
         sessions.boxes.ask_domain = self._domains.ask
 
     def list_tools(self, principal: Principal) -> Sequence[Tool]:
-        """The tools this principal may ever use, sorted by name."""
-        return [t for t in self._tools.values() if not self._policy.rules_out(Action(principal, t.name, t.effect))]
+        """The listed tools this principal may ever use, sorted by name."""
+        listed = (tool for tool in self._tools.values() if tool.listed)
+        return [t for t in listed if not self._policy.rules_out(Action(principal, t.name, t.effect))]
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         """Run one call. Raises UnknownTool only; every other failure is a result with ``is_error``.
@@ -75,12 +79,17 @@ class Gate(Doors):
         A result with a ``question`` ran nothing: the caller's person is to answer it. Cancelling the wait never ends a
         command.
         """
-        recorded, unsafe = gate_secrets.learn(self._masking, call.principal, call.arguments)
-        entry = await self._audit.begin(
-            call.call_id, call.principal, call.name, recorded,
-            agent=call.agent, client_call_id=call.client_call_id,
-        )  # fmt: skip
         trace = Trace()
+        with self._telemetry.call(call, trace) as ended:
+            return ended(await self._called(call, asker, trace))
+
+    async def _called(self, call: ToolCall, asker: Asker | None, trace: Trace) -> ToolResult:
+        recorded, unsafe = gate_secrets.learn(self._masking, call.principal, call.arguments)
+        with self._telemetry.part("audit.begin"):
+            entry = await self._audit.begin(
+                call.call_id, call.principal, call.name, recorded,
+                agent=call.agent, client_call_id=call.client_call_id,
+            )  # fmt: skip
         head: tuple[int, str] | None = None
         failed = partial(gate_secrets.failed, self._masking, call.arguments)
         try:
@@ -133,12 +142,14 @@ class Gate(Doors):
             raise Denied(f"{tool.name} is denied by {decision.rule}: {decision.reason}", suggestion=DENIED)
         if decision.verdict == "ask":
             question = self._question(call, subject, arguments, decision)
-            deferred = await self._agreed(question, asker, call, trace)
+            with self._telemetry.part("consent.wait"):
+                deferred = await self._agreed(question, asker, call, trace)
             if deferred:
                 return deferred
         if subject.session and tool.effect is not Effect.READ:
             self._domains.acted(subject.session.spec.session_id, call.principal)
-        result = await self._run(tool, arguments, replace(context, subject=subject), trace, reach.owner)
+        with self._telemetry.part("tool.run"):
+            result = await self._run(tool, arguments, replace(context, subject=subject), trace, reach.owner)
         self._rates.spend(rate_key(call.principal), "output_bytes", len(result.text))
         trace.outcome = "ok"
         if tool.name == "close_session" and subject.session:
