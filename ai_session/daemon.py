@@ -38,7 +38,7 @@ HELLO_SECONDS = 10.0
 LEAVE_SECONDS = 10.0
 FLUSH_SECONDS = 1.0
 BACKLOG = 128
-ROLES = ("mcp", "control", "leave")
+ROLES = ("mcp", "control", "front", "leave")
 
 MakeApp = Callable[[Path], "tuple[App, float]"]
 

@@ -86,18 +86,18 @@ def warn(text: str) -> None:
             os.write(2, f"ai-session: {text}\n".encode(errors="replace")[:PIPE_BYTES])
 
 
-def connect(role: str, *, start: bool = True) -> socket.socket:
+def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
     """A connection whose hello is sent and whose first line, the daemon's answer, is still to be read.
 
     Starts a daemon when there is none and ``start``. An idle daemon of another version is replaced by one of ours; a
-    busy one is kept, which is said on standard error. Raises Unreachable.
+    busy one is kept, which is said on standard error. ``more`` is put into the hello as it is. Raises Unreachable.
     """
     replaced = retried = False
     while True:
         link = _dial_any() or (_start() if start else None)
         if link is None:
             raise Unreachable("no daemon is running", "start one: ai-session daemon start")
-        answer = _greet(link, role)
+        answer = _greet(link, role, more)
         if not answer.endswith(b"\n"):
             link.close()
             if retried:
@@ -244,11 +244,11 @@ def _usable_directory() -> str:
     raise Unreachable("no runtime directory can be made", "set HOME to a directory you can write to")
 
 
-def _greet(link: socket.socket, role: str) -> bytes:
+def _greet(link: socket.socket, role: str, more: str = "") -> bytes:
     """Send the hello and look at the answer, which stays unread; empty when the daemon went away."""
     link.settimeout(HELLO_SECONDS)
     try:
-        link.sendall(_hello(role))
+        link.sendall(_hello(role, more))
         answer = link.recv(READ_BYTES, socket.MSG_PEEK)
     except TimeoutError:
         raise Unreachable(f"the daemon does not answer within {HELLO_SECONDS:g} s", _last_words()) from None
@@ -258,7 +258,7 @@ def _greet(link: socket.socket, role: str) -> bytes:
     return answer
 
 
-def _hello(role: str) -> bytes:
+def _hello(role: str, more: str) -> bytes:
     """Bytes of the environment that are no text reach the daemon as they are: it decodes with surrogateescape."""
     try:
         cwd = os.getcwd()
@@ -266,7 +266,7 @@ def _hello(role: str) -> bytes:
         cwd = ""  # deleted, or not ours to see
     env = ",".join(f"{_quoted(name)}:{_quoted(value)}" for name, value in os.environ.items())
     line = f'{{"ai_session":1,"role":"{role}","version":"{__version__}","cwd":{_quoted(cwd)}'
-    return f'{line},"env":{{{env}}},"pid":{os.getpid()}}}\n'.encode(errors="surrogateescape")
+    return f'{line},"env":{{{env}}},"pid":{os.getpid()}{more}}}\n'.encode(errors="surrogateescape")
 
 
 def _quoted(text: str) -> str:

@@ -192,6 +192,33 @@ class RedactionSettings(Section):
     patterns: tuple[str, ...] = Field(default=(), description="Further regular expressions (RE2) of secrets.")
 
 
+class HttpSettings(Section):
+    """What `ai-session mcp-server --http` listens on, and how much it bears; see docs/http.md."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8765, ge=0, le=65_535, description="Port to listen on; 0: any free one.")
+    public_url: str = Field(
+        default="", description="Where clients find it, if not there: https://mcp.example.org; needed behind a proxy."
+    )
+    tls_certificate: str = Field(default="", description="File with the certificate chain (PEM); empty: no TLS here.")
+    tls_key: str = Field(default="", description="File with its private key; empty: it is in the same file.")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(), description="Further names clients may call it by, beside this machine's and that of public_url."
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        default=(), description="Web pages that may use it, beside its own: https://app.example.org."
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        default=(), description="Addresses or networks of proxies whose X-Forwarded-For and -Proto are believed."
+    )
+    max_body_bytes: int = Field(default=4 << 20, ge=1 << 10, le=64 << 20, description="Longest request.")
+    max_connections: int = Field(
+        default=2000, ge=8, le=100_000, description="Connections at once; the longest idle one makes room for another."
+    )
+    max_requests: int = Field(default=1000, ge=1, description="Requests of one user under way at once.")
+    legacy_sse: bool = Field(default=False, description="Serve the transport of 2024-11-05 as well, at /sse.")
+
+
 class OauthSettings(Section):
     """Who vouches for the clients of the HTTP front; see docs/oauth.md."""
 
@@ -244,5 +271,6 @@ class Settings(Section):
     timeouts: TimeoutSettings = TimeoutSettings()
     daemon: DaemonSettings = DaemonSettings()
     calls: CallSettings = CallSettings()
+    http: HttpSettings = HttpSettings()
     oauth: OauthSettings = OauthSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
