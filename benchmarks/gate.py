@@ -13,7 +13,9 @@ from ai_session import plugins
 from ai_session.app import App
 from ai_session.config import Settings
 from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.ownership import Reach
 from ai_session.results import validate
+from ai_session.session_reach import VisibleSessions
 from ai_session.tools.base import Context, Limits, Tool
 from ai_session.workspace import Workspaces
 from benchmarks.report import Report, median_ms
@@ -39,7 +41,7 @@ async def run(report: Report, directory: Path) -> None:
     samples: dict[tuple[str, str], list[float]] = {}
     within: list[float] = []
     app.gate._tools = {tool.name: _timed(tool, within) for tool in tools}  # pyright: ignore[reportPrivateUsage]
-    context = Context(me, app.sessions, Workspaces((), str(directory)), Limits())
+    context = Context(me, VisibleSessions(app.sessions, Reach()), Workspaces((), str(directory)), Limits())
     for _ in range(ROUNDS):
         for name, given in (
             ("execute_command", {"session_id": "bench", "command": ":"}),
