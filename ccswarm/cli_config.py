@@ -19,7 +19,7 @@ STARTER = Path("ccswarm.toml")
 HIDDEN = "[not shown]"
 """Stands for what may be a secret."""
 
-NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z")
+NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z|env:\w+\Z")
 """A header's value that only names a variable."""
 
 app = typer.Typer(help="Check, show and explain the configuration.", rich_markup_mode=None)

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from ccswarm.errors import ConfigInvalid
-from ccswarm.settings import Section, ServerSettings, Settings
+from ccswarm.settings import Section, ServerSettings, Settings, reach_problems
 
 VARIABLE = "CCSWARM_CONFIG"
 NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id", "cases": "id"}
@@ -299,6 +299,8 @@ def _not_startable(data: _Table) -> Iterator[str]:
             continue
         if bool(words) == bool(url):
             yield f"{place} needs either a command or a url"
+        elif url:
+            yield from (f"{place} {problem}" for problem in reach_problems(server))
 
 
 def _table(value: object) -> _Table:

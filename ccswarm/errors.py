@@ -16,6 +16,7 @@
     └── OperatorError            the machine, a server or the configuration must change
         ├── ConfigInvalid        config_invalid
         ├── ServerUnavailable    server_unavailable
+        │   └── LoginNeeded      login_needed
         ├── ServerLost           server_lost
         ├── CallTimedOut         call_timed_out
         ├── EngineUnavailable    engine_unavailable
@@ -141,6 +142,12 @@ class ServerUnavailable(OperatorError, ConnectionError):
     """An MCP server could not be started or does not speak the protocol; the message has its last words."""
 
     code = "server_unavailable"
+
+
+class LoginNeeded(ServerUnavailable):
+    """An MCP server wants a login, or one that may do more; the message names the command. Nothing was done."""
+
+    code = "login_needed"
 
 
 class ServerLost(OperatorError, ConnectionError):

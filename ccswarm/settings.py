@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -29,6 +33,25 @@ class ToolFilter(Section):
     )
 
 
+class AuthSettings(Section):
+    """How ccswarm logs in at a server that wants OAuth. Where people log in with their browser and clients register by
+    themselves nothing need be said. Secrets are named, never written: env:NAME (a variable, or what the system's
+    keyring keeps for service ccswarm), or file:PATH."""
+
+    grant: Literal["browser", "client_credentials"] = Field(
+        default="browser", description="browser: a person logs in, ccswarm login; client_credentials: ccswarm itself."
+    )
+    client_id: str = Field(default="", description="The client as it was registered beforehand.")
+    client_secret: str = Field(default="", description="Its secret: env:NAME or file:PATH.")
+    private_key: str = Field(default="", description="Or its key in PEM, which signs for it: env:NAME or file:PATH.")
+    algorithm: str = Field(default="RS256", description="Of what the key signs.")
+    client_metadata_url: str = Field(default="", description="https address of ccswarm's client metadata document.")
+    issuer: str = Field(default="", description="The only authorization server that is given the secret or key.")
+    scopes: tuple[str, ...] = Field(default=(), description="Asked for beside those the server asks for.")
+    redirect_port: int = Field(default=0, ge=0, le=65535, description="Where the browser returns to; 0: any.")
+    keep: Literal["file", "keyring"] = Field(default="file", description="Where what a login gives is kept.")
+
+
 class ServerSettings(Section):
     """An MCP server: started by ``command``, or reached at ``url``."""
 
@@ -38,7 +61,15 @@ class ServerSettings(Section):
     env: dict[str, str] = Field(default={}, description="Variables for the server, beside HOME, PATH and the locale.")
     cwd: str = Field(default="", description="Directory it is started in; empty: where ccswarm was started.")
     url: str = Field(default="", description="Address of a server that runs already (Streamable HTTP).")
-    headers: dict[str, str] = Field(default={}, description="HTTP headers; $NAME stands for a variable.")
+    headers: dict[str, str] = Field(
+        default={}, description="HTTP headers; env:NAME, or $NAME in a text, stands for a variable."
+    )
+    auth: AuthSettings = Field(default=AuthSettings())
+    ca_file: str = Field(default="", description="Certificates in PEM that are believed beside the system's.")
+    insecure: bool = Field(default=False, description="Whether plain http may be used over a network.")
+    retry_after_seconds: float = Field(
+        default=30, ge=0, description="Longest wait for a server that is busy and says when to come again (429, 503)."
+    )
     tools: ToolFilter = Field(default=ToolFilter(), description="Which of its tools are used.")
     trusted: bool = Field(default=False, description="Whether what it says of its tools (read-only…) is believed.")
     timeout_seconds: float = Field(default=60, gt=0, description="Longest wait for one call.")
@@ -195,3 +226,40 @@ class Settings(Section):
     agents: tuple[AgentSettings, ...] = ()
     tasks: tuple[TaskSettings, ...] = ()
     steps: tuple[PlanStep, ...] = Field(default=(), description="A plan of one task: its steps.")
+
+
+SECRET_HEADER = re.compile(r"AUTH|TOKEN|SECRET|KEY|COOKIE|PASSW|CREDENTIAL", re.IGNORECASE)
+REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+|.*(?<!\$)(\$\$)*\$\{?[A-Za-z_].*", re.DOTALL)
+
+
+def in_clear(url: str) -> bool:
+    """Whether what is sent there could be read on the way: plain http to another machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        return parts.scheme != "https" and not ip_address(host).is_loopback
+    except ValueError:
+        return parts.scheme != "https" and host != "localhost"
+
+
+def reach_problems(server: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with how a server at a url is reached, as the file says it."""
+    url = str(server.get("url", ""))
+    if not url.startswith(("http://", "https://")):
+        yield "url should begin with https:// (or http://)"
+    elif urlsplit(url).username:
+        yield 'url should have no name or password in it: use headers = { Authorization = "env:NAME" }'
+    elif in_clear(url) and not server.get("insecure"):
+        yield "url is plain http to another machine: use https, or say insecure = true"
+    for name, value in server.get("headers", {}).items():
+        if SECRET_HEADER.search(name) and not REFERENCE.fullmatch(str(value)):
+            yield f"headers.{name} should not be written here: name a variable, env:NAME"
+    auth = server.get("auth", {})
+    for name in ("client_secret", "private_key"):
+        if auth.get(name) and not str(auth[name]).startswith(("env:", "file:")):
+            yield f"auth.{name} should not be written here: env:NAME, or file:PATH"
+    secret = auth.get("client_secret") or auth.get("private_key")
+    if secret and not (auth.get("client_id") and auth.get("issuer")):
+        yield "auth needs client_id and issuer, so that only that authorization server is given the secret or key"
+    if auth.get("grant") == "client_credentials" and not secret:
+        yield "auth.grant client_credentials needs client_secret or private_key"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ccswarm.models import ServerAnswer, ToolInfo
@@ -57,3 +58,29 @@ class ToolClient(Protocol):
     async def close(self) -> None:
         """End the connection, and the server with every process of its group where it was started here."""
         ...
+
+
+class Person(Protocol):
+    """Who logs in."""
+
+    def go_to(self, url: str) -> None:
+        """Takes them to the address where they agree, or shows it."""
+        ...
+
+    def told(self, message: str) -> None:
+        """Says something to them."""
+        ...
+
+    async def pasted(self) -> str:
+        """The address their browser was sent to afterwards, where they paste it; else waits for ever."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoginFacts:
+    """What may be told of a login. ``expires_at`` is a Unix time, None where it is not known."""
+
+    issuer: str
+    scopes: tuple[str, ...]
+    expires_at: float | None
+    renewable: bool

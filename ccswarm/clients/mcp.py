@@ -20,14 +20,14 @@ from mcp_types import (
     Tool,
 )
 
-from ccswarm.clients.base import OnProgress, ToolClient
+from ccswarm.clients.base import LoginFacts, OnProgress, Person, ToolClient
 from ccswarm.clients.mcp_answers import OWN_META, refusal, to_answer
 from ccswarm.clients.mcp_connection import Connection, Era
 from ccswarm.clients.mcp_eras import EraFile
-from ccswarm.clients.mcp_http import NO_ANSWER, NOT_SENT, SESSION_GONE
+from ccswarm.clients.mcp_failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, SESSION_GONE, advice
 from ccswarm.clients.mcp_schemas import OutputSchemas
 from ccswarm.clients.mcp_tools import is_seen, to_infos
-from ccswarm.errors import CallTimedOut, InvalidArguments, ServerLost, ServerUnavailable, UnknownTool
+from ccswarm.errors import CallTimedOut, InvalidArguments, LoginNeeded, ServerLost, ServerUnavailable, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
 from ccswarm.settings import ServerSettings
 
@@ -43,7 +43,8 @@ UNKNOWN_EFFECT = "whether it had an effect is not known: look before it is calle
 class McpToolClient:
     """One configured server; see ``ToolClient``. ``env`` is the environment of which a server is given what it needs
     and headers take their variables; ``era_cache`` remembers the revision a server speaks; ``on_stderr`` is given what
-    the server writes beside the protocol, as it comes."""
+    the server writes beside the protocol, as it comes; ``state_directory`` has the logins at servers, without it nobody
+    is logged in."""
 
     def __init__(
         self,
@@ -52,8 +53,10 @@ class McpToolClient:
         env: Mapping[str, str],
         era_cache: MutableMapping[str, str],
         on_stderr: Callable[[str], None] | None = None,
+        state_directory: Path | None = None,
     ) -> None:
         self._settings = settings
+        self._state_directory = state_directory
         self._env = env
         self._eras = era_cache
         self._on_stderr = on_stderr
@@ -90,14 +93,22 @@ class McpToolClient:
             connection = await self._connected()
             if self._tools is not None and not fresh:
                 return self._tools
-            self._tools = None
-            await connection.watch_tools()
-            changes = self._changes
-            tools = await self._fetch(connection)
-            if changes == self._changes:
-                self._tools = tools
-            self._problem = ""
-            return tools
+            try:
+                return await self._listed(connection)
+            except ServerUnavailable:
+                if not (self._settings.url and not connection.alive):
+                    raise
+            return await self._listed(await self._connected())  # the server knew nothing of the session any more
+
+    async def _listed(self, connection: Connection) -> tuple[ToolInfo, ...]:
+        self._tools = None
+        await connection.watch_tools()
+        changes = self._changes
+        tools = await self._fetch(connection)
+        if changes == self._changes:
+            self._tools = tools
+        self._problem = ""
+        return tools
 
     async def call(
         self,
@@ -159,7 +170,7 @@ class McpToolClient:
             return await asyncio.shield(starting)
         except ServerUnavailable as error:
             self._problem = error.message
-            raise ServerUnavailable(error.message, suggestion=error.suggestion) from error
+            raise type(error)(error.message, suggestion=error.suggestion) from error
 
     async def _start(self) -> Connection:
         if self._closed:
@@ -191,7 +202,13 @@ class McpToolClient:
                 self._connections.discard(former)
             elif not former.busy:
                 former.abandon()
-        connection = Connection(self._settings, self._env, on_stderr=self._on_stderr, on_change=self._changed)
+        connection = Connection(
+            self._settings,
+            self._env,
+            on_stderr=self._on_stderr,
+            on_change=self._changed,
+            state_directory=self._state_directory,
+        )
         self._connections.add(connection)
         return connection
 
@@ -229,6 +246,11 @@ class McpToolClient:
         return infos
 
     async def _unlisted(self, error: Exception, connection: Connection) -> ServerUnavailable:
+        if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
+            self._problem = error.message
+            return LoginNeeded(error.message, suggestion=advice(error.data))
+        if isinstance(error, MCPError) and error.code == SESSION_GONE:
+            connection.abandon()
         if not connection.alive:
             problem = await connection.how_it_ended()
         elif isinstance(error, TimeoutError):
@@ -266,6 +288,9 @@ class McpToolClient:
 
     def _raise_for_way(self, name: str, error: MCPError) -> None:
         """Over HTTP it is each request by itself that fails."""
+        if error.code == LOGIN_NEEDED:
+            self._problem = error.message
+            raise LoginNeeded(error.message, suggestion=advice(error.data))
         if error.code == NOT_SENT:
             self._changed()
             self._problem = f"server {self.name} cannot be reached: {error.message}"
@@ -305,7 +330,36 @@ class McpClients:
     ) -> ToolClient:
         """A client of one server, which keeps what it learns about servers in ``state_directory``."""
         eras = EraFile(state_directory / "eras.json")
-        return McpToolClient(settings, env=env, era_cache=eras, on_stderr=on_stderr)
+        return McpToolClient(settings, env=env, era_cache=eras, on_stderr=on_stderr, state_directory=state_directory)
+
+    async def log_in(
+        self,
+        settings: ServerSettings,
+        env: Mapping[str, str],
+        state_directory: Path,
+        person: Person,
+        *,
+        scopes: Sequence[str] = (),
+        seconds: float = 600.0,
+    ) -> LoginFacts:
+        """See ``mcp_login.log_in``."""
+        from ccswarm.clients.mcp_login import log_in
+
+        return await log_in(settings, env, state_directory, person, scopes=scopes, seconds=seconds)
+
+    async def log_out(
+        self, settings: ServerSettings, env: Mapping[str, str], state_directory: Path
+    ) -> tuple[bool, bool]:
+        """See ``mcp_login.log_out``."""
+        from ccswarm.clients.mcp_login import log_out
+
+        return await log_out(settings, env, state_directory)
+
+    async def login(self, settings: ServerSettings, state_directory: Path) -> LoginFacts | None:
+        """See ``mcp_login.kept``."""
+        from ccswarm.clients.mcp_login import kept
+
+        return await kept(settings, state_directory)
 
 
 PLUGIN = McpClients()

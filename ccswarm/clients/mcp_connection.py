@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import mcp_types as types
@@ -18,10 +19,11 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ccswarm import __version__
-from ccswarm.clients.mcp_http import NO_ANSWER, NOT_SENT, reached
+from ccswarm.clients.mcp_failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, advice
 from ccswarm.clients.mcp_process import LEAVE_SECONDS, ServerProcess, started
+from ccswarm.clients.mcp_secrets import Veil
 from ccswarm.clients.mcp_tools import usable_page
-from ccswarm.errors import ServerUnavailable, SwarmError
+from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError
 from ccswarm.settings import ServerSettings
 
 for _name in ("mcp", "client"):
@@ -51,15 +53,20 @@ class Answered(Exception):
 
 
 class Dispatcher(JSONRPCDispatcher):
-    """The SDK's, lenient with what tools are and answer. ``left_out`` grows by what lists lose."""
+    """The SDK's, lenient with what tools are and answer. ``left_out`` grows by what lists lose; ``veil`` hides what a
+    server repeats of our secrets."""
 
     left_out: list[str]
+    veil: Veil
     version: str | None = None
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
     ) -> dict[str, Any]:
-        result = await super().send_raw_request(method, params, opts, **more)
+        try:
+            result = self.veil.value(await super().send_raw_request(method, params, opts, **more))
+        except MCPError as error:
+            raise MCPError(error.code, self.veil.text(error.message), self.veil.value(error.data)) from error
         if method == "tools/call":
             raise Answered(result)
         if method == "tools/list":
@@ -78,7 +85,10 @@ class Connection:
         *,
         on_stderr: Callable[[str], None] | None,
         on_change: Callable[[], None],
+        state_directory: Path | None = None,
     ) -> None:
+        self._state_directory = state_directory
+        self._veil = Veil()
         self._settings = settings
         self._env = env
         self._on_stderr = on_stderr
@@ -178,13 +188,18 @@ class Connection:
 
     async def _connect(self, stack: AsyncExitStack, era: Era) -> Era:
         if self._settings.url:
-            read, write = await stack.enter_async_context(reached(self._settings, self._env))
+            from ccswarm.clients.mcp_http import reached  # a tenth of a second that servers started here do not need
+
+            read, write = await stack.enter_async_context(
+                reached(self._settings, self._env, self._state_directory, self._veil)
+            )
         else:
             process = await stack.enter_async_context(started(self._settings, self._env, self._on_stderr))
             self._process = process
             read, write = process.incoming, process.outgoing
         self._dispatcher = Dispatcher(read, write)
         self._dispatcher.left_out = self.left_out
+        self._dispatcher.veil = self._veil
         self.session = await stack.enter_async_context(
             ClientSession(
                 dispatcher=self._dispatcher,
@@ -206,7 +221,9 @@ class Connection:
                 async with asyncio.timeout(KNOWN_PROBE_SECONDS if era else PROBE_SECONDS):
                     await self.session.discover()
                     return
-            except (MCPError, RuntimeError, ValidationError, TimeoutError):
+            except (MCPError, RuntimeError, ValidationError, TimeoutError) as error:
+                if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
+                    raise
                 if self._process is not None and self._process.ended.is_set():
                     self.ended_when_asked = not era
                     raise
@@ -233,6 +250,8 @@ class Connection:
                 task.cancel()
 
     async def _unavailable(self, error: Exception) -> ServerUnavailable:
+        if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
+            return LoginNeeded(error.message, suggestion=advice(error.data))
         if isinstance(error, TimeoutError):
             problem = f"did not answer within {self._settings.connect_seconds:g} s"
         elif isinstance(error, MCPError):

@@ -165,7 +165,7 @@ def test_mistakes_are_named_with_their_place(text: str, said: str) -> None:
 
 def test_every_mistake_is_named_at_once() -> None:
     message = refused(
-        '[mcp]\nservers = [{ name = "s", comand = "x" }, { name = "s", url = "u" }]\n'
+        '[mcp]\nservers = [{ name = "s", comand = "x" }, { name = "s", url = "https://u" }]\n'
         '[swarm]\nstrategy = "all"\n[[agents]]\nname = "a"\nbrian = "llm"\n'
         '[[tasks]]\nid = "t"\n[[tasks.steps]]\nid = "x"\n[[tasks.steps]]\nid = "x"\ntool = "s.t"\n'
     )
@@ -214,13 +214,13 @@ def test_tables_of_a_plan_go_over_those_of_the_configuration(tmp_path: Path) -> 
 
 def test_servers_and_agents_of_a_plan_are_added_or_changed(tmp_path: Path) -> None:
     text = (
-        '[mcp]\nservers = [{ name = "more", url = "http://x" }, { name = "ai-session", timeout_seconds = 5 }]\n'
+        '[mcp]\nservers = [{ name = "more", url = "https://x" }, { name = "ai-session", timeout_seconds = 5 }]\n'
         '[[agents]]\nname = "bob"\n[[agents]]\nname = "ada"\napproval = "all"\nsettings = { deep = { b = 2 } }\n'
     )
     settings = planned(tmp_path, text)
     ours, more = settings.mcp.servers
     assert (ours.name, ours.command, ours.timeout_seconds) == ("ai-session", "ai-session mcp-server --stdio", 5)
-    assert (more.name, more.url) == ("more", "http://x")
+    assert (more.name, more.url) == ("more", "https://x")
     ada, bob = settings.agents
     assert (ada.grants, ada.approval, bob.grants) == (("ai-session.*",), "all", ())
     assert ada.settings == {"agents": [1], "deep": {"a": 1, "b": 2}}
