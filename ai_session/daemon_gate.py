@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ai_session.app import App
     from ai_session.gate import Gate
     from ai_session.gate_trace import Trace
+    from ai_session.session_changes import Changes
 
 
 class StartingGate:
@@ -72,6 +73,13 @@ class StartingGate:
     async def watch(self, principal: Principal) -> Any:
         """As Gate.watch."""
         return await (await self._gate()).watch(principal)
+
+    async def watch_changes(
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Any] | None = None
+    ) -> Changes:
+        """As Gate.watch_changes."""
+        gate = await self._gate()
+        return await gate.watch_changes(principal, agent, run, **({} if kinds is None else {"kinds": kinds}))
 
     async def policy(self, principal: Principal, mode: str = "") -> dict[str, Any]:
         """As Gate.policy."""

@@ -75,11 +75,19 @@ class Doors:
 
     @asynccontextmanager
     async def _recorded(
-        self, principal: Principal, name: str, effect: Effect, arguments: Mapping[str, Any], *actions: Action
+        self,
+        principal: Principal,
+        name: str,
+        effect: Effect,
+        arguments: Mapping[str, Any],
+        *actions: Action,
+        anyone: bool = False,
+        agent: str = "",
     ) -> AsyncGenerator[Trace]:
-        """What a person does beside the tools: judged, as all of ``actions`` where it is several, and recorded."""
+        """What a person, or with ``anyone`` a client, does beside the tools: judged, as all of ``actions`` where it is
+        several, and recorded."""
         arguments, unsafe = gate_secrets.learn(self._masking, principal, arguments)
-        entry = await self._audit.begin("call_" + secrets.token_urlsafe(16), principal, name, arguments)
+        entry = await self._audit.begin("call_" + secrets.token_urlsafe(16), principal, name, arguments, agent=agent)
         trace = Trace()
         try:
             if unsafe and name != STOP:
@@ -87,9 +95,9 @@ class Doors:
             if name != STOP:
                 self._audit.require_room(effect)
                 self._count(principal, effect)
-            if principal.kind != "person":
+            if principal.kind != "person" and not anyone:
                 raise Denied(f"{name} is for a person", suggestion="ask the person to do it")
-            for action in actions or (Action(principal, name, effect),):
+            for action in actions or (Action(principal, name, effect, agent=agent),):
                 decision = self._policy.decide(action)
                 trace.rule, trace.facts["decision"] = decision.rule, self._told(decision)
                 if decision.verdict != "allow":

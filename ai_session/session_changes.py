@@ -17,6 +17,8 @@ from ai_session.session import Session
 
 Kind = Literal["list", "state", "output", "tools"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+LISTS: frozenset[Kind] = frozenset(("list", "tools"))
+"""Those that say nothing of what happens in a session."""
 
 GAP_SECONDS = 0.25
 """Least time between two answers to one watcher. A rate: a session that prints flat out wakes 10,000 times a second.
@@ -70,7 +72,7 @@ class Changes:
         self._sees, self._kinds, self._tools, self._ended = sees, frozenset(kinds), tools, ended
         self._gap_seconds = gap_seconds
         self._due = 0.0
-        self._known = frozenset(tools()) if "tools" in kinds else frozenset()
+        self._known = frozenset[str](tools() if "tools" in kinds else ())
         self._pending: dict[tuple[Kind, str], Change] = {}
         self._news = asyncio.Event()
         self._closed = asyncio.Event()
@@ -167,6 +169,10 @@ class ChangeFeed:
         if before is None or before.state != now.state or before.running != now.running or before.last != now.last:
             self._tell("state", spec)
 
+    def follow(self, session: Session) -> None:
+        """Listen to a session."""
+        session.watched = self.look
+
     def listed(self, spec: SessionSpec, *, before: SessionSpec | None = None) -> None:
         """A session came, or is another one than ``before``."""
         self._tell("list", spec, before or spec)
@@ -175,8 +181,9 @@ class ChangeFeed:
             for kind in ("list", "state", "output"):
                 self._tell(kind, before)
 
-    def gone(self, spec: SessionSpec) -> None:
-        """A session went."""
+    def gone(self, session: Session) -> None:
+        """A session went; it is listened to no more."""
+        spec, session.watched = session.spec, _nobody
         self._seen.pop(spec.session_id, None)
         for kind in ("list", "state", "output"):
             self._tell(kind, spec)
@@ -193,6 +200,10 @@ class ChangeFeed:
 
     def _leave(self, changes: Changes) -> None:
         self._watchers.discard(changes)
+
+
+def _nobody(_: Session) -> None:
+    pass
 
 
 def _evidence(session: Session) -> _Evidence:

@@ -32,6 +32,7 @@ from ai_session.errors import (
 from ai_session.models import SessionSpec, TerminalSpec
 from ai_session.output_log import FollowedLog, MappedLog, OutputLog
 from ai_session.session import Session
+from ai_session.session_changes import ChangeFeed
 from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, store
 from ai_session.shells.base import Shell
 
@@ -66,6 +67,7 @@ class SessionManager:
         self._root.mkdir(mode=0o700, exist_ok=True)
         self._backends: dict[str, Backend] = {}
         self._sessions: dict[str, Session] = {}
+        self.changes = ChangeFeed(self._sessions.values)
         self._names: dict[tuple[str, str], str] = {}
         self._usable: dict[str, bool] = {}
         self._reviving: set[Session] = set()
@@ -146,11 +148,13 @@ class SessionManager:
             shutil.rmtree(directory, ignore_errors=True)
             raise
         self._sessions[session_id] = session
+        self.changes.follow(session)
         self._created(spec)
         await session.wait_started()
         return session
 
     def _created(self, spec: SessionSpec) -> None:
+        self.changes.listed(spec)
         self._event(
             "session.create",
             session=spec.session_id,
@@ -284,8 +288,10 @@ class SessionManager:
 
     def change(self, session: Session, **facts: Any) -> None:
         """Give a session other facts, and keep them."""
-        session.spec = replace(session.spec, **facts)
+        before = session.spec
+        session.spec = replace(before, **facts)
         store(session.directory, session.spec)
+        self.changes.listed(session.spec, before=before)
 
     async def resize(self, session: Session, rows: int, cols: int) -> None:
         """Change a session's size for good; a viewer's size comes and goes without this. Raises SessionExited."""
@@ -293,12 +299,14 @@ class SessionManager:
         if session.own_size:
             session.own_size = (rows, cols)
         store(session.directory, session.spec)
+        self.changes.look(session)
 
     async def close(self, session: Session) -> None:
         """End a session with all its processes and forget it, log included."""
         self._sessions.pop(session.spec.session_id, None)
         self._names.pop((session.spec.owner, session.spec.name), None)
         await session.close(self.defaults.close_grace_seconds)
+        self.changes.gone(session)
         await self.boxes.leave(session.spec.session_id)
         self._event("session.close", session=session.spec.session_id, name=session.spec.name)
         await asyncio.to_thread(shutil.rmtree, session.directory, ignore_errors=True)
@@ -336,6 +344,7 @@ class SessionManager:
             return
         self._sessions[spec.session_id] = session
         self._names[spec.owner, spec.name] = spec.session_id
+        self.changes.follow(session)
         session.resume()
 
     async def aclose(self) -> None:

@@ -98,6 +98,7 @@ class Context:
     subject: Subject = Subject()
     repeated: bool = False
     spans: Spans | None = None
+    patience_seconds: float | None = None
 
     def bounded(self, seconds: float, chars: int, notes: list[str]) -> tuple[float, int]:
         """A wait (negative: the default) and an output size (0: the default), clamped; ``notes`` says when."""
@@ -107,6 +108,8 @@ class Context:
         if chars > MAX_OUTPUT_CHARS:
             notes.append(f"max_output_chars lowered to {MAX_OUTPUT_CHARS}")
         wait = self.limits.execute_seconds if seconds < 0 else seconds
+        if self.patience_seconds is not None:
+            wait = min(wait, self.patience_seconds)
         return min(wait, longest), min(chars or self.limits.max_output_chars, MAX_OUTPUT_CHARS)
 
 
@@ -121,9 +124,10 @@ def subject_of(context: Context, arguments: Any) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One entry of ``tools/list``. ``run`` raises AiSessionError for what the caller should read as a tool error.
+    """One entry of ``tools/list``; one that is not ``listed`` stands behind a resource or a prompt.
 
-    ``subject`` says, before anything is decided, what a call is about.
+    ``run`` raises AiSessionError for what the caller should read as a tool error. ``subject`` says, before anything is
+    decided, what a call is about.
     """
 
     name: str
@@ -139,6 +143,7 @@ class Tool:
     idempotent: bool = False
     open_world: bool = False
     always_load: bool = False
+    listed: bool = True
     resumable: bool = False
 
     @property

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ai_session.errors import AiSessionError, Denied, InvalidArguments, RateLimited, SessionNotFound
+from ai_session.errors import (
+    AiSessionError,
+    Denied,
+    InsufficientScope,
+    InvalidArguments,
+    RateLimited,
+    SessionNotFound,
+)
 from ai_session.gate import Gate
 from ai_session.models import Answer, Principal
 from tests.ai_session.unit.gate_world import CLIENT, DENY, PERSON, RATES, World
@@ -46,19 +54,24 @@ DOORS: dict[str, tuple[str, Door]] = {
 }
 """The tool its records name, and how it is entered."""
 
+FOR_CLIENTS: dict[str, tuple[str, Door]] = {
+    "watch_changes": ("watch_changes", lambda world, who: world.gate.watch_changes(who)),
+}
+"""Open for clients too."""
+
 OF_TOOLS = {"call", "list_tools"}
 """Calls have an order of their own; listing tells what policy allows, runs nothing and touches no session."""
 
 
 def test_every_door_is_here() -> None:
     public = {name for name, _ in inspect.getmembers(Gate, inspect.isfunction) if not name.startswith("_")}
-    assert public == DOORS.keys() | OF_TOOLS
+    assert public == DOORS.keys() | FOR_CLIENTS.keys() | OF_TOOLS
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", DOORS | FOR_CLIENTS)
 async def test_a_door_has_one_begin_and_one_end(home: Path, name: str) -> None:
     world = World(home)
-    tool, enter = DOORS[name]
+    tool, enter = (DOORS | FOR_CLIENTS)[name]
     if name == "answer":
         world.consent.questions.append(await question(world))
         world.journal.clear()
@@ -99,6 +112,21 @@ async def test_a_door_that_is_shut_does_nothing_and_says_so_in_the_audit(home: P
     assert (world.consent.answers, world.gate._policy.mode) == ([], "trusted")
     if why == "policy":
         assert "never" in caught.value.message
+
+
+@pytest.mark.parametrize("why", ["policy", "another user", "no scope"])
+async def test_who_may_not_read_watches_nothing(home: Path, why: str) -> None:
+    world = World(home, *([DENY] if why == "policy" else []))
+    who = {
+        "policy": CLIENT,
+        "another user": Principal("mcp", uid=PERSON.uid + 1),
+        "no scope": replace(CLIENT, scopes=frozenset({"sessions:write"})),
+    }[why]
+    with pytest.raises(InsufficientScope if why == "no scope" else Denied):
+        await world.gate.watch_changes(who)
+    assert len(world.gate._sessions.changes) == 0
+    (await world.gate.watch_changes(CLIENT, kinds=("list", "tools"))).close()
+    assert [record.outcome for record in world.audit.records] == ([] if why == "no scope" else ["denied"])
 
 
 async def test_a_program_is_judged_by_its_words_its_directory_and_each_name_it_may_reach(home: Path) -> None:

@@ -1,0 +1,40 @@
+"""The gate's door for whoever wants to hear when something is worth reading again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ai_session.gate_doors import Doors
+from ai_session.models import Effect, Principal
+from ai_session.ownership import reach_of, require_scope
+from ai_session.session_changes import KINDS, LISTS, Changes, Kind
+from ai_session.tools.base import Tool
+
+WATCH = "watch_changes"
+
+
+class ChangeDoor(Doors):
+    """Lets callers watch, each what it sees."""
+
+    def list_tools(self, principal: Principal) -> Sequence[Tool]:
+        """The listed tools this principal may ever use, sorted by name."""
+        raise NotImplementedError
+
+    async def watch_changes(
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] = KINDS
+    ) -> Changes:
+        """What changes from now on in the sessions this caller sees. Recorded, unless it is only about what is listed.
+
+        Raises InsufficientScope, Denied, RateLimited, StorageFull.
+        """
+        require_scope(principal, WATCH, Effect.READ)
+        if LISTS.issuperset(kinds):
+            return self._changes(principal, agent, run, kinds)
+        async with self._recorded(principal, WATCH, Effect.READ, {}, anyone=True, agent=agent):
+            return self._changes(principal, agent, run, kinds)
+
+    def _changes(self, principal: Principal, agent: str, run: str, kinds: Collection[Kind]) -> Changes:
+        def tools() -> list[str]:
+            return [tool.name for tool in self.list_tools(principal)]
+
+        return self._sessions.changes.watch(reach_of(principal, run, agent).covers, kinds, tools)
