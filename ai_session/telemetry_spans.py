@@ -54,7 +54,6 @@ class LiveTelemetry(Telemetry):
     def __init__(
         self,
         providers: Providers,
-        *,
         tools: Collection[str],
         masked: Callable[[str], str],
         levels: Mapping[str, Callable[[], int]],

@@ -21,6 +21,7 @@ from ai_session.policy_mode import PolicyInForce
 from ai_session.rate_limits import RateLimiter
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
+from ai_session.telemetry import Telemetry
 from ai_session.tools.base import Context, EffectfulArguments, Limits, Subject, Tool, output
 from ai_session.workspace import Workspaces
 
@@ -68,8 +69,9 @@ class MemoryAudit:
     ) -> Entry:
         self._journal.note("begin")
         self.records.append(Record(call_id, principal, tool, arguments))
+        entry = Entry(len(self.records), call_id, tool, 0)
         await asyncio.sleep(0)
-        return Entry(len(self.records), call_id, tool, 0)
+        return entry
 
     def end(
         self, entry: Entry, outcome: str, *, rule: str = "", code: str = "", facts: Mapping[str, Any] | None = None
@@ -197,7 +199,14 @@ class MemoryKeys:
 class World:
     """A gate with one tool of each effect: ``read``, ``write`` … Each answers ``text``, or does what ``act`` does."""
 
-    def __init__(self, home: Path, *rules: Mapping[str, Any], mode: str = "trusted", audit: Any = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *rules: Mapping[str, Any],
+        mode: str = "trusted",
+        audit: Any = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self.journal = Journal()
         self.audit = MemoryAudit(self.journal)
         self.consent = MemoryConsent(self.journal)
@@ -219,6 +228,7 @@ class World:
             audit or self.audit,
             MemoryKeys(self.journal),
             Limits(),
+            telemetry,
         )
         self.gate = Gate(*parts)
 
