@@ -130,7 +130,7 @@ class Gate(ChangeDoor):
         reach = reach_of_call(call)
         context = Context(
             call.principal, VisibleSessions(self._sessions, reach), self._workspaces, self._limits, call.profile,
-            spans=self._masking.spans,
+            spans=self._masking.spans, patience_seconds=call.patience_seconds,
         )  # fmt: skip
         subject = tool.subject(context, arguments)
         gate_secrets.learn_session(self._masking, self._sessions, subject)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp_first import FirstAnswers
@@ -17,6 +17,8 @@ from ai_session.servers.mcp_lines import LineReader, Message, Refused, encode, p
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from mcp.server.lowlevel import Server
 
     from ai_session.gate import Gate
     from ai_session.servers.mcp_sdk import Conversation
@@ -75,7 +77,8 @@ class Peer:
             return
         if "method" not in message:
             return  # an answer, and nothing was asked yet
-        answer = self._server.first.answer(message) if "id" in message else None
+        first = self._server.first
+        answer = first.answer(message) if first and "id" in message else None
         if answer:
             self._send(answer)
         if answer is None or message["method"] == "initialize":
@@ -89,7 +92,8 @@ class Peer:
 
     def _converse(self, sdk: ModuleType) -> None:
         caller = sdk.Caller(self._gate, self._connection.daemon, self._connection.principal)
-        self._conversation = conversation = sdk.Conversation(caller, self._send, self._server.heartbeat_seconds)
+        beat, registry = self._server.heartbeat_seconds, self._server.registry
+        self._conversation = conversation = sdk.Conversation(caller, self._send, beat, registry)
         for message, answered in self._waiting:
             conversation.receive(message, answered=answered)
         self._waiting.clear()
@@ -123,9 +127,11 @@ class McpServer:
 
     name = "mcp"
 
-    def __init__(self, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(self, heartbeat_seconds: float = HEARTBEAT_SECONDS, registry: Server[Any] | None = None) -> None:
+        """``registry``: what is served instead of the gate's tools."""
         self.heartbeat_seconds = heartbeat_seconds
-        self.first = FirstAnswers()
+        self.registry = registry
+        self.first = None if registry else FirstAnswers()
         self.sdk: ModuleType | None = None
 
     async def serve(self, gate: Gate, connection: Connection) -> None:

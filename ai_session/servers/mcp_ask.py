@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.context import ServerRequestContext
@@ -60,10 +61,12 @@ class Questions:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message]] = {}
 
+    def to(self, capabilities: ClientCapabilities | None) -> Questioning:
+        """The questions that a client of those capabilities answers."""
+        return Questioning(self, answerable(capabilities))
+
     async def ask(self, method: str, params: Mapping[str, Any] | None) -> Message:
         """The client's result; raises MCPError for its error. A wait that is given up is told to the client."""
-        if method != METHOD:
-            raise NoBackChannelError(method)
         number = next(self._ids)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params or {})})
@@ -85,6 +88,20 @@ class Questions:
         waiting = self._waiting.get(response["id"]) if type(response["id"]) is int else None
         if waiting and not waiting.done():
             waiting.set_result(response)
+
+
+@dataclass(frozen=True, slots=True)
+class Questioning:
+    """One client's open questions, and the ``methods`` it may be asked by."""
+
+    questions: Questions
+    methods: frozenset[str]
+
+    async def ask(self, method: str, params: Mapping[str, Any] | None) -> Message:
+        """As ``Questions.ask``; raises NoBackChannelError for what this client does not answer."""
+        if method not in self.methods:
+            raise NoBackChannelError(method)
+        return await self.questions.ask(method, params)
 
 
 class HandshakeForm:
@@ -131,6 +148,13 @@ def shows_forms(capabilities: ClientCapabilities | None) -> bool:
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
+def answerable(capabilities: ClientCapabilities | None) -> frozenset[str]:
+    """The methods of a server's questions that a client said it answers. We ask with forms only."""
+    samples = capabilities is not None and capabilities.sampling is not None
+    methods = {METHOD: shows_forms(capabilities), "sampling/createMessage": samples}
+    return frozenset(method for method, known in methods.items() if known)
+
+
 def returned(
     ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams, client: str
 ) -> tuple[str, dict[str, Answer]]:
@@ -143,10 +167,12 @@ def returned(
 
 def to_be_answered(question: Question, state: str, meta: dict[str, Any]) -> InputRequiredResult:
     """The result that makes a client ask and call again."""
-    asked = ElicitRequestFormParams(message=question.message, requested_schema=form(question))
-    return InputRequiredResult(
-        input_requests={DECISION: ElicitRequest(params=asked)}, request_state=state, _meta=dict(meta)
-    )
+    return InputRequiredResult(input_requests={DECISION: request_of(question)}, request_state=state, _meta=dict(meta))
+
+
+def request_of(question: Question) -> ElicitRequest:
+    """The form a client shall show."""
+    return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=form(question)))
 
 
 def read(result: ElicitResult, client: str) -> Answer:

@@ -29,10 +29,11 @@ from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ai_session import __version__
-from ai_session.servers.mcp_ask import FORM_VERSIONS, Questions, shows_forms
+from ai_session.servers import mcp_tasks
+from ai_session.servers.mcp_ask import FORM_VERSIONS, Questioning, Questions, answerable
 from ai_session.servers.mcp_caller import Caller, Callers
 from ai_session.servers.mcp_lines import Message
-from ai_session.servers.mcp_tools import call_tool, list_tools
+from ai_session.servers.mcp_tools import list_tools
 
 INSTRUCTIONS = """\
 ai-session runs commands in real, persistent terminals. A session is one shell that stays alive between calls: cd, \
@@ -64,7 +65,14 @@ log = logging.getLogger(__name__)
 class Conversation:
     """One client's requests, side by side; every answer goes through ``send``."""
 
-    def __init__(self, caller: Caller, send: Callable[[Message], None], heartbeat_seconds: float) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        send: Callable[[Message], None],
+        heartbeat_seconds: float,
+        server: Server[Any] | None = None,
+    ) -> None:
+        self._server = server or SERVER
         self._caller = caller
         self._send = send
         self._heartbeat_seconds = heartbeat_seconds
@@ -136,14 +144,14 @@ class Conversation:
             await runner.on_request(exchange, "initialize", ASSUMED_HANDSHAKE)
             self._handshake = runner
         state = self._handshake.connection
-        if state.protocol_version in FORM_VERSIONS and shows_forms(state.client_capabilities):
-            exchange.questions = self._questions
+        if state.protocol_version in FORM_VERSIONS and answerable(state.client_capabilities):
+            exchange.questions = self._questions.to(state.client_capabilities)
         return await self._handshake.on_request(exchange, method, params)
 
     def _runner(self, state: ClientState, client_info: Any) -> ServerRunner[Caller]:
         name = client_info.get("name") if isinstance(client_info, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         principal = replace(self._caller.principal, client=name if isinstance(name, str) else "")
-        return ServerRunner(SERVER, state, replace(self._caller, principal=principal))
+        return ServerRunner(self._server, state, replace(self._caller, principal=principal))
 
 
 class Exchange:
@@ -155,12 +163,12 @@ class Exchange:
     def __init__(self, send: Callable[[Message], None], request_id: int | str, token: int | str | None) -> None:
         self.request_id = request_id
         self.token = token
-        self.questions: Questions | None = None
+        self.questions: Questioning | None = None
         self._send = send
 
     @property
     def can_send_request(self) -> bool:
-        """Whether this client shows forms."""
+        """Whether this client answers questions."""
         return self.questions is not None
 
     @property
@@ -226,6 +234,7 @@ def make_server(
     lifespan: Callable[[Server[Any]], AbstractAsyncContextManager[Callers | None]] = no_lifespan,
 ) -> Server[Any]:
     """All that is served of MCP. What ``lifespan`` gives is what ``caller_of`` asks who makes a request."""
+    tasks = mcp_tasks.CommandTasks()
     server: Server[Any] = Server(
         "ai-session",
         version=__version__,
@@ -234,8 +243,9 @@ def make_server(
         lifespan=lifespan,
         cache_hints={"tools/list": CacheHint(ttl_ms=CACHE_MS), "server/discover": CacheHint(ttl_ms=CACHE_MS)},
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_call_tool=tasks.call_tool,
     )
+    mcp_tasks.register(server, tasks)
     server.middleware.clear()  # tracing without an exporter takes 5 % of every call
     return server
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from inspect import isawaitable
 from typing import Any
 
@@ -21,6 +22,7 @@ from mcp_types import (
 )
 
 from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
+from ai_session.models import ToolCall, ToolResult
 from ai_session.servers.mcp_ask import asker_of, returned, to_be_answered
 from ai_session.servers.mcp_caller import call_of, caller_of, scrub
 
@@ -60,25 +62,36 @@ def describe(tool: Any) -> Tool:
 
 
 async def call_tool(
-    ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams
+    ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams, patience_seconds: float | None = None
 ) -> CallToolResult | InputRequiredResult:
-    """One call through the gate. A failed one has no structured content, which clients check against the schema."""
+    """One call through the gate, which waits for a command no longer than ``patience_seconds``."""
     caller = caller_of(ctx)
     client = caller.principal.client
     state, answers = returned(ctx, params, client)
     call = call_of(ctx, caller.principal, params.name, params.arguments or {}, state=state, answers=answers)
+    call = replace(call, patience_seconds=patience_seconds)
     try:
         result = await caller.gate.call(call, asker_of(ctx, client))
     except UnknownTool as problem:
         raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
-    structured = scrub(dict(result.structured))
-    meta: dict[str, Any] = {**scrub(dict(result.meta)), CALL_ID: call.call_id}
     if result.question:
-        return to_be_answered(result.question, result.state, meta)
+        return to_be_answered(result.question, result.state, meta_of(call, result))
+    given = shown(call, result)
+    if state and result.is_error and (given.meta or {})[ERROR].get("code") == InvalidArguments.code:
+        raise MCPError(INVALID_PARAMS, result.text)
+    return given
+
+
+def meta_of(call: ToolCall, result: ToolResult) -> dict[str, Any]:
+    """What stands beside a result: where its records lie in the audit, and its id there."""
+    return {**scrub(dict(result.meta)), CALL_ID: call.call_id}
+
+
+def shown(call: ToolCall, result: ToolResult) -> CallToolResult:
+    """A result as clients see it. A failed one has no structured content, which they check against the schema."""
+    structured, meta = scrub(dict(result.structured)), meta_of(call, result)
     if result.is_error:
         meta[ERROR] = structured.get("error", structured)
-        if state and meta[ERROR].get("code") == InvalidArguments.code:
-            raise MCPError(INVALID_PARAMS, result.text)
     return CallToolResult(
         content=[TextContent(type="text", text=scrub(result.text))],
         structured_content=None if result.is_error else structured,

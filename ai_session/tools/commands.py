@@ -45,6 +45,7 @@ class ExecuteCommand(EffectfulArguments):
 
 class InterruptCommand(EffectfulArguments):
     session_id: SessionId
+    command_id: Annotated[str, Field(description="Only this command.")] = ""
 
 
 async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolResult:
@@ -108,9 +109,11 @@ async def _wait_and_report(
 async def interrupt_command(context: Context, arguments: InterruptCommand) -> ToolResult:
     session = context.sessions.get(arguments.session_id)
     running = session.running
-    if running is None:
+    if running is None or arguments.command_id not in ("", running.record.command_id):
+        which = f"command {arguments.command_id[:60]!r}" if arguments.command_id else "no command"
         raise NothingRunning(
-            f"no command runs in session {session.spec.name!r} (state {session.state()})",
+            f"{which} {'does not run' if arguments.command_id else 'runs'} in session {session.spec.name!r} (state "
+            f"{session.state()})",
             suggestion="for a program a person started, use send_input with keys ['C-c']",
         )
     outcome = await waiting.interrupt(session, context.limits.interrupt_step_seconds)
