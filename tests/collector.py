@@ -52,7 +52,8 @@ class Collector:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                collector.take(self.path, gzip.decompress(body) if "gzip" in str(self.headers) else body)
+                packed = self.headers.get("content-encoding") == "gzip"
+                collector.take(self.path, gzip.decompress(body) if packed else body)
                 collector.headers.append({name.lower(): value for name, value in self.headers.items()})
                 collector.go.wait(BOUND_SECONDS)
                 self.send_response(collector.status)
