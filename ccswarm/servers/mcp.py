@@ -14,9 +14,9 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from ccswarm.json_lines import LineReader, Message, Refused, encode, parse
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp_first import FirstAnswers
-from ccswarm.servers.mcp_lines import LineReader, Message, Refused, encode, parse
 from ccswarm.servers.mcp_wire import Wire
 
 if TYPE_CHECKING:

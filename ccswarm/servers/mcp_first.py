@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm import __version__
-from ccswarm.servers.mcp_lines import Message
+from ccswarm.json_lines import Message
 
 FILE = Path(__file__).with_name("first_answers.json")
 VERSION_MARK = "@VERSION@"

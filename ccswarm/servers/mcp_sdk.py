@@ -26,10 +26,10 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
+from ccswarm.json_lines import Message
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp_desk import Desk
 from ccswarm.servers.mcp_handlers import BUS, LISTEN, SERVER, Client
-from ccswarm.servers.mcp_lines import Message
 from ccswarm.servers.mcp_resources import Watchers
 
 HEARTBEAT_SECONDS = 10.0

@@ -18,7 +18,7 @@ from ccswarm.servers.mcp_calls import _placed as placed  # pyright: ignore[repor
 from ccswarm.servers.mcp_cursor import Position
 from ccswarm.servers.mcp_facts import Carriers, page_answer, shortened
 from ccswarm.servers.mcp_handlers import scrub
-from ccswarm.servers.mcp_lines import LineReader, Refused, encode, parse
+from ccswarm.json_lines import LineReader, Refused, encode, parse
 
 RUN = "run_1"
 
