@@ -1,0 +1,165 @@
+"""Reading a JSON document of somebody else's server without being led astray.
+
+Two kinds of addresses: those a person configured (https anywhere, http on this machine), and those a stranger named,
+which are reached only at public addresses, checked and then dialled as checked, so that a name cannot change its
+meaning in between. No redirects, small documents, little time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import httpx2
+
+TIMEOUT_SECONDS = 5.0
+MAX_BYTES = 64 << 10
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+
+class Unreachable(Exception):
+    """The document could not be had; the text says why, without what the server answered."""
+
+
+async def resolved(host: str, port: int) -> list[str]:
+    """The addresses of a name, by this machine's resolver."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+class Fetcher:
+    """``tls`` is for tests with an authority of their own."""
+
+    def __init__(self, resolve: Resolve = resolved, tls: ssl.SSLContext | None = None) -> None:
+        self._resolve = resolve
+        self._tls = tls
+
+    async def configured(
+        self, url: str, form: Mapping[str, str] | None = None, auth: tuple[str, str] | None = None
+    ) -> Any:
+        """The document at a URL from the configuration, by POST where there is a form. Raises Unreachable."""
+        if not acceptable(url):
+            raise Unreachable(f"{url} is neither https nor on this machine")
+        loopback = is_loopback(url)
+        async with await self._client(trust_env=not loopback) as client:
+            request = client.build_request("POST" if form else "GET", url, data=dict(form) if form else None)
+            return await self._read(client, request, auth=auth)
+
+    async def stranger(self, url: str, *, loopback_too: bool = False) -> Any:
+        """The document at a URL somebody sent. Raises Unreachable."""
+        parts = urlsplit(url)
+        if parts.scheme != "https" or not parts.hostname:
+            raise Unreachable(f"{url} is not https")
+        address = await self._address(parts, loopback_too)
+        literal = f"[{address}]" if ":" in address else address
+        pinned = parts._replace(netloc=f"{literal}:{parts.port or 443}", fragment="").geturl()
+        host = parts.netloc.rpartition("@")[2]
+        async with await self._client(trust_env=False) as client:
+            request = client.build_request(
+                "GET", pinned, headers={"Host": host}, extensions={"sni_hostname": parts.hostname}
+            )
+            return await self._read(client, request)
+
+    async def _client(self, *, trust_env: bool) -> httpx2.AsyncClient:
+        """One for each document, so that no connection made to one host carries a question to another."""
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(httpx2.create_ssl_context)  # 60 ms
+        return httpx2.AsyncClient(
+            verify=self._tls, trust_env=trust_env, follow_redirects=False, timeout=TIMEOUT_SECONDS,
+            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+        )  # fmt: skip
+
+    async def _address(self, parts: SplitResult, loopback_too: bool) -> str:
+        """One address of the host; all of them must be fit to be reached."""
+        host = parts.hostname or ""
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                found = [host] if _is_literal(host) else await self._resolve(host, parts.port or 443)
+        except (OSError, ValueError, TimeoutError):
+            raise Unreachable(f"{host} has no address") from None
+        unfit = [each for each in found if not _reachable(each, loopback_too)]
+        if unfit or not found:
+            raise Unreachable(f"{host} has an address that is not public")
+        return found[0]
+
+    async def _read(
+        self, client: httpx2.AsyncClient, request: httpx2.Request, auth: tuple[str, str] | None = None
+    ) -> Any:
+        place = request.headers.get("Host", request.url.host)
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                answer = await client.send(request, stream=True, auth=auth)
+                try:
+                    body = await _body(answer, place)
+                finally:
+                    await answer.aclose()
+        except TimeoutError:
+            raise Unreachable(f"{place} took longer than {TIMEOUT_SECONDS:g} s") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            raise Unreachable(f"{place} cannot be reached ({type(error).__name__})") from None
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            raise Unreachable(f"{place} did not answer with JSON") from None
+
+
+async def _body(answer: httpx2.Response, place: str) -> bytes:
+    if answer.status_code != 200:
+        raise Unreachable(f"{place} answered {answer.status_code}")
+    body = bytearray()
+    async for chunk in answer.aiter_raw():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise Unreachable(f"{place} sent more than {MAX_BYTES >> 10} KiB")
+    return bytes(body)
+
+
+def acceptable(url: str) -> bool:
+    """Whether a configured URL is one that tokens and keys may pass over: https, or http on this machine."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and "@" not in parts.netloc and (parts.scheme == "https" or is_loopback(url))
+    except ValueError:
+        return False
+
+
+def is_loopback(url: str) -> bool:
+    """Whether it names this machine, by http or https."""
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and parts.hostname in LOOPBACK_NAMES
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _reachable(text: str, loopback_too: bool) -> bool:
+    """Public, in every notation that leads to an address: ::ffff:10.0.0.1, 6to4 and NAT64 carry others inside."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    if loopback_too and address.is_loopback:
+        return True
+    inner = _carried(address)
+    return all(each.is_global and not each.is_multicast for each in (address, inner) if each is not None)
+
+
+def _carried(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address in ipaddress.ip_network("64:ff9b::/96"):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

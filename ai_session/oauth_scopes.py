@@ -1,0 +1,22 @@
+"""What a token may allow, in the words of the protocol and in those a person reads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+SCOPES = {
+    "sessions:read": "See your sessions: their screens, output and recordings",
+    "sessions:write": "Type into sessions, open and close them",
+    "sessions:execute": "Run commands",
+    "admin": "See and use the sessions of everybody",
+}
+"""Every scope there is, and what it means to the person who grants it."""
+
+USUAL = ("sessions:read", "sessions:write", "sessions:execute")
+"""What a client is told to ask for at first, and gets when it asks for nothing in particular."""
+
+
+def known(words: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``words`` that are scopes, each once, in the order above."""
+    wanted = set(words)
+    return tuple(scope for scope in SCOPES if scope in wanted)
