@@ -18,6 +18,7 @@ from ccswarm.brains.base import CallTool, Finish, Lasting, Partial, Think, Think
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
+from ccswarm.telemetry import Telemetry
 
 APPROVAL_SECONDS = 7 * 86400.0
 """How long a question to a person stays open."""
@@ -65,6 +66,7 @@ class Work:
     attempt: int = 1
     host: Call | None = None
     delegated: Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Any]] | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
 
 @dataclass(slots=True)
@@ -235,7 +237,10 @@ class Agent:
 
     async def _thought(self, step: Think) -> CallOutcome:
         try:
-            facts = await self._flow.step(f"think {step.id}", step.function, timeout_seconds=step.timeout_seconds)
+            work = self._work
+            whose = CallRequest(work.run_id, work.task_id, step.id, work.agent, "", {})
+            function = work.telemetry.thought(whose, step.function)
+            facts = await self._flow.step(f"think {step.id}", function, timeout_seconds=step.timeout_seconds)
         except TimeoutError as error:
             return CallOutcome(CallStatus.TIMEOUT, code="timeout", message=str(error))
         except SwarmError as error:
@@ -324,7 +329,8 @@ class Agent:
         await self._flow.publish({"approvals": list(self._asked.values())})
         await tell(self._flow, "approval.asked", **self._asked[number])  # who hears it may answer at once
         topic = f"approval:{number}"
-        self._go(step, "approval", lambda: self._flow.receive(topic, APPROVAL_SECONDS), number)
+        waiting = self._work.telemetry.asked
+        self._go(step, "approval", lambda: waiting(number, self._flow.receive(topic, APPROVAL_SECONDS)), number)
 
     async def _answered(self, step: CallTool, number: str, answer: Any, ended: dict[str, CallOutcome]) -> None:
         self._asked.pop(number, None)

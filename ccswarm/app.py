@@ -16,8 +16,10 @@ from ccswarm.engines.base import Engine, Limits
 from ccswarm.errors import ConfigInvalid
 from ccswarm.hands import ToolHands
 from ccswarm.journal import Journal
+from ccswarm.masks import Masks
 from ccswarm.settings import ServerSettings, Settings
 from ccswarm.swarm import Swarm
+from ccswarm.telemetry_configured import open_telemetry
 
 JOURNALS = "journal"
 
@@ -69,9 +71,11 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     """
     worker_id = worker_name(settings)
     journal = Journal(state_directory / JOURNALS, worker_id)
-    hands = ToolHands(settings.mcp.servers, state_directory, environ, journal, servers_of, config.secret)
+    telemetry = open_telemetry(settings.telemetry, Masks(environ))
+    servers = settings.mcp.servers
+    hands = ToolHands(servers, state_directory, environ, journal, servers_of, config.secret, telemetry)
     engine = _engine(settings, state_directory)
-    swarm = Swarm(engine, hands)
+    swarm = Swarm(engine, hands, telemetry)
     stop = asyncio.Event()
     try:
         await engine.open(limits=limits(settings))
@@ -91,6 +95,7 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     finally:
         await hands.close()
         journal.close()
+        await telemetry.close()
 
 
 def servers_of(files: tuple[str, ...]) -> Sequence[ServerSettings]:

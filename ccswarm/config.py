@@ -25,6 +25,13 @@ from ccswarm.errors import ConfigInvalid
 from ccswarm.settings import Section, ServerSettings, Settings, reach_problems
 
 VARIABLE = "CCSWARM_CONFIG"
+STANDARD = {
+    "endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "metrics_endpoint": "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "protocol": "OTEL_EXPORTER_OTLP_PROTOCOL",
+}
+"""Of [telemetry]: variables that set what the file does not."""
 NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id", "cases": "id"}
 """Lists whose items have a name of their own: the key that holds it."""
 
@@ -60,11 +67,24 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
 
     A list of ``steps`` at the top has become the task ``main``. Raises ConfigInvalid, naming every problem.
     """
-    file = path or find(os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    file = path or find(environ)
     if file is None:
-        return Loaded(Settings(), None, Path.cwd())
+        return Loaded(_with_standard(Settings(), environ), None, Path.cwd())
     settings = parse(_read(file), where=str(file))
-    return Loaded(settings, file.absolute(), file.absolute().parent)
+    return Loaded(_with_standard(settings, environ), file.absolute(), file.absolute().parent)
+
+
+def _with_standard(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """What OpenTelemetry's variables say where the file says nothing; its exporter itself reads the others."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return settings
+    found = {name: value for name, variable in STANDARD.items() if (value := environ.get(variable, "").strip())}
+    for signal in ("traces", "metrics"):
+        if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip() == "none":
+            found[f"{signal}_endpoint"] = "none"
+    unset = {name: value for name, value in found.items() if name not in settings.telemetry.model_fields_set}
+    return settings.model_copy(update={"telemetry": settings.telemetry.model_copy(update=unset)}) if unset else settings
 
 
 def load_plan(path: Path, base: Settings) -> Settings:

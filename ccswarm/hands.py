@@ -19,6 +19,7 @@ from ccswarm.journal import Journal
 from ccswarm.masks import Masks
 from ccswarm.models import CallOutcome, CallRequest, ToolInfo
 from ccswarm.settings import AgentSettings, ServerSettings
+from ccswarm.telemetry import Telemetry
 from ccswarm.toolbox import Toolbox
 from ccswarm.workspaces import Workspaces
 
@@ -39,6 +40,7 @@ class ToolHands:
         journal: Journal,
         servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]] = lambda _: (),
         secret: Callable[[str], str] = lambda _: "",
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.process = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._servers = {server.name: server for server in servers}
@@ -46,6 +48,7 @@ class ToolHands:
         self._state = state_directory
         self._environ = environ
         self._journal = journal
+        self._telemetry = telemetry
         self._clients: dict[tuple[str, str], ToolClient] = {}
         self._toolboxes: dict[tuple[str, str], Toolbox] = {}
         self._workspaces: dict[str, Workspaces] = {}
@@ -68,7 +71,7 @@ class ToolHands:
                 mail = plugins.load("clients", "mail")(self._state / "mail", crew, list(reached))
                 reached[mail.name] = mail
             self._toolboxes[who, directory] = Toolbox(
-                reached, agents, self._journal, mask=self._mask, process=self.process
+                reached, agents, self._journal, mask=self._mask, process=self.process, telemetry=self._telemetry
             )
         return self._toolboxes[who, directory]
 

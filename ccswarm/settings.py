@@ -217,12 +217,24 @@ class EngineSettings(Section):
     retention_days: float = Field(default=7, gt=0, description="How long runs that are over are kept.")
 
 
+class TelemetrySettings(Section):
+    """Where traces and metrics go (OpenTelemetry); without an address nothing is made of them."""
+
+    endpoint: str = Field(default="", description="A collector that takes OTLP over HTTP: http://localhost:4318.")
+    traces_endpoint: str = Field(default="", description="Where traces go instead of there; none: nowhere.")
+    metrics_endpoint: str = Field(default="", description="Where metrics go instead of there; none: nowhere.")
+    protocol: str = Field(default="http/protobuf", description="How it is spoken to; no other is known here.")
+    headers: dict[str, str] = Field(default={}, description="Sent along, such as an API key.")
+    metrics_seconds: float = Field(default=60, ge=0.1, description="Between two exports of metrics.")
+
+
 class Settings(Section):
     """Everything. A plan file has the same shape, and may leave out what the configuration says already."""
 
     mcp: McpSettings = McpSettings()
     swarm: SwarmSettings = SwarmSettings()
     engine: EngineSettings = EngineSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     agents: tuple[AgentSettings, ...] = ()
     tasks: tuple[TaskSettings, ...] = ()
     steps: tuple[PlanStep, ...] = Field(default=(), description="A plan of one task: its steps.")

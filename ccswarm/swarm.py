@@ -7,18 +7,16 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from ccswarm.agent import PART, TASK
+from ccswarm.agent import PART, STOP, TASK
 from ccswarm.crew import Crew
 from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
-from ccswarm.models import Json, RunStatus
+from ccswarm.models import Json, Priority, RunStatus
 from ccswarm.settings import Settings
-from ccswarm.swarm_places import Places
+from ccswarm.swarm_places import STAYING, Places
 from ccswarm.swarm_run import RUN, RunFlow
 from ccswarm.swarm_task import Hands, TaskFlow
-
-STAYING = "staying"
-"""What stands for a run of somebody who has more to do in a directory than one."""
+from ccswarm.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -26,28 +24,40 @@ log = logging.getLogger(__name__)
 def payload_of(plan: Settings, run_id: str, workspace: str, files: Sequence[str] = ()) -> dict[str, Any]:
     """What a run is submitted with. Servers are not in it, for their variables may be secrets: a worker has its own,
     and those of ``files``, where the plan came from."""
-    shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine"})
+    shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry"})
     return {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files)}
 
 
 class Swarm:
     """Defines runs, tasks and their parts on an engine. Made once in every process that executes or submits."""
 
-    def __init__(self, engine: Engine, hands: Hands | None = None) -> None:
+    def __init__(self, engine: Engine, hands: Hands | None = None, telemetry: Telemetry | None = None) -> None:
         self.engine = engine
+        self._telemetry = telemetry or Telemetry()
         self._hands = hands
         self._places = Places(engine, hands.release if hands else None)
         engine.define(RUN, self._run, queue=RUNS)
         engine.define(TASK, self._task)
         engine.define(PART, self._task, queue=RUNS)
 
-    async def submit(self, plan: Settings, run_id: str, workspace: str, files: Sequence[str] = ()) -> None:
+    async def submit(
+        self,
+        plan: Settings,
+        run_id: str,
+        workspace: str,
+        files: Sequence[str] = (),
+        priority: Priority = "medium",
+    ) -> None:
         """Queue a run; ``files`` are the configuration and the plan it was read from. Raises PlanInvalid where it has
         no task, ConfigInvalid where it has no agent."""
         if not plan.tasks:
             raise PlanInvalid("the plan has no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
         Crew(plan.swarm, plan.agents)
-        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files))
+        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files), priority=priority)
+
+    async def call_off(self, run_id: str, why: str) -> None:
+        """Tell a run to end: its tasks are told to stop, and what they have done is kept. Raises RunNotFound."""
+        await self.engine.send(run_id, STOP, why)
 
     async def again(self, run_id: str, new_id: str, plan: Settings | None = None) -> None:
         """Queue a new run of what did not succeed in one that is over, with the results of what did; ``plan`` instead
@@ -103,13 +113,19 @@ class Swarm:
         return self._places.task(directory, STAYING)
 
     async def _run(self, flow: Flow, payload: Json) -> Json:
-        async with self._places.run(payload.get("root", flow.id), whole="root" not in payload):
-            return await _logged(flow.id, RunFlow(flow, payload).carry_out())
+        root = payload.get("root", flow.id)
+        async with self._places.run(root, whole="root" not in payload):
+            return await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
 
     async def _task(self, flow: Flow, payload: Json) -> Json:
         assert self._hands, "this process only submits"
-        async with self._places.task(payload["workspace"], payload.get("root", payload["run_id"])):
-            return await _logged(flow.id, TaskFlow(flow, payload, self._hands).carry_out())
+        root = payload.get("root", payload["run_id"])
+        async with self._places.task(payload["workspace"], root):
+            return await self._told(flow.id, root, TaskFlow(flow, payload, self._hands, self._telemetry).carry_out())
+
+    async def _told(self, execution_id: str, root: str, work: Coroutine[Any, Any, Json]) -> Json:
+        logged = _logged(execution_id, work)
+        return await self._telemetry.execution(execution_id, root, logged, self.engine.status)
 
 
 def _topic(number: str) -> str:

@@ -18,6 +18,7 @@ from ccswarm.gates import ORCHESTRATOR, Gates, orchestrator
 from ccswarm.models import Json, RunStatus, ToolInfo, Usage
 from ccswarm.reviews import Review
 from ccswarm.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
+from ccswarm.telemetry import Telemetry
 from ccswarm.workspaces import Clone, Workspaces
 
 
@@ -61,8 +62,11 @@ class Hands(Protocol):
 class TaskFlow:
     """Its agent's workspace, its brain's work, its gates and reviews, the way of its work back."""
 
-    def __init__(self, flow: Flow, payload: Mapping[str, Any], hands: Hands) -> None:
+    def __init__(
+        self, flow: Flow, payload: Mapping[str, Any], hands: Hands, telemetry: Telemetry | None = None
+    ) -> None:
         self._flow = flow
+        self._telemetry = telemetry or Telemetry()
         self._payload = payload
         self._hands = hands
         self._task = TaskSettings.model_validate(payload["task"])
@@ -138,7 +142,7 @@ class TaskFlow:
         call = await self._hands.call(self._crew.agents, directory, self._crew, self._files)
         return Work(
             self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
-            self._allowances, self._payload["attempt"], host, self._delegated,
+            self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry,
         )  # fmt: skip
 
     def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -32,6 +32,7 @@ from ccswarm.journal import CALL_PREFIX, Journal
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ServerAnswer, ToolInfo
 from ccswarm.schemas import Schema
 from ccswarm.settings import AgentSettings
+from ccswarm.telemetry import Telemetry
 
 CALL_ID, AUDIT, ERROR = "ai-session/call_id", "ai-session/audit", "ai-session/error"
 """What a server may say of a call in its answer's ``_meta``."""
@@ -67,6 +68,8 @@ class _Entry:
     began: float
     begun: bool = False
     repeatable: bool = False
+    carried: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What goes with it for telemetry."""
     outcome: CallOutcome = field(default_factory=lambda: CallOutcome(CallStatus.LOST))
 
 
@@ -86,6 +89,7 @@ class Toolbox:
         clock: Callable[[], float] = time.monotonic,
         mask: Mask = str,
         process: str = "",
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._clients = clients
         self._agents = agents
@@ -94,6 +98,7 @@ class Toolbox:
         self._clock = clock
         self._mask = mask
         self._process = process
+        self._telemetry = telemetry or Telemetry()
         self._catalogue = Catalogue(clients)
         self._schemas: dict[str, tuple[Mapping[str, Any], Schema]] = {}
 
@@ -142,12 +147,12 @@ class Toolbox:
         on record again, where that is the same as once: with the same key, or to a tool that only reads.
         """
         entry = self._entry()
-        outcome = await self._recorded(request, entry, budget, approved, on_progress)
+        outcome = await self._told(request, entry, budget, approved, on_progress)
         for _ in range(1, MOST_SENDS):
             if outcome.status is not CallStatus.LOST or not entry.repeatable:
                 break
             entry = self._entry()
-            again = await self._recorded(request, entry, None, approved, on_progress)
+            again = await self._told(request, entry, None, approved, on_progress)
             if not entry.begun:  # what became of the one before is as unknown as it was
                 break
             outcome = again
@@ -155,6 +160,17 @@ class Toolbox:
 
     def _entry(self) -> _Entry:
         return _Entry(CALL_PREFIX + secrets.token_hex(16), self._clock())
+
+    async def _told(
+        self,
+        request: CallRequest,
+        entry: _Entry,
+        budget: Budgeted | None,
+        approved: Callable[[CallRequest], bool],
+        on_progress: OnProgress | None,
+    ) -> CallOutcome:
+        with self._telemetry.call(request, entry) as entry.carried:
+            return await self._recorded(request, entry, budget, approved, on_progress)
 
     async def _recorded(
         self,
@@ -203,7 +219,7 @@ class Toolbox:
             raise BudgetExhausted(f"{name} is used up", suggestion="raise the budget, and resume the run")
         self._journal.append("call.begin", **self._facts(request, entry), **self._given(request))
         entry.begun, entry.repeatable = True, _same_twice(request, tool)
-        told = {AGENT: request.agent, CLIENT_CALL_ID: entry.call_id, RUN: request.run_id}
+        told = {**entry.carried, AGENT: request.agent, CLIENT_CALL_ID: entry.call_id, RUN: request.run_id}
         answer = await self._clients[tool.server].call(
             tool.name,
             arguments,
