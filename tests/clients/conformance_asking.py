@@ -193,7 +193,7 @@ ASKING: dict[str, Any] = {
     "test_elicitation": asking("", USER, "User response"),
     "test_elicitation_sep1034_defaults": asking("Please provide user information", DEFAULTS, "Elicitation completed"),
     "test_elicitation_sep1330_enums": asking("Please select values", CHOICES, "Elicitation completed"),
-    "test_streaming_elicitation": asking("Please answer", USER, "User response"),
+    "test_streaming_elicitation": rounds(elicited),
     "test_missing_capability": missing_capability,
     "test_input_required_result_elicitation": rounds(elicited),
     "test_input_required_result_sampling": rounds(sampled),

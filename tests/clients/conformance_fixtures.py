@@ -52,7 +52,7 @@ from mcp_types import (
 
 from ai_session.servers import mcp_tasks
 from tests.clients.conformance_asking import ASKING, context_asked
-from tests.clients.conformance_jobs import JOBS, Jobs
+from tests.clients.conformance_jobs import Jobs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -260,7 +260,7 @@ def make_server() -> Server[Any]:
     tools: dict[str, Fixture] = PLAIN | ASKING | changing.tools | jobs.tools
     listed = [
         Tool(name=name, description=name.replace("_", " "), input_schema=SCHEMAS.get(name, {"type": "object"}))
-        for name in sorted({*tools, *JOBS})
+        for name in tools
     ]
 
     async def list_tools(ctx: Context, params: Any) -> ListToolsResult:

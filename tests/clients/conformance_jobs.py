@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 TTL_MS = 3_600_000
 POLL_MS = 200
-JOBS = ("greet", "slow_compute", "failing_job", "protocol_error_job", "confirm_delete", "multi_input")
 
 
 def said(text: str, *, is_error: bool = False) -> CallToolResult:

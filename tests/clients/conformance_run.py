@@ -1,0 +1,148 @@
+"""Runs the official conformance suite against the product's ways in, and reads what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.clients.node import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+EXCLUDED = json.loads(Path(__file__).with_name("conformance_excluded.json").read_text())
+REVISIONS = ("2025-11-25", "2026-07-28")
+TRANSPORTS = ("http", "relay", "stdio")
+RUN_SECONDS = 180.0
+END_SECONDS = 20.0
+PASSED = ("SUCCESS", "INFO", "SKIPPED", "WARNING")
+
+FIXTURES = [sys.executable, "-m", "tests.clients.conformance_server"]
+BRIDGE = [sys.executable, "-m", "tests.clients.conformance_bridge"]
+RELAY = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
+
+
+@dataclass(frozen=True, order=True)
+class Check:
+    """One thing the suite looked at. ``excluded`` is the reason why its failure is expected."""
+
+    scenario: str
+    name: str
+    status: str
+    message: str
+    excluded: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.status in PASSED
+
+
+@dataclass(frozen=True)
+class Run:
+    """All checks of one revision over one transport; ``required`` are the names of the scenarios that must pass."""
+
+    transport: str
+    revision: str
+    required: tuple[str, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def scenarios(self) -> dict[str, list[Check]]:
+        found: dict[str, list[Check]] = {}
+        for check in self.checks:
+            found.setdefault(check.scenario, []).append(check)
+        return found
+
+    @property
+    def passed(self) -> list[str]:
+        return [name for name, checks in self.scenarios.items() if all(check.passed for check in checks)]
+
+
+@contextmanager
+def started(command: list[str], environment: dict[str, str]) -> Iterator[str]:
+    """A program of ours that says a word when it is ready, and ends with its standard input."""
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+    ) as process:
+        try:
+            assert process.stdout
+            assert process.stdin
+            yield process.stdout.readline().decode().strip()
+            process.stdin.close()
+            process.wait(END_SECONDS)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@contextmanager
+def served(transport: str, environment: dict[str, str]) -> Iterator[str]:
+    """The address at which the fixtures are served by that way in."""
+    environment = {**environment, "PYTHONPATH": str(ROOT)}
+    with ExitStack() as stack:
+        if transport == "http":
+            command = [*FIXTURES, "http"]
+        elif transport == "relay":
+            assert stack.enter_context(started([*FIXTURES, "daemon"], environment)) == "serving"
+            command = [*BRIDGE, *RELAY]
+        else:
+            command = [*BRIDGE, *FIXTURES, "stdio"]
+        yield f"http://127.0.0.1:{stack.enter_context(started(command, environment))}/mcp"
+
+
+def suite(*words: str, environment: dict[str, str] | None = None) -> str:
+    """What the suite's program prints. Whether checks fail is told by its files, not by its exit status."""
+    ran = subprocess.run(
+        [*program("conformance"), *words],
+        env=environment or dict(os.environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    assert ran.returncode in (0, 1), ran.stderr
+    return ran.stdout
+
+
+def required(revision: str) -> tuple[str, ...]:
+    """The scenarios for servers that the revision requires, frozen in the suite."""
+    listed = suite("list", "--requirements", revision)
+    block = listed.partition("Server scenarios")[2].partition("\n\n")[0]
+    return tuple(re.findall(r"^  - (\S+)$", block, re.MULTILINE))
+
+
+def run(transport: str, revision: str, environment: dict[str, str]) -> Run:
+    """The whole suite of a revision: what it requires, and what it looks at besides."""
+    with tempfile.TemporaryDirectory() as folder, served(transport, environment) as url:
+        words = ["server", "--url", url, "--requirements", revision, "-o", folder]
+        suite(*words, environment=environment)
+        files = sorted(Path(folder).glob("server-*/checks.json"))
+        checks = [check for path in files for check in read(path, transport, revision)]
+    return Run(transport, revision, required(revision), tuple(checks))
+
+
+def scenario(url: str, name: str, revision: str) -> list[Check]:
+    """One scenario against a server that runs already."""
+    with tempfile.TemporaryDirectory() as folder:
+        suite("server", "--url", url, "--scenario", name, "--spec-version", revision, "-o", folder)
+        files = sorted(Path(folder).glob("server-*/checks.json"))
+        return [check for path in files for check in read(path, "relay", revision)]
+
+
+def read(path: Path, transport: str, revision: str) -> Iterator[Check]:
+    scenario = re.sub(r"^server-(.*)-\d{4}-\d\d-\d\dT[\d-]+Z$", r"\1", path.parent.name)
+    reasons: dict[str, str] = EXCLUDED.get(transport, {}).get(revision, {}).get(scenario, {})
+    for found in json.loads(path.read_text()):
+        facts: dict[str, Any] = found
+        name = facts["id"]
+        yield Check(scenario, name, facts["status"], facts.get("errorMessage", ""), reasons.get(name, ""))

@@ -1,0 +1,106 @@
+"""The fixtures behind one of the product's ways in: `http`, `daemon` (for a relay) or `stdio`.
+
+`http` and `daemon` say on a line that they can be reached, and end when their standard input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from ai_session import __version__, relay
+from ai_session.daemon import HELLO_BYTES, listen, parse_hello
+from ai_session.models import Principal
+from ai_session.servers.base import Connection
+from ai_session.servers.mcp import McpServer
+from tests.clients.conformance_fixtures import make_server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ai_session.gate import Gate
+
+
+class FixtureHost:
+    """The process, as a server sees it. There is nothing to start and nothing to ask of it."""
+
+    async def started(self) -> None:
+        return
+
+    def status(self) -> Mapping[str, Any]:
+        return {}
+
+    def stop(self, *, sessions: bool) -> None:
+        return
+
+
+class NoGate:
+    """No fixture asks for the gate; one that does fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a fixture asked the gate for {name}")
+
+
+async def accept(server: McpServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One client, greeted as the daemon greets."""
+    hello = parse_hello(await reader.readuntil(b"\n"))
+    facts = {"ai_session": 1, "version": __version__, "pid": os.getpid(), "idle": False}
+    writer.write(json.dumps(facts, separators=(",", ":")).encode() + b"\n")
+    gate: Gate = NoGate()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    principal = Principal(kind="mcp", uid=os.getuid())
+    with suppress(ConnectionError):
+        await server.serve(gate, Connection(reader, writer, principal, hello, FixtureHost()))
+
+
+async def until_input_ends() -> None:
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
+
+
+def say(word: object) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+async def daemon() -> None:
+    _, listener = listen()
+    mcp = McpServer(registry=make_server())
+    server = await asyncio.start_unix_server(
+        lambda reader, writer: accept(mcp, reader, writer), sock=listener, limit=HELLO_BYTES
+    )
+    say("serving")
+    await until_input_ends()
+    server.close()
+
+
+async def stdio() -> None:
+    source, target = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours, limit=HELLO_BYTES)
+    pumping = asyncio.get_running_loop().run_in_executor(None, relay.converse, theirs, source, target)
+    await accept(McpServer(registry=make_server()), reader, writer)
+    await pumping
+
+
+async def http() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(make_server().streamable_http_app(), log_level="critical"))
+    serving = asyncio.create_task(server.serve([listener]))
+    say(listener.getsockname()[1])
+    await until_input_ends()
+    server.should_exit = server.force_exit = True
+    await serving
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # fixtures of 2025-11-25 use what is deprecated since
+    asyncio.run({"daemon": daemon, "http": http, "stdio": stdio}[sys.argv[1]]())
+    os._exit(0)

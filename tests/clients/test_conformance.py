@@ -1,0 +1,96 @@
+"""The official conformance suite: everything it asks of servers, over each way in of the product."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ai_session.contract.wire import stop_daemons
+from tests.clients.conformance_run import (
+    BRIDGE,
+    EXCLUDED,
+    RELAY,
+    REVISIONS,
+    TRANSPORTS,
+    Run,
+    run,
+    scenario,
+    started,
+)
+from tests.conftest import client_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REQUIRED = {"2025-11-25": 30, "2026-07-28": 37}
+TASKS = {
+    "tasks-capability-negotiation",
+    "tasks-dispatch-and-envelope",
+    "tasks-lifecycle",
+    "tasks-mrtr-composition",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-request-state-removal",
+    "tasks-required-task-error",
+    "tasks-wire-fields",
+}
+WITHOUT_FIXTURES = {
+    "2025-11-25": ("server-initialize", "ping", "tools-list"),
+    "2026-07-28": ("tools-list", "caching", "input-required-result-unsupported-methods"),
+}
+"""What can be asked of the server itself, whose tools are its own."""
+
+
+@pytest.fixture(scope="module", params=[(t, r) for t in TRANSPORTS for r in REVISIONS], ids="-".join)
+def ran(request: pytest.FixtureRequest, shared_home: Path) -> Run:
+    transport, revision = request.param
+    return run(transport, revision, client_environment(shared_home))
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(240)
+def test_every_check_passes_that_is_not_excluded_by_name(ran: Run) -> None:
+    failed = [f"{c.scenario}: {c.name}: {c.message}" for c in ran.checks if not c.passed and not c.excluded]
+    assert failed == []
+
+
+@pytest.mark.clients
+def test_all_that_the_revision_requires_was_looked_at(ran: Run) -> None:
+    assert len(ran.required) == REQUIRED[ran.revision]
+    empty = [name for name in ran.required if not ran.scenarios.get(name)]
+    assert empty == []
+    if ran.revision == REVISIONS[-1]:
+        assert ran.scenarios.keys() >= TASKS
+
+
+@pytest.mark.clients
+def test_what_is_excluded_fails(ran: Run) -> None:
+    excluded = EXCLUDED[ran.transport].get(ran.revision, {})
+    expected = {(name, check) for name, checks in excluded.items() for check in checks}
+    assert {(c.scenario, c.name) for c in ran.checks if not c.passed} >= expected
+
+
+def test_nothing_is_excluded_over_http_and_nothing_but_what_http_has_over_pipes() -> None:
+    assert EXCLUDED["http"] == {}
+    for transport in ("relay", "stdio"):
+        for scenarios in EXCLUDED[transport].values():
+            for name, checks in scenarios.items():
+                assert name in {"dns-rebinding-protection", "server-stateless"} or "header" in name
+                assert all(checks.values()), name
+
+
+@pytest.fixture(scope="module")
+def real(shared_home: Path) -> Iterator[str]:
+    with started([*BRIDGE, *RELAY], client_environment(shared_home)) as port:
+        yield f"http://127.0.0.1:{port}/mcp"
+    stop_daemons(shared_home)
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize(("revision", "name"), [(r, name) for r, names in WITHOUT_FIXTURES.items() for name in names])
+def test_the_server_itself(real: str, revision: str, name: str) -> None:
+    checks = scenario(real, name, revision)
+    assert checks
+    assert [f"{c.name}: {c.message}" for c in checks if not c.passed] == []
