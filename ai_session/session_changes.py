@@ -34,7 +34,7 @@ class Change:
     ``output``: it printed. ``tools``: the caller may use other tools than before; of no session.
 
     ``name`` is the session's. ``commands``, where it is ``output``, are the ids of those that may have printed or ended
-    since; empty: any.
+    since, always with ``all``; empty: any.
     """
 
     kind: Kind
@@ -161,7 +161,7 @@ class ChangeFeed:
         if now == before:
             return
         self._seen[spec.session_id] = now
-        commands = {now.running}
+        commands = {"all", now.running}
         if before:
             commands |= {before.running} | ({now.last} if now.last != before.last else set())
         if before is None or before.end != now.end or before.running != now.running or before.last != now.last:

@@ -20,12 +20,15 @@ ENVELOPE = {
 }
 HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "first", "version": "1"}}
 
+LISTS = ("prompts/list", "resources/templates/list", "tools/list")
+"""Those that are the same for everyone."""
+
 
 class AllTools:
     """A gate that only lists, on a host that is always there."""
 
     def __init__(self) -> None:
-        tools = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+        tools = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name) if tool.listed]
         self._tools = sorted(tools, key=lambda tool: tool.name)
 
     def list_tools(self, principal: Principal) -> list[Any]:
@@ -40,17 +43,18 @@ async def answers() -> dict[str, Any]:
     sent: list[dict[str, Any]] = []
     caller = mcp_sdk.Caller(everything, everything, Principal(kind="mcp", uid=0))
     conversation = mcp_sdk.Conversation(caller, sent.append, heartbeat_seconds=10)
-    asked = [("initialize", HANDSHAKE), ("ping", {}), ("tools/list", {})]
-    asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", "tools/list")]
+    asked = [("initialize", HANDSHAKE), *((method, {}) for method in ("ping", *LISTS))]
+    asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
     for number, (method, params) in enumerate(asked):
         conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     await conversation.ended()
-    results = {answer["id"]: answer["result"] for answer in sent}
+    results = [answer["result"] for answer in sorted(sent, key=lambda answer: answer["id"])]
     initialize = {name: value for name, value in results[0].items() if name != "protocolVersion"}
+    handshake, modern = results[1 : 2 + len(LISTS)], results[2 + len(LISTS) :]
     return {
         "initialize": initialize,
-        "handshake": {"ping": results[1], "tools/list": results[2]},
-        "modern": {"server/discover": results[3], "tools/list": results[4]},
+        "handshake": dict(zip(("ping", *LISTS), handshake, strict=True)),
+        "modern": dict(zip(("server/discover", *LISTS), modern, strict=True)),
     }
 
 

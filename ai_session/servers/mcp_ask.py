@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import (
-    CallToolRequestParams,
     ClientCapabilities,
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
     ErrorData,
     InputRequiredResult,
+    InputResponseRequestParams,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -156,7 +156,7 @@ def answerable(capabilities: ClientCapabilities | None) -> frozenset[str]:
 
 
 def returned(
-    ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams, client: str
+    ctx: ServerRequestContext[Any, Any], params: InputResponseRequestParams, client: str
 ) -> tuple[str, dict[str, Answer]]:
     """State and answer that came back with a call; nothing in the handshake era, which answers by response."""
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS or params.request_state is None:

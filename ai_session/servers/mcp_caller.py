@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mcp.server.context import ServerRequestContext
@@ -22,6 +22,14 @@ CLIENT_CALL_ID = "ai-session/client_call_id"
 CLAIM_CHARS = 200
 
 
+class Stream(Protocol):
+    """What a client listens to until it is closed."""
+
+    def close(self) -> None:
+        """End it in an orderly way."""
+        ...
+
+
 class Callers(Protocol):
     """What the SDK hands its handlers as ``lifespan_context``."""
 
@@ -32,11 +40,13 @@ class Callers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is: the gate it goes to, the process that has it, and who asks."""
+    """Whose request it is: the gate it goes to, the process that has it, and who asks. ``streams`` are those that this
+    client, or all that its process serves, listen to."""
 
     gate: Gate
     daemon: Host
     principal: Principal
+    streams: set[Stream] = field(default_factory=set[Stream], compare=False)
 
     def of(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
         """Itself: on a pipe everything is asked by one client."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -18,8 +19,9 @@ from typing import Any
 import anyio
 from mcp.server.caching import CacheHint
 from mcp.server.connection import Connection as ClientState
-from mcp.server.lowlevel import Server
-from mcp.server.runner import ServerRunner
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.runner import ServerRunner, aclose_shielded
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
@@ -29,7 +31,7 @@ from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ai_session import __version__
-from ai_session.servers import mcp_tasks
+from ai_session.servers import mcp_completion, mcp_prompts, mcp_resources, mcp_subscriptions, mcp_tasks
 from ai_session.servers.mcp_ask import FORM_VERSIONS, Questioning, Questions, answerable
 from ai_session.servers.mcp_caller import Caller, Callers
 from ai_session.servers.mcp_lines import Message
@@ -56,6 +58,9 @@ sessions for things that run side by side, such as a server and its tests. close
 7. A call that may have to be repeated after a lost connection: give it a unique call_key, and it never runs twice.
 """
 
+LISTEN = "subscriptions/listen"
+"""Answered when it ends; until then it tells of nothing that was not asked for."""
+
 QUICK_SECONDS = 0.05
 SETTLE_SECONDS = 5.0
 
@@ -77,6 +82,7 @@ class Conversation:
         self._send = send
         self._heartbeat_seconds = heartbeat_seconds
         self._requests: dict[asyncio.Task[None], Message] = {}
+        self._notices: set[asyncio.Task[None]] = set()
         self._handshake: ServerRunner[Caller] | None = None
         self._questions = Questions(send)
 
@@ -94,9 +100,15 @@ class Conversation:
             for task, request in self._requests.items():
                 if str(request["id"]) == wanted and request["method"] != "initialize":
                     task.cancel()
+        elif message["method"] == "notifications/initialized":
+            task = asyncio.create_task(self._heed(message))
+            self._notices.add(task)
+            task.add_done_callback(self._notices.discard)
 
     async def settle(self) -> None:
         """The client will send no more: questions are still answered, calls are given up."""
+        for stream in list(self._caller.streams):
+            stream.close()
         quick = [task for task, request in self._requests.items() if request["method"] != "tools/call"]
         if quick:
             await asyncio.wait(quick, timeout=QUICK_SECONDS)
@@ -105,15 +117,23 @@ class Conversation:
 
     async def ended(self) -> None:
         """Returns when every request has ended."""
-        if self._requests:
-            await asyncio.wait(self._requests, timeout=SETTLE_SECONDS)
+        for notice in self._notices:
+            notice.cancel()
+        if running := [*self._requests, *self._notices]:
+            await asyncio.wait(running, timeout=SETTLE_SECONDS)
+        if self._handshake:
+            await aclose_shielded(self._handshake.connection)
+
+    async def _heed(self, message: Message) -> None:
+        if self._handshake:
+            await self._handshake.on_notify(Exchange(self._send), message["method"], message.get("params"))
 
     async def _serve(self, message: Message, answered: bool) -> None:
         request_id, method, params = message["id"], message["method"], message.get("params")
         exchange = Exchange(self._send, request_id, progress_token_from_params(params))
         task = asyncio.current_task()
         try:
-            with Heartbeat(exchange, self._heartbeat_seconds):
+            with Heartbeat(exchange, self._heartbeat_seconds if method != LISTEN else math.inf):
                 result = await self._result(exchange, method, params)
             if not answered and task and not task.cancelling():
                 self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
@@ -130,7 +150,9 @@ class Conversation:
         if method == "initialize":
             runner = self._runner(ClientState.for_loop(exchange), (params or {}).get("clientInfo"))
             result = await runner.on_request(exchange, method, params)
-            self._handshake = runner
+            earlier, self._handshake = self._handshake, runner
+            if earlier:
+                await aclose_shielded(earlier.connection)
             return result
         meta = (params or {}).get("_meta")
         if method == "server/discover" or (isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta):
@@ -160,7 +182,9 @@ class Exchange:
     transport = TransportContext(kind="stdio", can_send_request=False)
     message_metadata = None
 
-    def __init__(self, send: Callable[[Message], None], request_id: int | str, token: int | str | None) -> None:
+    def __init__(
+        self, send: Callable[[Message], None], request_id: int | str | None = None, token: int | str | None = None
+    ) -> None:
         self.request_id = request_id
         self.token = token
         self.questions: Questioning | None = None
@@ -211,7 +235,7 @@ class Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        if self._exchange.token is not None:
+        if self._exchange.token is not None and self._seconds < math.inf:
             self._timer = self._loop.call_later(self._seconds, self._beat)
 
     def __exit__(self, *_: object) -> None:
@@ -230,12 +254,23 @@ async def no_lifespan(server: Server[Any]) -> AsyncGenerator[None]:
     yield None
 
 
+class Telling(Server[Any]):
+    """Says in a handshake which lists it tells of."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **extensions: Any
+    ) -> InitializationOptions:
+        """As the SDK's, where that knows tools and resources as lists that change."""
+        told = notification_options or NotificationOptions(tools_changed=True, resources_changed=True)
+        return super().create_initialization_options(told, *args, **extensions)
+
+
 def make_server(
     lifespan: Callable[[Server[Any]], AbstractAsyncContextManager[Callers | None]] = no_lifespan,
 ) -> Server[Any]:
     """All that is served of MCP. What ``lifespan`` gives is what ``caller_of`` asks who makes a request."""
     tasks = mcp_tasks.CommandTasks()
-    server: Server[Any] = Server(
+    server: Server[Any] = Telling(
         "ai-session",
         version=__version__,
         title="AI Session",
@@ -246,6 +281,8 @@ def make_server(
         on_call_tool=tasks.call_tool,
     )
     mcp_tasks.register(server, tasks)
+    for part in (mcp_resources, mcp_subscriptions, mcp_prompts, mcp_completion):
+        part.register(server)
     server.middleware.clear()  # tracing without an exporter takes 5 % of every call
     return server
 

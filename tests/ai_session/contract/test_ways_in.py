@@ -299,15 +299,40 @@ TOOLS: dict[str, dict[str, Any]] = {
     "send_input": {"session_id": "s", "keys": ["Enter"]},
     "interrupt_command": {"session_id": "s"},
     "resize_session": {"session_id": "s", "rows": 30, "cols": 90},
+    "describe_sessions": {},
+    "list_commands": {"session_id": "s"},
+    "list_calls": {"session_id": "s"},
+    "get_recording": {"session_id": "s"},
     "close_session": {"session_id": "s"},
 }
 
+TEMPLATE = {"type": "ref/resource", "uri": "session://{id}/output/{command_id}"}
+REQUESTS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("prompts/list", {}, []),
+    ("resources/templates/list", {}, []),
+    ("resources/list", {}, ["describe_sessions"]),
+    ("resources/read", {"uri": "session://list"}, ["list_sessions"]),
+    ("resources/read", {"uri": "session://s/info"}, ["get_session_info"]),
+    ("resources/read", {"uri": "session://s/screen"}, ["read_screen"]),
+    ("resources/read", {"uri": "session://s/output/all"}, ["read_output"]),
+    ("resources/read", {"uri": "session://s/recording"}, ["get_recording"]),
+    ("completion/complete", {"ref": TEMPLATE, "argument": {"name": "id", "value": ""}}, ["describe_sessions"]),
+    ("prompts/get", {"name": "hand_over", "arguments": {"session": "s"}}, ["get_session_info", "read_screen"]),
+    ("prompts/get", {"name": "review_session", "arguments": {"session": "s"}}, ["list_calls", "list_commands"]),
+]
+"""What is no call of a tool, and the calls it makes; those of one era are below."""
+
+SUBSCRIBING = {
+    True: ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["session://s/info"]}}),
+    False: ("resources/subscribe", {"uri": "session://s/info"}),
+}
+
 OTHER_METHODS = (
-    *("resources/list", "resources/read", "resources/templates/list", "resources/subscribe", "subscriptions/listen"),
-    *("prompts/list", "prompts/get", "completion/complete", "logging/setLevel"),
+    *("resources/read", "resources/subscribe", "subscriptions/listen", "prompts/get", "completion/complete"),
+    *("logging/setLevel",),
     *("tasks/list", "tasks/get", "tasks/cancel"),
 )
-"""What MCP knows besides tools, and this server does not have."""
+"""What MCP knows besides tools, asked for without saying what, or what this server does not have."""
 
 
 def test_every_tool_has_its_entry() -> None:
@@ -353,6 +378,8 @@ def pass_once(client: Client, audit: Audit, *, modern: bool) -> None:
         assert (begin["tool"], begin["call"]) == (tool, meta["ai-session/call_id"])
         assert {"seq": end["seq"], "head": end["hash"]} == meta["ai-session/audit"]
         assert end["outcome"] == ("tool_error" if result.get("isError") else "ok")
+        if tool == "get_recording":
+            ask_once(client, audit, modern=modern)
     unknown = client.ask("tools/call", {"name": "no_tool", "arguments": {}}, modern=modern)
     assert unknown["error"]["code"] == -32602
     ((_, end),) = audit.calls()
@@ -361,6 +388,22 @@ def pass_once(client: Client, audit: Audit, *, modern: bool) -> None:
         assert "error" in client.ask(method, {}, modern=modern), method
     assert client.result("tools/list", modern=modern)["tools"]
     assert audit.calls() == []
+
+
+def ask_once(client: Client, audit: Audit, *, modern: bool) -> None:
+    for method, params, asks in REQUESTS:
+        assert "result" in (answer := client.ask(method, params, modern=modern)), (params, answer)
+        pairs = audit.calls()
+        assert [(begin["tool"], end["outcome"]) for begin, end in pairs] == [(tool, "ok") for tool in asks], params
+    method, params = SUBSCRIBING[modern]
+    if modern:
+        number = client.request(method, params, modern=True)
+        assert client.read()["method"] == "notifications/subscriptions/acknowledged"
+        client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+        assert audit.tools() == ["watch_changes"]
+    else:
+        assert client.ask(method, params)["result"] == {}
+        assert audit.tools() == ["get_session_info", "watch_changes"]
 
 
 def test_every_tool_over_mcp_does_nothing_where_all_is_denied(shut_house: House) -> None:
@@ -373,6 +416,13 @@ def test_every_tool_over_mcp_does_nothing_where_all_is_denied(shut_house: House)
             result = client.call(tool, **arguments)
             assert result["_meta"]["ai-session/error"]["code"] == "denied", result
             assert audit.denied() == [tool]
+        for method, params, asks in [*REQUESTS, (*SUBSCRIBING[False], ["get_session_info"])]:
+            answer = client.ask(method, params)
+            assert ("shut" in answer.get("error", {}).get("message", "")) == bool(asks), answer
+            assert audit.denied() == asks[:1]
+        method, params = SUBSCRIBING[True]
+        assert "shut" in client.ask(method, params, modern=True)["error"]["message"]
+        assert audit.denied() == ["watch_changes"]
         assert here.state() == before
         client.end()
 

@@ -14,6 +14,7 @@ from typing import Any
 from ai_session import daemon, plugins
 from ai_session.errors import ConfigInvalid, UnknownTool
 from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.session_changes import ChangeFeed, Changes
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Gate:
         self.seen: list[ToolCall] = []
         self.cancelled: list[str] = []
         self.answered = asyncio.Event()
+        self.changes = ChangeFeed(tuple)
 
     def list_tools(self, principal: Principal) -> list[Tool]:
         return [Tool("echo", always_load=True), Tool("fail"), Tool("seen", read_only=True), Tool("wait")]
@@ -66,6 +68,8 @@ class Gate:
         elif call.name == "fail":
             error = {"code": "session_not_found", "message": "no such session", "suggestion": "list_sessions"}
             return ToolResult("error session_not_found: no such session", {"error": error}, is_error=True)
+        elif call.name == "describe_sessions":
+            return ToolResult("none", {"sessions": []})
         elif call.name == "crash":
             raise RuntimeError("a secret of the inside")
         elif call.name == "big":
@@ -73,6 +77,9 @@ class Gate:
         elif call.name not in ("echo", "release"):
             raise UnknownTool(f"unknown tool {call.name!r}", suggestion="tools: echo, wait")
         return ToolResult(text, {"text": text}, call_id=call.call_id)
+
+    async def watch_changes(self, principal: Principal, agent: str, run: str, kinds: Any) -> Changes:
+        return self.changes.watch(lambda _: True, kinds)
 
     async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
         leave()
