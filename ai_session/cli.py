@@ -73,14 +73,29 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
 @app.command("mcp-server")
 def mcp_server(
     stdio: Annotated[
-        bool, typer.Option("--stdio", help="Speak MCP on standard input and output (as it always does).")
-    ] = True,
+        bool, typer.Option("--stdio", help="Speak MCP on standard input and output (as it does unless --http).")
+    ] = False,
     no_daemon: Annotated[
         bool, typer.Option("--no-daemon", help="Serve in this process; sessions end with it.")
     ] = False,
+    http: Annotated[bool, typer.Option("--http", help="Serve many clients over HTTP instead, until ended.")] = False,
+    host: Annotated[str | None, typer.Option(help="Address to listen on, with --http.", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on, with --http.", show_default=False)] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="With --http: whoever reaches it is you; on this machine only.")
+    ] = False,
+    legacy_sse: Annotated[
+        bool, typer.Option("--legacy-sse", help="With --http: serve clients of 2024-11-05 too, at /sse.")
+    ] = False,
 ) -> None:
-    """Serve MCP to the client that starts it."""
-    del stdio
+    """Serve MCP to the client that starts it, or over HTTP."""
+    if http:
+        if stdio or no_daemon:
+            raise InvalidArguments("--http goes with neither --stdio nor --no-daemon")
+        from ai_session import cli_http
+
+        cli_http.serve({"http.host": host, "http.port": port, "http.legacy_sse": legacy_sse or None}, no_auth=no_auth)
+        return
     if no_daemon:
         from ai_session import daemon
 

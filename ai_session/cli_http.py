@@ -1,0 +1,72 @@
+"""`ai-session mcp-server --http`: starts the front, and says where it is and what clients are to be told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ai_session.cli_output import write_error_text, write_text
+
+if TYPE_CHECKING:
+    from ai_session.http_server import Front, Place
+    from ai_session.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def serve(flags: Mapping[str, Any], *, no_auth: bool) -> None:
+    """Serve until Ctrl-C or SIGTERM. Raises ConfigInvalid, DaemonUnavailable."""
+    from ai_session import config, http_server
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = config.load(overrides=flags)
+    place = http_server.find_place(settings.http, authenticated=not no_auth)
+
+    def get_access(base_url: str) -> Any:
+        return access(settings, base_url)
+
+    def ready(front: Front) -> None:
+        write_text(greeting(place, settings, no_auth=no_auth))
+
+    asyncio.run(http_server.serve(settings.http, place, None if no_auth else get_access, ready))
+
+
+def access(settings: Settings, base_url: str) -> Any:
+    """Who may reach the front at ``base_url``."""
+    from ai_session import config, oauth
+    from ai_session.oauth_fetch import Fetcher
+
+    around = oauth.Surroundings(
+        directory=config.runtime_directory(config.home_directory(), os.getuid()),
+        variables=config.environment(),
+        event=note,
+        announce=lambda line: write_error_text(f"{line}\n"),
+        fetcher=Fetcher(),
+    )
+    return oauth.access(settings.oauth, base_url, around)
+
+
+def note(name: str, facts: Mapping[str, Any]) -> None:
+    """Something happened about tokens; there is never a secret in it."""
+    log.warning("%s %s", name, json.dumps(dict(facts), default=str))
+
+
+def greeting(place: Place, settings: Settings, *, no_auth: bool) -> str:
+    """What a person who started it wants to know."""
+    entry = {"mcpServers": {"ai-session": {"type": "http", "url": place.url}}}
+    signing = "Whoever reaches it runs commands as you." if no_auth else "Clients sign in on their first use."
+    lines = [
+        f"Serving MCP at {place.url}",
+        f"{signing} Ctrl-C ends it; sessions go on.",
+        "",
+        f"Claude Code   claude mcp add --transport http ai-session {place.url}",
+        f"Codex         codex mcp add ai-session --url {place.url}",
+        f"others        {json.dumps(entry)}",
+    ]
+    if settings.http.legacy_sse:
+        lines.append(f"of 2024       {place.base_url}/sse")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,142 @@
+"""What the HTTP front answers where: MCP at /mcp behind its checks, /health, and what signing in needs.
+
+The checks of a request come in this order, each with its status: is the name it calls us by ours (421), may the page
+it comes from use us (403), whom does its token speak for (401), has that user too much under way (429), what does the
+protocol say (400, 404, 406, 413), may the token do that (403, once the gate has recorded the refusal).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from ai_session import plugins
+from ai_session.errors import AiSessionError
+from ai_session.http_exchange import Asgi, Protected, Receive, Scope, Send, refusal
+
+if TYPE_CHECKING:
+    from ai_session.settings import HttpSettings
+
+MCP_PATH, HEALTH_PATH, STREAM_PATH, MESSAGES_PATH = "/mcp", "/health", "/sse", "/messages/"
+HEALTH_SECONDS = 5.0
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+MCP_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate")
+
+
+class Tokens:
+    """Tokens as the SDK finds them and ``access`` challenges for them."""
+
+    def __init__(self, mcp: Any, access: Any) -> None:
+        self._mcp = mcp
+        self._access = access
+
+    def token(self, scope: Scope) -> Any:
+        """As http_exchange.Tokens."""
+        return self._mcp.token(scope)
+
+    def subject(self, scope: Scope) -> str:
+        """As http_exchange.Tokens."""
+        return self._mcp.subject(scope)
+
+    def insufficient_scope(self, required: str, granted: list[str]) -> str:
+        """As http_exchange.Tokens."""
+        return self._access.challenges.insufficient_scope(required, granted)
+
+
+class OwnNames:
+    """Requests that call this server by a name of its own: what keeps a web page from reaching it by rebinding its own
+    name to this machine."""
+
+    def __init__(self, app: Asgi, names: frozenset[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and host_name(Headers(scope=scope).get("host", "")) not in self._names:
+            await refusal(421, -32600, "this server is not called so")(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def application(settings: HttpSettings, host: str, base_url: str, gate: Any, access: Any | None) -> Asgi:
+    """The ASGI application of a front that listens on ``host`` and is found at ``base_url``.
+
+    ``gate`` is a RemoteGate; without ``access`` nobody has to sign in.
+    """
+    mcp = plugins.load("servers", "mcp_http")
+    endpoint = mcp.endpoint(
+        gate,
+        max_body_bytes=settings.max_body_bytes,
+        max_sessions=settings.max_connections,
+        messages_path=MESSAGES_PATH,
+    )
+    origins = frozenset(map(str.lower, (base_url, *settings.allowed_origins)))
+    tokens = Tokens(mcp, access) if access else None
+
+    def protected(app: Asgi) -> Protected:
+        return Protected(app, mcp.exchange, tokens, origins, settings.max_requests)
+
+    async def health(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await gate.started()
+        except (AiSessionError, TimeoutError):
+            return JSONResponse({"status": "unavailable"}, 503)
+        return JSONResponse({"status": "ok"})
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        async with endpoint.run():
+            yield
+
+    routes = [*(access.routes if access else ()), Route(MCP_PATH, protected(endpoint.streamable))]
+    routes.append(Route(HEALTH_PATH, health, methods=["GET"]))
+    if settings.legacy_sse:
+        routes.append(Route(STREAM_PATH, protected(endpoint.stream), methods=["GET"]))
+        routes.append(Route(MESSAGES_PATH, protected(endpoint.messages), methods=["POST"]))
+    middleware = [Middleware(OwnNames, names=own_names(settings, host, base_url))]
+    if settings.allowed_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.allowed_origins,
+                allow_methods=("GET", "POST", "DELETE"),
+                allow_headers=("*",),
+                expose_headers=MCP_HEADERS,
+            )
+        )
+    if access:
+        middleware.append(Middleware(AuthenticationMiddleware, backend=mcp.authentication(access)))
+    app: Any = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    if access:
+        app = access.around(app)
+    if settings.trusted_proxies:
+        app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
+    return app
+
+
+def own_names(settings: HttpSettings, host: str, base_url: str) -> frozenset[str]:
+    """What the server may be called by, without ports."""
+    names = (*LOOPBACK_NAMES, host, urlsplit(base_url).hostname or "", *settings.allowed_hosts)
+    return frozenset(host_name(name) for name in names) - {"", "0.0.0.0", "::"}  # noqa: S104 - nobody's name
+
+
+def host_name(host: str) -> str:
+    """The name or address in a Host header, in lower case; empty where there is none."""
+    try:
+        return urlsplit(f"//{host}" if host.count(":") < 2 or host.startswith("[") else f"//[{host}]").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,176 @@
+"""One request to a protected address, from its checks to the status of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HOLD_SECONDS = 5.0
+"""A stream's status waits so long for the gate's word on the token's scopes, which comes before anything runs."""
+
+LEAST_SECONDS = 60.0
+"""A request with a token that is about to end goes on for so long; no call takes more."""
+
+BUSY, INVALID_REQUEST = 429, -32600
+
+
+class Tokens(Protocol):
+    """How a request's token is found, and told that it is missing or too weak."""
+
+    def token(self, scope: Scope) -> Any:
+        """An AccessToken of the SDK, None for a request without one that holds."""
+        ...
+
+    def subject(self, scope: Scope) -> str:
+        """Whose request it is; empty: the user of this machine."""
+        ...
+
+    def insufficient_scope(self, required: str, granted: list[str]) -> str:
+        """The challenge of a 403."""
+        ...
+
+
+class Protected:
+    """An application behind the checks of its requests. ``tokens`` is None where nobody has to sign in."""
+
+    def __init__(
+        self, app: Asgi, exchange: str, tokens: Tokens | None, origins: frozenset[str], max_requests: int
+    ) -> None:
+        self._app = app
+        self._exchange = exchange
+        self._tokens = tokens
+        self._origins = origins
+        self._max_requests = max_requests
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = self._tokens.token(scope) if self._tokens else None
+        subject = self._tokens.subject(scope) if self._tokens else ""
+        if not self._may_come_from(Headers(scope=scope)):
+            await refusal(403, INVALID_REQUEST, "this page may not use this server")(scope, receive, send)
+        elif self._tokens and token is None:
+            answer = refusal(401, INVALID_REQUEST, "sign in first", headers={"WWW-Authenticate": "Bearer"})
+            await answer(scope, receive, send)
+        elif self._under_way[subject] >= self._max_requests:
+            answer = refusal(429, BUSY, "too many requests under way", {"retryAfterMs": 1000}, {"Retry-After": "1"})
+            await answer(scope, receive, send)
+        else:
+            self._under_way[subject] += 1
+            try:
+                await self._serve(scope, receive, send, token)
+            finally:
+                self._under_way[subject] -= 1
+                if not self._under_way[subject]:
+                    del self._under_way[subject]
+
+    def _may_come_from(self, headers: Headers) -> bool:
+        """No browser leaves the header out where a page of somebody else asks."""
+        origin = headers.get("origin")
+        return origin is None or origin.lower() in self._origins or _same_place(origin, headers.get("host", ""))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, token: Any) -> None:
+        known: dict[str, Any] = scope.setdefault(self._exchange, {})
+        answer = Answer(send, known, hold=token is not None and scope["method"] == "POST")
+        left = token.expires_at - time.time() if token is not None and token.expires_at else None
+        try:
+            async with asyncio.timeout(None if left is None else max(left, LEAST_SECONDS)):
+                await self._app(scope, receive, answer.send)
+        except TimeoutError:
+            await answer.cut()
+        finally:
+            if not answer.complete:
+                for wait in list(known.get("waits", ())):
+                    wait.cancel()
+            answer.close()
+        if answer.refused and self._tokens and token is not None:
+            missing: str = known["missing"]
+            headers = {"WWW-Authenticate": self._tokens.insufficient_scope(missing, list(token.scopes))}
+            told = refusal(403, INVALID_REQUEST, known["message"], {"required_scope": missing}, headers, known["id"])
+            await told(scope, receive, send)
+
+
+class Answer:
+    """The way of a response out, whose status is held until it is known whether the token's scopes were enough."""
+
+    def __init__(self, send: Send, known: dict[str, Any], *, hold: bool) -> None:
+        self._send = send
+        self._known = known
+        self._hold = hold
+        self._held: Message | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._releasing: asyncio.Task[None] | None = None
+        self._started = False
+        self.complete = False
+        self.refused = False
+        """Nothing of the response went out; another is to be sent in its place."""
+
+    async def send(self, message: Message) -> None:
+        """As ASGI's."""
+        if message["type"] == "http.response.start" and self._hold:
+            self._held = message
+            self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go)
+            return
+        if self._held and "missing" in self._known:
+            self._held, self.refused = None, True
+        if self.refused:
+            self.complete = self.complete or not message.get("more_body", False)
+            return
+        await self._release()
+        self._started = True
+        await self._send(message)
+        if message["type"] == "http.response.body":
+            self.complete = self.complete or not message.get("more_body", False)
+
+    async def cut(self) -> None:
+        """End a response that has begun."""
+        if self._started and not self.complete and not self.refused:
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def close(self) -> None:
+        """Nothing more will be sent."""
+        for pending in (self._timer, self._releasing):
+            if pending:
+                pending.cancel()
+
+    def _let_go(self) -> None:
+        self._releasing = asyncio.ensure_future(self._release())
+
+    async def _release(self) -> None:
+        held, self._held = self._held, None
+        if held:
+            self._started = True
+            await self._send(held)
+
+
+def refusal(
+    status: int,
+    code: int,
+    message: str,
+    data: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+    request_id: Any = None,
+) -> Response:
+    """A status, and the JSON-RPC error for a client that looks into the body."""
+    error = {"code": code, "message": message} | ({"data": data} if data else {})
+    body = {"jsonrpc": "2.0", "id": request_id, "error": error}
+    return JSONResponse(body, status, headers)
+
+
+def _same_place(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False

@@ -1,0 +1,139 @@
+"""Calls, results, questions, answers and tools as plain JSON values, and back: what passes between a front and the
+daemon. Whoever makes a request is told apart, so no principal is among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ai_session.errors import InvalidArguments
+from ai_session.models import SCOPES, Answer, Principal, Question, ToolCall, ToolResult
+
+Table = Mapping[str, Any]
+
+CLAIMS = ("agent", "run", "client_call_id", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a caller is told of a tool."""
+
+    name: str
+    title: str
+    description: str
+    input_schema: Table
+    output_schema: Table
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    open_world: bool
+    always_load: bool
+
+
+def tool_facts(tool: Any) -> dict[str, Any]:
+    """A tool of the gate."""
+    return {field.name: getattr(tool, field.name) for field in fields(Listed)}
+
+
+def call_facts(call: ToolCall) -> dict[str, Any]:
+    """A call without its principal; a person's choice of a profile does not come this way."""
+    claims = {name: value for name in CLAIMS if (value := getattr(call, name))}
+    return {
+        "name": call.name,
+        "arguments": call.arguments,
+        "call_id": call.call_id,
+        "patience_seconds": call.patience_seconds,
+        **claims,
+        **({"trace": dict(call.trace)} if call.trace else {}),
+        **({"answers": {name: answer_facts(word) for name, word in call.answers.items()}} if call.answers else {}),
+    }
+
+
+def call_of(facts: Table, principal: Principal) -> ToolCall:
+    """The call of ``principal``. Raises InvalidArguments."""
+    patience: Any = facts.get("patience_seconds")
+    if patience is not None and not isinstance(patience, (int, float)):
+        raise InvalidArguments("patience_seconds must be a number")
+    return ToolCall(
+        principal,
+        text(facts, "name"),
+        table(facts, "arguments"),
+        text(facts, "call_id"),
+        agent=text(facts, "agent"),
+        run=text(facts, "run"),
+        client_call_id=text(facts, "client_call_id"),
+        state=text(facts, "state"),
+        patience_seconds=patience,
+        answers={name: answer_of(word) for name, word in table(facts, "answers").items()},
+        trace={name: str(value) for name, value in table(facts, "trace").items()},
+    )
+
+
+def result_facts(result: ToolResult) -> dict[str, Any]:
+    """A result."""
+    return {
+        "text": result.text,
+        "structured": result.structured,
+        "is_error": result.is_error,
+        "call_id": result.call_id,
+        "meta": result.meta,
+        **({"question": question_facts(result.question), "state": result.state} if result.question else {}),
+    }
+
+
+def result_of(facts: Table, principal: Principal) -> ToolResult:
+    """The result, as it was told to ``principal``."""
+    question = question_of(facts["question"], principal) if facts.get("question") else None
+    return ToolResult(
+        facts["text"],
+        facts["structured"],
+        facts["is_error"],
+        facts["call_id"],
+        facts["meta"],
+        question,
+        facts.get("state", ""),
+    )
+
+
+def question_facts(question: Question) -> dict[str, Any]:
+    """A question without who asks it, whose environment it would carry."""
+    return {field.name: getattr(question, field.name) for field in fields(question) if field.name != "principal"}
+
+
+def question_of(facts: Table, principal: Principal) -> Question:
+    """The question of ``principal``."""
+    return Question(principal=principal, **facts)
+
+
+def answer_facts(answer: Answer) -> dict[str, Any]:
+    """A person's word."""
+    return {field.name: getattr(answer, field.name) for field in fields(answer)}
+
+
+def answer_of(facts: Any) -> Answer:
+    """A person's word. Raises InvalidArguments for what is none."""
+    word = table({"word": facts}, "word")
+    allowed, scope = word.get("allowed"), word.get("scope", "once")
+    if not isinstance(allowed, bool) or scope not in SCOPES:
+        raise InvalidArguments(f"an answer is allowed or not, for one of {', '.join(SCOPES)}")
+    return Answer(allowed, scope, text(word, "reason"), text(word, "by"))
+
+
+def text(facts: Table, name: str) -> str:
+    """A text, empty where there is none. Raises InvalidArguments."""
+    value = facts.get(name, "")
+    if not isinstance(value, str):
+        raise InvalidArguments(f"{name} must be a text")
+    return value
+
+
+def table(facts: Table, name: str) -> dict[str, Any]:
+    """An object, empty where there is none. Raises InvalidArguments."""
+    value = facts.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidArguments(f"{name} must be a JSON object")
+    return value  # pyright: ignore[reportUnknownVariableType]
