@@ -99,11 +99,8 @@ class Collector:
         return [span for span in self.spans if span.name == name]
 
     def total(self, metric: str, **wanted: Any) -> float:
-        """The sum of a metric's points that have these attributes; ``_`` for a dot."""
-        found = [
-            value for attributes, value in self.points.get(metric, ())
-            if all(attributes.get(name.replace("_", ".", 1)) == one for name, one in wanted.items())
-        ]  # fmt: skip
+        """The sum of a metric's points that have these attributes: of histograms, how many there were."""
+        found = [value for attributes, value in self.points.get(metric, ()) if attributes.items() >= wanted.items()]
         return sum(getattr(value, "count", value) for value in found)
 
 

@@ -72,7 +72,7 @@ def test_calls_arrive_in_the_clients_trace_with_their_parts_and_are_counted(home
             collector.until(lambda: collector.total("ai_session.commands.running") == 1)
             collector.until(lambda: collector.total("mcp.server.operation.duration") == 4)
             assert collector.total("ai_session.sessions.open") == 1
-            assert collector.total("ai_session.calls", gen_ai_tool_name="execute_command") == 0, "no such attribute"
+            assert collector.total("ai_session.calls", **{"gen_ai.tool.name": "execute_command"}) == 3
             outcomes = {one["ai_session.outcome"] for one, _ in collector.points["ai_session.calls"]}
             assert outcomes == {"ok", "tool_error"}
             wrong = collector.until(lambda: [s for s in collector.spans if s.status == ERROR])[0]
