@@ -20,6 +20,9 @@ import httpx2
 
 TIMEOUT_SECONDS = 5.0
 MAX_BYTES = 64 << 10
+UNICAST = ipaddress.ip_network("2000::/3")
+"""All of IPv6 that is given out; ``is_global`` alone lets ::127.0.0.1 pass."""
+
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -36,11 +39,14 @@ async def resolved(host: str, port: int) -> list[str]:
 
 
 class Fetcher:
-    """``tls`` is for tests with an authority of their own."""
+    """``tls`` says whom to trust, else the system's authorities; ``seconds`` is all a document may take."""
 
-    def __init__(self, resolve: Resolve = resolved, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, resolve: Resolve = resolved, tls: ssl.SSLContext | None = None, seconds: float = TIMEOUT_SECONDS
+    ) -> None:
         self._resolve = resolve
         self._tls = tls
+        self._seconds = seconds
 
     async def configured(
         self, url: str, form: Mapping[str, str] | None = None, auth: tuple[str, str] | None = None
@@ -55,12 +61,16 @@ class Fetcher:
 
     async def stranger(self, url: str, *, loopback_too: bool = False) -> Any:
         """The document at a URL somebody sent. Raises Unreachable."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 443
+        except ValueError:
+            raise Unreachable("that is no URL") from None
         if parts.scheme != "https" or not parts.hostname:
             raise Unreachable(f"{url} is not https")
         address = await self._address(parts, loopback_too)
         literal = f"[{address}]" if ":" in address else address
-        pinned = parts._replace(netloc=f"{literal}:{parts.port or 443}", fragment="").geturl()
+        pinned = parts._replace(netloc=f"{literal}:{port}", fragment="").geturl()
         host = parts.netloc.rpartition("@")[2]
         async with await self._client(trust_env=False) as client:
             request = client.build_request(
@@ -73,7 +83,7 @@ class Fetcher:
         if self._tls is None:
             self._tls = await asyncio.to_thread(httpx2.create_ssl_context)  # 60 ms
         return httpx2.AsyncClient(
-            verify=self._tls, trust_env=trust_env, follow_redirects=False, timeout=TIMEOUT_SECONDS,
+            verify=self._tls, trust_env=trust_env, follow_redirects=False, timeout=self._seconds,
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
         )  # fmt: skip
 
@@ -81,7 +91,7 @@ class Fetcher:
         """One address of the host; all of them must be fit to be reached."""
         host = parts.hostname or ""
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 found = [host] if _is_literal(host) else await self._resolve(host, parts.port or 443)
         except (OSError, ValueError, TimeoutError):
             raise Unreachable(f"{host} has no address") from None
@@ -95,14 +105,16 @@ class Fetcher:
     ) -> Any:
         place = request.headers.get("Host", request.url.host)
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 answer = await client.send(request, stream=True, auth=auth)
                 try:
                     body = await _body(answer, place)
                 finally:
                     await answer.aclose()
         except TimeoutError:
-            raise Unreachable(f"{place} took longer than {TIMEOUT_SECONDS:g} s") from None
+            raise Unreachable(f"{place} took longer than {self._seconds:g} s") from None
+        except httpx2.TimeoutException:
+            raise Unreachable(f"{place} took longer than {self._seconds:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise Unreachable(f"{place} cannot be reached ({type(error).__name__})") from None
         try:
@@ -154,6 +166,8 @@ def _reachable(text: str, loopback_too: bool) -> bool:
     if loopback_too and address.is_loopback:
         return True
     inner = _carried(address)
+    if isinstance(address, ipaddress.IPv6Address) and address not in UNICAST and inner is None:
+        return False
     return all(each.is_global and not each.is_multicast for each in (address, inner) if each is not None)
 
 

@@ -18,8 +18,8 @@ from ai_session.oauth_store import writing
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 PASSWORD_CHARS = range(12, 1025)
-SCRYPT_LOG_N, SCRYPT_R, SCRYPT_P = 15, 8, 3
-"""32 MiB and about 0.2 s a try, as OWASP asks for."""
+STRENGTH = (15, 8, 3)
+"""log2(N), r and p of scrypt: 32 MiB and about 0.2 s a try, as OWASP asks for."""
 
 CODE_SECONDS = 600
 CODE_TRIES = 5
@@ -86,18 +86,21 @@ def checked_name(name: str) -> str:
     return name
 
 
-def hashed(password: str) -> str:
-    """What a password is checked against: parameters, salt and scrypt of it. Raises InvalidArguments."""
+def hashed(password: str, strength: tuple[int, int, int] = STRENGTH) -> str:
+    """What a password is checked against: strength, salt and scrypt of it. Raises InvalidArguments."""
     if len(password) not in PASSWORD_CHARS:
         raise InvalidArguments(
             f"a password has {PASSWORD_CHARS[0]} to {PASSWORD_CHARS[-1]} characters", suggestion="use a longer one"
         )
     salt = secrets.token_bytes(16)
-    parts = [salt, _scrypt(password, salt, SCRYPT_LOG_N, SCRYPT_R, SCRYPT_P)]
-    return "$".join(["scrypt", f"{SCRYPT_LOG_N},{SCRYPT_R},{SCRYPT_P}", *(base64.b64encode(p).decode() for p in parts)])
+    return _written(strength, salt, _scrypt(password, salt, *strength))
 
 
-NOBODY = "$".join(["scrypt", f"{SCRYPT_LOG_N},{SCRYPT_R},{SCRYPT_P}", base64.b64encode(bytes(16)).decode(), ""])
+def _written(strength: tuple[int, int, int], *parts: bytes) -> str:
+    return "$".join(["scrypt", ",".join(map(str, strength)), *(base64.b64encode(part).decode() for part in parts)])
+
+
+NOBODY = _written(STRENGTH, bytes(16), b"")
 """What a password is checked against where no such person is: it takes as long, and never fits."""
 
 

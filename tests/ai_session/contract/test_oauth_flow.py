@@ -209,12 +209,8 @@ async def test_tokens_outlive_the_front(tmp_path: Path) -> None:
     async with opened(tmp_path) as front:
         async with running(front):
             assert (await front.whoami(tokens["access_token"])).status_code == 200
-        form = {
-            "grant_type": "refresh_token",
-            "refresh_token": tokens["refresh_token"],
-            "client_id": client["client_id"],
-        }
-        assert (await front.token(form)).status_code == 200
+        renewal = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+        assert (await front.token({**renewal, "client_id": client["client_id"]})).status_code == 200
 
 
 async def test_a_token_given_back_ends_all_of_its_grant(front: Front) -> None:

@@ -1,0 +1,404 @@
+"""What an attacker tries at the built-in authorization server, and what each try comes to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session.oauth_authority import PER_MINUTE
+from ai_session.oauth_clients import MAX_REGISTERED
+from ai_session.settings import OauthSettings
+from tests.ai_session.contract.oauth_world import (
+    BASE,
+    CALLBACK,
+    PASSWORD,
+    Browser,
+    Form,
+    Front,
+    Pkce,
+    add_person,
+    granted,
+    opened,
+    redeeming,
+    redirected,
+    request_for,
+    running,
+    stored,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def front(tmp_path: Path) -> AsyncIterator[Front]:
+    async with opened(tmp_path) as front:
+        await add_person(front)
+        yield front
+
+
+async def code_for(front: Front, client: dict[str, Any], pkce: Pkce, **changes: str | None) -> str:
+    async with Browser(front) as browser:
+        return (await browser.consent(request_for(client["client_id"], pkce, **changes)))["code"]
+
+
+async def refused(front: Front, form: dict[str, Any], error: str) -> None:
+    answer = await front.token(form)
+    assert (answer.status_code, answer.json()["error"]) == (400, error), answer.text
+
+
+def renewal(client: dict[str, Any], token: str) -> dict[str, str]:
+    return {"grant_type": "refresh_token", "refresh_token": token, "client_id": client["client_id"]}
+
+
+async def test_a_code_shown_twice_ends_what_came_of_it(front: Front) -> None:
+    client, pkce = await front.register(), Pkce()
+    form = redeeming(client, await code_for(front, client, pkce), pkce)
+    tokens = (await front.token(form)).json()
+    await refused(front, form, "invalid_grant")
+    assert not await front.holds(tokens["access_token"])
+    refresh = {
+        "grant_type": "refresh_token",
+        "refresh_token": tokens["refresh_token"],
+        "client_id": client["client_id"],
+    }
+    await refused(front, refresh, "invalid_grant")
+    assert "shown twice" in front.noted("refused")[0]["note"]
+
+
+async def test_a_code_shown_twice_at_once_gives_tokens_once(front: Front) -> None:
+    client, pkce = await front.register(), Pkce()
+    form = redeeming(client, await code_for(front, client, pkce), pkce)
+    answers = await asyncio.gather(*(front.token(form) for _ in range(8)))
+    assert sorted(answer.status_code for answer in answers) == [200] + [400] * 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"code_verifier": Pkce().verifier}, "invalid_grant"),
+        ({"redirect_uri": CALLBACK + "/other"}, "invalid_grant"),
+        ({"redirect_uri": "http://127.0.0.1:33419/callback"}, "invalid_grant"),
+        ({"redirect_uri": ""}, "invalid_grant"),
+        ({"code_verifier": ""}, "invalid_request"),
+        ({"code_verifier": "short"}, "invalid_request"),
+        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
+        ({"grant_type": "password"}, "unsupported_grant_type"),
+        ({"grant_type": "client_credentials"}, "unauthorized_client"),
+    ],
+)
+async def test_a_code_with_something_else(front: Front, changes: dict[str, str], error: str) -> None:
+    client, pkce = await front.register(), Pkce()
+    form = redeeming(client, await code_for(front, client, pkce), pkce)
+    await refused(front, {**form, **changes}, error)
+    if error == "invalid_grant":
+        await refused(front, form, "invalid_grant")  # one wrong try is all a code allows
+
+
+async def test_a_code_at_another_client(front: Front) -> None:
+    client, thief, pkce = await front.register(), await front.register(), Pkce()
+    form = redeeming(client, await code_for(front, client, pkce), pkce)
+    await refused(front, {**form, "client_id": thief["client_id"]}, "invalid_grant")
+    await refused(front, form, "invalid_grant")
+
+
+async def test_a_code_too_late(front: Front) -> None:
+    client, pkce = await front.register(), Pkce()
+    form = redeeming(client, await code_for(front, client, pkce), pkce)
+    front.clock.now += 61
+    await refused(front, form, "invalid_grant")
+
+
+async def test_a_refresh_token_shown_twice_ends_the_family(front: Front) -> None:
+    client, tokens = await granted(front)
+    form = {"grant_type": "refresh_token", "client_id": client["client_id"]}
+    second = (await front.token({**form, "refresh_token": tokens["refresh_token"]})).json()
+    assert await front.holds(second["access_token"])
+    await refused(front, {**form, "refresh_token": tokens["refresh_token"]}, "invalid_grant")
+    await refused(front, {**form, "refresh_token": second["refresh_token"]}, "invalid_grant")
+    assert not await front.holds(second["access_token"])
+
+
+async def test_a_refresh_token_at_another_client_and_too_late(front: Front) -> None:
+    (client, tokens), thief = await granted(front), await front.register()
+    form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+    await refused(front, {**form, "client_id": thief["client_id"]}, "invalid_grant")
+    front.clock.now += 31 * 86_400
+    await refused(front, {**form, "client_id": client["client_id"]}, "invalid_grant")
+
+
+async def test_a_refresh_cannot_widen(front: Front) -> None:
+    client, tokens = await granted(front)
+    form = renewal(client, tokens["refresh_token"])
+    await refused(front, {**form, "scope": "sessions:read admin"}, "invalid_scope")
+    narrowed = (await front.token({**form, "scope": "sessions:read"})).json()
+    assert narrowed["scope"] == "sessions:read"
+
+
+async def test_an_access_token_does_not_refresh_and_a_refresh_token_opens_nothing(front: Front) -> None:
+    client, tokens = await granted(front)
+    form = renewal(client, tokens["access_token"])
+    await refused(front, form, "invalid_grant")
+    assert not await front.holds(tokens["refresh_token"])
+    front.clock.now += 3601
+    assert not await front.holds(tokens["access_token"])
+
+
+async def test_a_clients_secret_is_needed_and_right(front: Front) -> None:
+    client, pkce = await front.register(token_endpoint_auth_method="client_secret_basic"), Pkce()
+    form = redeeming(client, await code_for(front, client, pkce), pkce)
+    for changes in (
+        {"client_secret": ""},
+        {"client_secret": client["client_secret"][:-1]},
+        {"client_secret": "\u2603"},
+    ):
+        answer = await front.token({**form, **changes})
+        assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
+    assert (await front.token(form)).status_code == 200, "none of these touched the code"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge_method": None}, "invalid_request"),
+        ({"code_challenge": None}, "invalid_request"),
+        ({"code_challenge": "x" * 42}, "invalid_request"),
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
+        ({"scope": "root everything"}, "invalid_scope"),
+        ({"state": "x" * 5000}, "invalid_request"),
+    ],
+)
+async def test_a_request_that_is_wrong_tells_the_client(
+    front: Front, changes: dict[str, str | None], error: str
+) -> None:
+    client = await front.register()
+    async with front.client() as http:
+        answer = redirected(await http.get(request_for(client["client_id"], Pkce(), **changes)))
+    assert (answer["error"], answer["iss"], "code" in answer) == (error, BASE, False)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://evil.example/callback",
+        CALLBACK + "/",
+        CALLBACK + "?a=1",
+        CALLBACK + "#x",
+        "http://127.0.0.1:33418@evil.example/callback",
+        "http://127.0.0.1.evil.example:33418/callback",
+        "http://localhost:33418/callback",
+        "https://127.0.0.1:33418/callback",
+        "http://127.0.0.1:33418/callback/../x",
+        "http://127.0.0.1:1/callback\r\nSet-Cookie: a=b",
+        "http://127.0.0.1:99999999/callback",
+        "",
+    ],
+)
+async def test_the_answer_goes_nowhere_else(front: Front, uri: str) -> None:
+    client = await front.register()
+    async with front.client() as http:
+        answer = await http.get(request_for(client["client_id"], Pkce(), redirect_uri=uri))
+    assert answer.status_code == 400
+    assert "location" not in answer.headers
+    assert "set-cookie" not in answer.headers
+    assert "<form" not in answer.text
+
+
+async def test_this_machines_ports_are_free(front: Front) -> None:
+    client, pkce = await front.register(redirect_uris=["http://127.0.0.1/callback"]), Pkce()
+    uri = "http://127.0.0.1:45321/callback"
+    code = await code_for(front, client, pkce, redirect_uri=uri)
+    assert (await front.token(redeeming(client, code, pkce, redirect_uri=uri))).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["client_id", "redirect_uri", "state", "code_challenge", "scope"])
+async def test_parameters_come_once(front: Front, name: str) -> None:
+    client = await front.register()
+    async with front.client() as http:
+        answer = await http.get(request_for(client["client_id"], Pkce()) + f"&{name}=again")
+    assert answer.status_code == 400
+    assert "location" not in answer.headers
+
+
+async def test_a_form_from_elsewhere_is_not_heard(front: Front) -> None:
+    client = await front.register()
+    async with Browser(front) as victim, Browser(front) as attacker:
+        page = await attacker.sign_in(request_for(client["client_id"], Pkce()))
+        fields = {**Form(page.text).fields, "action": "allow", "scope": "sessions:read"}
+        cross = await attacker.http.post("/authorize", data=fields, headers={"Origin": "https://evil.example"})
+        opaque = await attacker.http.post("/authorize", data=fields, headers={"Origin": "null"})
+        # The attacker's own visit, sent by the victim's browser, which has another cookie or none.
+        none = await victim.http.post("/authorize", data=fields)
+        await victim.http.get(request_for(client["client_id"], Pkce()))
+        other = await victim.http.post("/authorize", data=fields)
+        wordless = await attacker.http.post("/authorize", data={**fields, "word": "guess"})
+        for answer in (cross, opaque, none, other, wordless):
+            assert answer.status_code == 400
+            assert "location" not in answer.headers
+        assert redirected(await attacker.http.post("/authorize", data=fields))["code"]
+        again = await attacker.http.post("/authorize", data=fields)
+        assert again.status_code == 400, "a form is heard once"
+
+
+async def test_consent_comes_after_sign_in(front: Front) -> None:
+    client = await front.register()
+    async with Browser(front) as browser:
+        page = await browser.http.get(request_for(client["client_id"], Pkce()))
+        answer = await browser.send(page, "allow", scope="sessions:read")
+    assert answer.status_code == 400
+    assert not front.noted("granted")
+
+
+async def test_nothing_ticked_is_nothing_granted(front: Front) -> None:
+    client = await front.register()
+    async with Browser(front) as browser:
+        page = await browser.sign_in(request_for(client["client_id"], Pkce()))
+        answer = await browser.send(page, "allow", scope=["admin", "sessions:write"])  # neither was asked for
+    assert answer.status_code == 400
+    assert not front.noted("granted")
+
+
+async def test_guessing_passwords_is_slow_and_the_person_gets_in_afterwards(front: Front) -> None:
+    client = await front.register()
+    async with Browser(front) as browser:
+        page = await browser.http.get(request_for(client["client_id"], Pkce()))
+        for name in ("nobody", "alice", "alice"):
+            page = await browser.send(page, "sign-in", name=name, password="a guess of mine")
+            assert page.status_code == 403
+        right = await browser.send(page, "sign-in", name="alice", password=PASSWORD)
+        assert right.status_code == 200
+        statuses = []
+        for _ in range(PER_MINUTE["sign_ins"]):
+            page = await browser.http.get(request_for(client["client_id"], Pkce()))
+            statuses.append((await browser.send(page, "sign-in", name="alice", password="x")).status_code)
+        assert statuses[-1] == 429
+        assert 403 in statuses
+    assert len(front.noted("sign_in_failed")) <= PER_MINUTE["sign_ins"]
+
+
+async def test_guessing_the_terminals_code_makes_it_void(tmp_path: Path) -> None:
+    async with opened(tmp_path) as front, Browser(front) as browser:
+        client = await front.register()
+        page = await browser.http.get(request_for(client["client_id"], Pkce()))
+        code = front.said[0].split()[2]
+        for _ in range(5):
+            page = await browser.send(page, "sign-in", password="AAAAAAAAAA")
+        assert (await browser.send(page, "sign-in", password=code)).status_code == 403
+        assert len(front.said) == 2
+
+
+async def test_the_terminals_code_is_no_way_in_once_there_are_people(tmp_path: Path) -> None:
+    async with opened(tmp_path) as front, Browser(front) as browser:
+        client = await front.register()
+        page = await browser.http.get(request_for(client["client_id"], Pkce()))
+        await add_person(front)
+        assert (await browser.send(page, "sign-in", password=front.said[0].split()[2])).status_code == 403
+
+
+async def test_a_flood_of_registrations(front: Front) -> None:
+    async with front.client() as http:
+        statuses = [
+            (await http.post("/register", json={"redirect_uris": [CALLBACK]})).status_code
+            for _ in range(PER_MINUTE["registrations"] + 1)
+        ]
+        assert statuses == [201] * PER_MINUTE["registrations"] + [429]
+        answer = await http.post("/register", json={"redirect_uris": [CALLBACK]})
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_registrations_have_an_end_and_unused_ones_are_forgotten(front: Front) -> None:
+    def fill(db: Any) -> None:
+        for number in range(MAX_REGISTERED):
+            db.execute(
+                "INSERT INTO clients VALUES (?, 'registered', '', '', 'none', '[]', '', '', ?, NULL)",
+                (f"c_{number}", front.clock()),
+            )
+
+    await stored(front, fill)
+    async with front.client() as http:
+        answer = await http.post("/register", json={"redirect_uris": [CALLBACK]})
+        assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
+        front.clock.now += 86_401
+        assert (await http.post("/register", json={"redirect_uris": [CALLBACK]})).status_code == 201
+    assert await stored(front, lambda db: db.execute("SELECT count(*) FROM clients").fetchone()[0]) == 1
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"redirect_uris": []},
+        {"redirect_uris": "http://127.0.0.1/"},
+        {"redirect_uris": ["http://evil.example/callback"]},
+        {"redirect_uris": ["javascript:alert(1)"]},
+        {"redirect_uris": ["data:text/html,x"]},
+        {"redirect_uris": ["https://a.example/x#fragment"]},
+        {"redirect_uris": ["https://user@a.example/x"]},
+        {"redirect_uris": ["https://a.example/\nx"]},
+        {"redirect_uris": ["https:///nohost"]},
+        {"redirect_uris": [f"https://a.example/{number}" for number in range(11)]},
+        {"redirect_uris": ["https://a.example/" + "x" * 2000]},
+        {"redirect_uris": [CALLBACK, 7]},
+        {"token_endpoint_auth_method": "private_key_jwt"},
+        {"grant_types": ["client_credentials"]},
+        {"grant_types": "authorization_code"},
+        {"response_types": ["token"]},
+    ],
+)
+async def test_registrations_that_are_not_taken(front: Front, facts: dict[str, Any]) -> None:
+    async with front.client() as http:
+        answer = await http.post("/register", json={"redirect_uris": [CALLBACK], **facts})
+    assert answer.status_code == 400
+    assert answer.json()["error"] in ("invalid_redirect_uri", "invalid_client_metadata")
+
+
+@pytest.mark.parametrize("path", ["/token", "/register", "/revoke", "/authorize"])
+async def test_bodies_have_a_limit(front: Front, path: str) -> None:
+    async with front.client() as http:
+        answer = await http.post(path, content=b"a=" + b"x" * (64 << 10))
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        ("/token", b"{}", "application/json"),
+        ("/token", b"", "application/x-www-form-urlencoded"),
+        ("/token", b"client_id=a&client_id=b", "application/x-www-form-urlencoded"),
+        ("/token", b"client_id=%ff%00&grant_type=x", "application/x-www-form-urlencoded"),
+        ("/register", b"[" * 50_000, "application/json"),
+        ("/register", b"[]", "application/json"),
+        ("/revoke", b"token=x", "application/x-www-form-urlencoded"),
+        ("/authorize", b"visit=x&word=y", "application/x-www-form-urlencoded"),
+        ("/authorize", b"--x\r\n", "multipart/form-data; boundary=x"),
+    ],
+)
+async def test_nonsense_is_answered(front: Front, path: str, body: bytes, kind: str) -> None:
+    async with front.client() as http:
+        answer = await http.post(path, content=body, headers={"Content-Type": kind})
+    assert answer.status_code in (400, 401)
+
+
+async def test_a_front_of_another_address_takes_no_token_of_this_one(front: Front) -> None:
+    client, tokens = await granted(front)
+    other = "http://127.0.0.1:9999"
+    async with opened(front.directory, OauthSettings(), clock=front.clock, base=other) as moved, running(moved):
+        assert (await moved.whoami(tokens["access_token"])).status_code == 401
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": tokens["refresh_token"],
+            "client_id": client["client_id"],
+        }
+        await refused(moved, form, "invalid_grant")
+
+
+async def test_removing_a_person_ends_what_they_granted(front: Front) -> None:
+    from ai_session import oauth_people
+
+    _, tokens = await granted(front)
+    assert await stored(front, lambda db: oauth_people.remove(db, front.clock(), "alice"))
+    assert not await front.holds(tokens["access_token"])
