@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ccswarm.clients.base import ToolClient
-from ccswarm.errors import ConfigInvalid, ServerUnavailable, SwarmError, UnknownTool
+from ccswarm.errors import ConfigInvalid, LoginNeeded, ServerUnavailable, SwarmError, UnknownTool
 from ccswarm.models import ToolInfo
 
 
@@ -24,6 +24,7 @@ class Catalogue:
         self._clients = clients
         self._seen: dict[str, tuple[Sequence[ToolInfo], dict[str, ToolInfo]]] = {}
         self._broken: dict[str, str] = {}
+        self._locked: dict[str, LoginNeeded] = {}
 
     async def all(self, wanted: Callable[[str], bool]) -> list[ToolInfo]:
         """The tools of the servers whose names are ``wanted``, in the order of the configuration and then the
@@ -59,6 +60,10 @@ class Catalogue:
         found = {name: client.problem for name, client in self._clients.items() if client.problem}
         return {**self._broken, **found}
 
+    def locked(self) -> dict[str, LoginNeeded]:
+        """The servers that wanted a login the last time."""
+        return dict(self._locked)
+
     async def _of(self, server: str, *, fresh: bool = False) -> dict[str, ToolInfo]:
         try:
             listing = await self._clients[server].list_tools(fresh=fresh)
@@ -66,10 +71,13 @@ class Catalogue:
             self._seen.pop(server, None)
             words = error.message if isinstance(error, SwarmError) else f"{type(error).__name__}: {error}"
             self._broken[server] = words[:2000]
+            if isinstance(error, LoginNeeded):
+                self._locked[server] = error
             if isinstance(error, ServerUnavailable):
                 raise
             raise ServerUnavailable(f"the tools of server {server} cannot be listed: {words[:2000]}") from error
         self._broken.pop(server, None)
+        self._locked.pop(server, None)
         seen, index = self._seen.get(server, ((), {}))
         if seen is not listing:
             index = self._index(server, listing)

@@ -35,6 +35,10 @@ SECTIONS: dict[str, dict[str, Verb]] = {
             lambda: import_module("ccswarm.cli_doctor").doctor, "Check that everything a run needs is there."
         ),
         "config": Verb(lambda: import_module("ccswarm.cli_config").app, "Check, show and explain the configuration."),
+        "login": Verb(
+            lambda: import_module("ccswarm.cli_login").login, "Log in at a server, for all runs of this user."
+        ),
+        "logout": Verb(lambda: import_module("ccswarm.cli_login").logout, "Forget the login at a server."),
         "plan": Verb(lambda: import_module("ccswarm.cli_plan").app, "Check a plan, and show what it would do."),
     },
     "Runs": {
@@ -72,6 +76,9 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "mcp-server": Verb(
             lambda: import_module("ccswarm.cli_server").mcp_server,
             "Serve the swarm to an MCP client, which starts this.",
+        ),
+        "serve": Verb(
+            lambda: import_module("ccswarm.cli_serve").serve, "Serve the swarm at an address: VisionFlow over TCP."
         ),
     },
     "Shell": {

@@ -119,6 +119,20 @@ def servers(config: Path | None) -> Iterator[Finding]:
             yield Finding(check, "warn", note, "mend the server, or leave the tool out: tools.deny")
 
 
+def logins(config: Path | None) -> Iterator[Finding]:
+    """What is kept of logins at servers; whether they are taken, the servers say."""
+    from ccswarm import config as files
+    from ccswarm import plugins
+    from ccswarm.cli_login import told
+
+    remote = [one for one in load(config).settings.mcp.servers if one.url]
+    for server in remote:
+        found = asyncio.run(plugins.load("clients", "mcp").login(server, files.state_directory()))
+        if found:
+            facts = {name.replace("_", " "): value for name, value in told(found).items() if value not in (None, "")}
+            yield Finding(f"login {server.name}", "ok", ", ".join(f"{name} {value}" for name, value in facts.items()))
+
+
 def git(config: Path | None) -> Iterator[Finding]:
     """Needed where agents have clones; they are made of the workspace."""
     from ccswarm import config as files
@@ -199,7 +213,7 @@ def journal(_: Path | None) -> Iterator[Finding]:
         yield Finding("journal", "ok", f"{report.records} records in {report.files} files are as they were written")
 
 
-CHECKS = (program, configuration, git, state, servers, engine, journal)
+CHECKS = (program, configuration, git, state, logins, servers, engine, journal)
 
 
 def _git(*words: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:

@@ -165,3 +165,13 @@ class Usage:
             self.dollars + other.dollars,
             self.seconds + other.seconds,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LoginFacts:
+    """What may be told of a login. ``expires_at`` is a Unix time, None where it is not known."""
+
+    issuer: str
+    scopes: tuple[str, ...]
+    expires_at: float | None
+    renewable: bool

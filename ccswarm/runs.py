@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from ccswarm import app as apps
 from ccswarm import plan as plans
-from ccswarm.errors import PlanInvalid, ServerUnavailable, UsageInvalid
-from ccswarm.models import RunStatus
+from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageInvalid
+from ccswarm.models import Priority, RunStatus
 from ccswarm.runs_facts import ended_here, run_id_of, short, status_of
 from ccswarm.settings import AgentSettings, Settings, SwarmSettings, TaskSettings
 
@@ -19,13 +21,18 @@ if TYPE_CHECKING:
 MAIN = "main"
 """The one task of a run that was begun with words."""
 
+PLAYBOOK = "playbook"
+OWN_STEPS = "steps"
+"""The setting of an agent that follows a playbook: what it does with a task in words."""
+
 CHECKER = "checker"
 """Who looks at all tools there are before a run starts."""
 
 
 def in_words(text: str, settings: Settings) -> Settings:
-    """With one task in words, for the first agent that thinks; a coordinator before others. Raises UsageInvalid."""
-    thinking = [agent for agent in settings.agents if agent.brain != "playbook"]
+    """With one task in words, for the first agent that thinks or has steps of its own for them; a coordinator before
+    others. Raises UsageInvalid, ConfigInvalid."""
+    thinking = [agent for agent in settings.agents if agent.brain != PLAYBOOK or OWN_STEPS in agent.settings]
     thinking.sort(key=lambda agent: agent.type != "coordinator")
     if not thinking:
         raise UsageInvalid(
@@ -33,16 +40,26 @@ def in_words(text: str, settings: Settings) -> Settings:
             suggestion="write the steps: a file with [[steps]] (id, tool, args), then ccswarm run FILE; "
             "ccswarm init writes an example",
         )
-    task = TaskSettings(id=MAIN, text=text, agent=thinking[0].name)
-    return settings.model_copy(update={"tasks": (task,)})
+    return settings.model_copy(update={"tasks": (task_in_words(MAIN, text, thinking[0]),)})
+
+
+def task_in_words(name: str, text: str, agent: AgentSettings, **more: Any) -> TaskSettings:
+    """A task that is only said, for that agent: one that follows a playbook does the steps it has of its own, in which
+    ``${task.text}`` is what was said. Raises ConfigInvalid where these are none."""
+    steps = agent.settings.get(OWN_STEPS, ()) if agent.brain == PLAYBOOK else ()
+    try:
+        return TaskSettings.model_validate({"id": name, "text": text, "agent": agent.name, "steps": steps, **more})
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
+        raise ConfigInvalid(
+            f"agent {agent.name}: settings.{told}", suggestion="mend its [[agents.settings.steps]]"
+        ) from None
 
 
 def named(settings: Settings, name: str) -> Settings:
     """With ``name`` instead of swarm.name, where one is given. Raises UsageInvalid."""
     if not name:
         return settings
-    from pydantic import ValidationError
-
     try:
         swarm = SwarmSettings.model_validate({**settings.swarm.model_dump(), "name": name})
     except ValidationError:
@@ -61,10 +78,11 @@ def refuse(problems: Sequence[str]) -> None:
 async def check(opened: App, settings: Settings, directory: str, files: Sequence[str] = ()) -> list[str]:
     """What the servers' tools and the brains make impossible is found before anything starts, with the servers of
     ``files`` beside those of this process. Returns which servers that are not
-    needed do not work; raises PlanInvalid, ServerUnavailable."""
+    needed do not work; raises PlanInvalid, ServerUnavailable, LoginNeeded."""
     assert opened.hands
     toolbox = opened.hands.toolbox({CHECKER: AgentSettings(name=CHECKER, grants=("*",))}, directory, files=files)
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
+    toolbox.require_logins(settings.agents)
     wrong = [*plans.check(settings, tools), *apps.brain_problems(settings)]
     warnings: list[str] = []
     for name, problem in toolbox.problems().items():
@@ -76,11 +94,16 @@ async def check(opened: App, settings: Settings, directory: str, files: Sequence
 
 
 async def submit(
-    opened: App, settings: Settings, directory: str, sources: Sequence[str], run_id: str = ""
+    opened: App,
+    settings: Settings,
+    directory: str,
+    sources: Sequence[str],
+    run_id: str = "",
+    priority: Priority = "medium",
 ) -> Execution:
     """Queue a run; a second time with its id does nothing."""
     run_id = run_id or apps.new_run_id()
-    await opened.swarm.submit(settings, run_id, directory, sources)
+    await opened.swarm.submit(settings, run_id, directory, sources, priority)
     return await opened.engine.status(run_id)
 
 

@@ -20,6 +20,7 @@ from ccswarm.errors import (
     CallerError,
     CallTimedOut,
     InvalidArguments,
+    LoginNeeded,
     NotGranted,
     ServerLost,
     ServerUnavailable,
@@ -114,6 +115,12 @@ class Toolbox:
         """Server, or full name of a tool → what was wrong with it the last time it was used."""
         schemas = {name: schema.unusable for name, (_, schema) in self._schemas.items() if schema.unusable}
         return {**schemas, **self._catalogue.problems()}
+
+    def require_logins(self, agents: Sequence[AgentSettings]) -> None:
+        """Raises LoginNeeded where a server that one of ``agents`` may use wanted a login the last time."""
+        for server, needed in self._catalogue.locked().items():
+            if any(Grants(agent.grants).may_reach(server) for agent in agents):
+                raise LoginNeeded(needed.message, suggestion=needed.suggestion)
 
     async def find(self, tool: str) -> ToolInfo:
         """The tool of that full name, whoever may use it. Raises UnknownTool, ServerUnavailable."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ccswarm.models import ServerAnswer, ToolInfo
@@ -74,13 +73,3 @@ class Person(Protocol):
     async def pasted(self) -> str:
         """The address their browser was sent to afterwards, where they paste it; else waits for ever."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class LoginFacts:
-    """What may be told of a login. ``expires_at`` is a Unix time, None where it is not known."""
-
-    issuer: str
-    scopes: tuple[str, ...]
-    expires_at: float | None
-    renewable: bool

@@ -20,7 +20,7 @@ from mcp_types import (
     Tool,
 )
 
-from ccswarm.clients.base import LoginFacts, OnProgress, Person, ToolClient
+from ccswarm.clients.base import OnProgress, Person, ToolClient
 from ccswarm.clients.mcp_answers import OWN_META, refusal, to_answer
 from ccswarm.clients.mcp_connection import Connection, Era
 from ccswarm.clients.mcp_eras import EraFile
@@ -28,7 +28,7 @@ from ccswarm.clients.mcp_failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, SESS
 from ccswarm.clients.mcp_schemas import OutputSchemas
 from ccswarm.clients.mcp_tools import is_seen, to_infos
 from ccswarm.errors import CallTimedOut, InvalidArguments, LoginNeeded, ServerLost, ServerUnavailable, UnknownTool
-from ccswarm.models import ServerAnswer, ToolInfo
+from ccswarm.models import LoginFacts, ServerAnswer, ToolInfo
 from ccswarm.settings import ServerSettings
 
 MAX_PAGES = 200

@@ -12,7 +12,7 @@ import httpx2
 from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.utils import extract_resource_metadata_from_www_auth
 
-from ccswarm.clients.base import LoginFacts, Person
+from ccswarm.clients.base import Person
 from ccswarm.clients.mcp_bodies import read_whole
 from ccswarm.clients.mcp_http import plain_client
 from ccswarm.clients.mcp_logins import Login, Logins
@@ -21,6 +21,7 @@ from ccswarm.clients.mcp_redirect import listening
 from ccswarm.clients.mcp_secrets import Veil
 from ccswarm.clients.mcp_tokens import FLOW_ERRORS
 from ccswarm.errors import LoginNeeded, ServerUnavailable, UsageInvalid
+from ccswarm.models import LoginFacts
 from ccswarm.settings import ServerSettings
 
 

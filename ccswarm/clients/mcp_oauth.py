@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -15,9 +16,15 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.utils import is_valid_client_metadata_url
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+)
 from mcp_types.version import LATEST_MODERN_VERSION
-from pydantic import AnyUrl
+from pydantic import AnyUrl, ValidationError
 
 from ccswarm.clients.mcp_bodies import read_whole
 from ccswarm.clients.mcp_logins import Login
@@ -173,8 +180,8 @@ class Authority:
                     response, fed = answer, True
                 else:
                     response = await self._ask(outgoing)
+                    self._fit(provider, outgoing, response)
                 outgoing = await flow.asend(response)
-                self._fit(provider)
         except StopAsyncIteration:
             raise OAuthFlowError("there is no token") from None
         finally:
@@ -222,13 +229,17 @@ class Authority:
             issuer=auth.issuer or None,
         )
 
-    def _fit(self, provider: OAuthClientProvider) -> None:
-        """A configured secret goes the way the authorization server takes it."""
-        client, metadata = provider.context.client_info, provider.context.oauth_metadata
-        taken = metadata and metadata.token_endpoint_auth_methods_supported
-        if client and taken and client.client_id == self._auth.client_id and client.client_secret:
-            ways = ("client_secret_basic", "client_secret_post")
-            client.token_endpoint_auth_method = next((way for way in ways if way in taken), ways[0])
+    def _fit(self, provider: OAuthClientProvider, request: httpx2.Request, response: httpx2.Response) -> None:
+        """A configured secret goes the way the authorization server takes it. Looked up before the SDK reads what that
+        says of itself: the next thing it makes of it may be the request with the secret."""
+        client = provider.context.client_info
+        if request.method != "GET" or response.status_code != 200 or not (client and client.client_secret):
+            return
+        with suppress(ValidationError):
+            taken = OAuthMetadata.model_validate_json(response.content).token_endpoint_auth_methods_supported
+            if taken and client.client_id == self._auth.client_id:
+                ways = ("client_secret_basic", "client_secret_post")
+                client.token_endpoint_auth_method = next((way for way in ways if way in taken), ways[0])
 
     def _remind(self, provider: OAuthClientProvider, login: Login) -> None:
         context = provider.context
