@@ -32,7 +32,7 @@ async def asked(
     ctx: Context,
     tool: str,
     *,
-    uri: str = "",
+    uri: str | None = None,
     asker: Asker | None = None,
     state: str = "",
     answers: dict[str, Answer] | None = None,
@@ -53,13 +53,13 @@ async def asked(
     return result
 
 
-def refused(ctx: Context, error: dict[str, Any], uri: str = "") -> MCPError:
+def refused(ctx: Context, error: dict[str, Any], uri: str | None = None) -> MCPError:
     """The protocol's error for one of the gate's, which is its ``data``."""
     error = scrub(error)
     code, message = str(error.get("code", "")), str(error.get("message", ""))
     if code in MISSING:
         return missing(ctx, uri, message)
-    data = error | ({"uri": uri} if uri else {})
+    data = error | ({} if uri is None else {"uri": uri})
     if isinstance(wait := error.get("retry_after_seconds"), (int, float)):
         data["retryAfterMs"] = round(wait * 1000)
     number = INTERNAL_ERROR if code in OURS else INVALID_PARAMS if code == "invalid_arguments" else INVALID_REQUEST
@@ -67,9 +67,9 @@ def refused(ctx: Context, error: dict[str, Any], uri: str = "") -> MCPError:
     return MCPError(number, f"{message}; {suggestion}" if suggestion else message, data)
 
 
-def missing(ctx: Context, uri: str, why: str = "") -> Missing:
+def missing(ctx: Context, uri: str | None, why: str = "") -> Missing:
     """The protocol's error for what is not there, or not for this caller."""
-    if not uri:
+    if uri is None:
         return Missing(INVALID_PARAMS, why)
     modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     told = why or f"no resource {uri[:200]!r}"

@@ -162,7 +162,9 @@ class Subscriber:
         if uri not in self._places.get(who, ()) and sum(map(len, self._places.values())) >= MAX_URIS:
             raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources; unsubscribe from some")
         async with self._opening:
-            if who not in self._watches and not self._ended:
+            if self._ended:
+                return
+            if who not in self._watches:
                 self._watches[who] = changes = await watch(ctx, KINDS)
                 self._follow(changes, self._places.setdefault(who, {}))
             self._places[who][uri] = place
