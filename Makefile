@@ -1,4 +1,4 @@
-.PHONY: help demo test check clients torture bench clean
+.PHONY: help demo test check clients torture bench docs bundle clean
 
 help:
 	@echo "make demo     drive the server as an MCP client does, then let a swarm survey this project"
@@ -7,6 +7,8 @@ help:
 	@echo "make clients  Claude Code, Codex and Gemini CLI drive the servers, and agents (1 GB of packages)"
 	@echo "make torture  minutes of kills, floods and endurance"
 	@echo "make bench    measure against floors taken in the same run"
+	@echo "make docs     the site, into build/site; reference and man pages from the code"
+	@echo "make bundle   build/bundle.mcpb for Claude Desktop"
 	@echo "make clean    remove .venv and caches"
 
 demo:
@@ -33,6 +35,15 @@ torture:
 bench:
 	@scripts/bootstrap dev
 	@.venv/bin/python -m benchmarks
+
+docs:
+	@scripts/bootstrap dev
+	@.venv/bin/python scripts/reference.py
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+
+bundle:
+	@scripts/bootstrap dev
+	@.venv/bin/python scripts/bundle.py
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist

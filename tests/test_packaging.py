@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -39,7 +40,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_every_file_of_the_packages_and_no_other(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert names == {name for package in PACKAGES for name in sources(package)}
+    pages = {name for name in names if ".data/data/share/man/man1/" in name}
+    assert {Path(name).name for name in pages} == {path.name for path in (ROOT / "man").iterdir()}
+    assert names - pages == {name for package in PACKAGES for name in sources(package)}
 
 
 def test_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
@@ -81,26 +84,67 @@ def test_importing_a_package_loads_nothing_else(package: str) -> None:
     assert python("-c", code).stdout.strip() == f"['{package}']"
 
 
+def hidden(package: str) -> str:
+    """Code after which no other package than this one can be imported."""
+    return f"import sys; sys.modules.update(dict.fromkeys({sorted(set(PACKAGES) - {package})!r}))\n"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_imports_without_the_other_package(package: str) -> None:
+    modules = [name.removesuffix(".py").replace("/", ".") for name in sources(package) if name.endswith(".py")]
+    code = f"{hidden(package)}from importlib import import_module\nfor name in {modules!r}: import_module(name)"
+    ran = python("-c", code)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_tests_of_a_package_import_nothing_of_the_other(package: str) -> None:
+    """Nor does what they import of the tests; so they are found and run where only their package is."""
+    waiting = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / package).rglob("*.py")} | {"tests/conftest.py"}
+    seen: dict[str, set[str]] = {}
+    while waiting - seen.keys():
+        name = min(waiting - seen.keys())
+        seen[name] = imported_at_the_top(ROOT / name)
+        files = {module.replace(".", "/") + ".py" for module in seen[name] if module.startswith("tests.")}
+        waiting |= {file for file in files if (ROOT / file).exists()}
+    others = tuple(name for other in set(PACKAGES) - {package} for name in (other, f"tests.{other}"))
+    wrong = {
+        name: found
+        for name, modules in seen.items()
+        if (found := {module for module in modules if f"{module}.".startswith(tuple(f"{one}." for one in others))})
+    }
+    assert wrong == {}
+    assert len(seen) > 30
+
+
+def imported_at_the_top(path: Path) -> set[str]:
+    """Modules named by imports outside of functions; ``from a import b`` names ``a`` and ``a.b``."""
+    names: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += ast.iter_child_nodes(node)
+    return names
+
+
+@pytest.mark.torture
 @pytest.mark.parametrize("package", PACKAGES)
 def test_package_stands_with_the_other_deleted(package: str, tmp_path: Path) -> None:
-    """All its modules import, its tests are found and the architecture holds, in a tree without the other package."""
-    others = set(PACKAGES) - {package}
+    """Its tests are found and the architecture holds, in a tree without the other package."""
     tree = tmp_path / "tree"
-    skip = shutil.ignore_patterns(".*", *others)
+    skip = shutil.ignore_patterns(".*", *(set(PACKAGES) - {package}))
     for name in (package, "tests", "config"):
         shutil.copytree(ROOT / name, tree / name, ignore=skip)
     for name in ("pyproject.toml", "ARCHITECTURE.md"):
         shutil.copy(ROOT / name, tree)
-    modules = [name.removesuffix(".py").replace("/", ".") for name in sources(package) if name.endswith(".py")]
-    hidden = f"import sys; sys.modules.update(dict.fromkeys({sorted(others)!r}))"
-    imported = python(
-        "-c", f"{hidden}\nfrom importlib import import_module\nfor m in {modules!r}: import_module(m)", cwd=tree
-    )
-    assert imported.returncode == 0, imported.stderr
-    # Asserts that are not rewritten are collected in half the time.
-    runs = (["tests/test_architecture.py"], ["--collect-only", "--assert=plain", f"tests/{package}"])
+    runs = (["tests/test_architecture.py"], ["--collect-only", f"tests/{package}"])
     each = f"for words in {runs!r}:\n  if status := pytest.main(['-q', '-p', 'no:cacheprovider', *words]): break"
-    ran = python("-c", f"{hidden}\nimport pytest\n{each}\nsys.exit(status)", cwd=tree)
+    ran = python("-c", f"{hidden(package)}import pytest\n{each}\nsys.exit(status)", cwd=tree)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r" passed .* collected", ran.stdout, re.DOTALL), ran.stdout
 

@@ -1,0 +1,86 @@
+"""The two programs as plain values: verbs, arguments, options, as ``--help`` tells them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+BRACES = str.maketrans("", "", "{}")
+"""Around arguments that may not be left out; square brackets say already which may be."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One command. ``words`` begin with the program; ``verbs`` are those below it, sorted as ``--help`` has them.
+
+    ``arguments`` and ``options`` are what is typed, and what it means; ``text`` are paragraphs, the first one short.
+    """
+
+    words: tuple[str, ...]
+    usage: str
+    text: tuple[str, ...]
+    arguments: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...]
+    verbs: tuple[Verb, ...]
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def summary(self) -> str:
+        return self.text[0].partition("\n")[0] if self.text else ""
+
+    def leaves(self) -> list[Verb]:
+        """The verbs that do something, in order."""
+        return [leaf for verb in self.verbs for leaf in verb.leaves()] if self.verbs else [self]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, its verbs and its exit codes in words."""
+
+    verb: Verb
+    version: str
+    exit_codes: str
+
+
+def programs() -> list[Program]:
+    """Both, as they are now."""
+    import ai_session.cli
+    import ccswarm.cli
+
+    return [
+        Program(_read(typer.main.get_command(cli.app), (name,), None), version, cli.EXIT_CODES)
+        for name, cli, version in (
+            ("ai-session", ai_session.cli, ai_session.__version__),
+            ("ccswarm", ccswarm.cli, ccswarm.__version__),
+        )
+    ]
+
+
+def _read(command: Any, words: tuple[str, ...], parent: Any) -> Verb:
+    context = typer.Context(command, info_name=words[-1], parent=parent)
+    pieces = " ".join(command.collect_usage_pieces(context))
+    names = command.list_commands(context) if hasattr(command, "list_commands") else []
+    shown = [param for param in command.params if not getattr(param, "hidden", False)]
+    return Verb(
+        words=words,
+        usage=f"{' '.join(words)} {pieces.translate(BRACES)}".strip(),
+        text=_paragraphs(command.help or ""),
+        arguments=_records(shown, "argument", context),
+        options=_records(shown, "option", context),
+        verbs=tuple(_read(command.get_command(context, name), (*words, name), context) for name in names),
+    )
+
+
+def _paragraphs(text: str) -> tuple[str, ...]:
+    return tuple(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()) if part.strip())
+
+
+def _records(params: list[Any], kind: str, context: Any) -> tuple[tuple[str, str], ...]:
+    found = (param.get_help_record(context) for param in params if param.param_type_name == kind)
+    return tuple((" ".join(names.split()), " ".join(told.split())) for names, told in filter(None, found))

@@ -1,0 +1,79 @@
+"""The reference page of error codes: what each means, whose fault it is, what to do next, which exit code it has."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ai_session.cli_output
+import ai_session.errors
+import ccswarm.cli_output
+import ccswarm.errors
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_SUGGESTIONS = 6
+FAULTS = {
+    "caller": "the caller can mend it",
+    "operator": "the machine or its configuration",
+    "internal": "a mistake of ours",
+}
+PACKAGES = (
+    ("ai_session", "ai-session", ai_session.errors, ai_session.cli_output),
+    ("ccswarm", "ccswarm", ccswarm.errors, ccswarm.cli_output),
+)
+
+
+def errors() -> dict[str, str]:
+    """One page for both programs."""
+    lines = ["# Errors and exit codes", ""]
+    lines += ["Every error has a code that stays the same, a message, and a suggestion: the next step. In a tool's"]
+    lines += ["result the three are text and structured content; `--json` prints them as one document. Messages and"]
+    lines += ["suggestions are for reading and may change. `…` stands for a name or a number.", ""]
+    for package, program, classes, output in PACKAGES:
+        lines += [f"## {program}", "", str(output.EXIT_CODES), ""]
+        lines += _codes(package, classes, output)
+    return {"errors.md": "\n".join(lines)}
+
+
+def _codes(package: str, classes: ModuleType, output: Any) -> Iterator[str]:
+    said = _suggestions(package)
+    exits = vars(output)["_BY_ERROR"]
+    yield from ("| Code | Means | Exit code | What is suggested |", "|---|---|---|---|")
+    for name, error in inspect.getmembers(classes, inspect.isclass):
+        if issubclass(error, Exception) and error.__subclasses__() == [] and "code" in vars(error):
+            means = " ".join((error.__doc__ or "").split()).replace("``", "`")
+            told = "<br>".join(map(_plain, said[name][:MOST_SUGGESTIONS]))
+            yield f"| `{error.code}` | {means} ({FAULTS[error.fault]}) | {int(exits.get(error.code, 1))} | {told} |"
+    yield ""
+
+
+def _suggestions(package: str) -> defaultdict[str, list[str]]:
+    """Class → the suggestions its errors are raised with, in the order of the files, each once."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+                for keyword in call.keywords:
+                    words = _words(keyword.value) if keyword.arg == "suggestion" else ""
+                    if words and words not in found[call.func.id]:
+                        found[call.func.id].append(words)
+    return found
+
+
+def _words(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    return ""
+
+
+def _plain(text: str) -> str:
+    for sign in "\\|<*_`":
+        text = text.replace(sign, "\\" + sign)
+    return text

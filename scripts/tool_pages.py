@@ -1,0 +1,84 @@
+"""Reference pages of what MCP clients are offered, as the servers' first answers have it: tools, resources, prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+Facts = dict[str, Any]
+SERVERS = {
+    "tools.md": ("ai_session", "Tools of ai-session", "`ai-session mcp-server`", "../clients.md"),
+    "swarm-tools.md": ("ccswarm", "Tools of the swarm", "`ccswarm mcp-server`", "../ccswarm-mcp-server.md"),
+}
+HINTS = {
+    "readOnlyHint": "only looks",
+    "destructiveHint": "ends or destroys something",
+    "idempotentHint": "a second time changes nothing",
+    "openWorldHint": "may reach the network",
+}
+
+
+def tools() -> dict[str, str]:
+    """One page for each server."""
+    return {name: _page(*facts) for name, facts in SERVERS.items()}
+
+
+def _page(package: str, title: str, command: str, more: str) -> str:
+    answers: Facts = json.loads((ROOT / package / "servers/first_answers.json").read_text())
+    offered: Facts = answers["handshake"]
+    lines = [f"# {title}", "", f"What {command} offers, in every protocol version ([how clients use it]({more})).", ""]
+    for tool in offered["tools/list"]["tools"]:
+        lines += _tool(tool)
+    lines += _named("Resources", offered.get("resources/templates/list", {}).get("resourceTemplates", []))
+    lines += _named("Prompts", offered.get("prompts/list", {}).get("prompts", []))
+    lines += ["## Instructions", "", "What a client gives its model beside the tools:", "", "```text"]
+    lines += [answers["initialize"]["instructions"].strip(), "```"]
+    return "\n".join(lines)
+
+
+def _tool(tool: Facts) -> list[str]:
+    hints = [words for name, words in HINTS.items() if tool.get("annotations", {}).get(name)]
+    lines = [f"## `{tool['name']}`", "", _text(tool["description"]), ""]
+    lines += [f"It {', '.join(hints)}." if hints else "It changes something.", ""]
+    lines += _schema("Argument", tool["inputSchema"])
+    lines += _schema("Result", tool.get("outputSchema", {}))
+    return lines
+
+
+def _schema(heading: str, schema: Facts) -> list[str]:
+    properties: Facts = schema.get("properties", {})
+    if not properties:
+        return []
+    required = schema.get("required", [])
+    rows = [f"| {heading} | Type | |", "|---|---|---|"]
+    for name, value in properties.items():
+        always = "" if name in required else ("optional" if heading == "Argument" else "where it applies")
+        told = ". ".join(part for part in (_text(value.get("description", "")).rstrip("."), always) if part)
+        rows.append(f"| `{name}` | {_kind(value)} | {told.replace('|', chr(92) + '|')} |")
+    return [*rows, ""]
+
+
+def _kind(value: Facts) -> str:
+    if "enum" in value:
+        return " · ".join(f"`{choice}`" for choice in value["enum"])
+    kind = value.get("type", "any")
+    if kind == "array":
+        return f"list of {_kind(value.get('items', {}))}"
+    return " or ".join(kind) if isinstance(kind, list) else kind
+
+
+def _named(heading: str, entries: list[Facts]) -> list[str]:
+    if not entries:
+        return []
+    rows = [f"## {heading}", "", "| | |", "|---|---|"]
+    for entry in entries:
+        arguments = ", ".join(f"`{one['name']}`" for one in entry.get("arguments", ()))
+        name = entry.get("uriTemplate") or entry["name"]
+        rows.append(f"| `{name}` | {_text(entry.get('description', ''))}{f' ({arguments})' if arguments else ''} |")
+    return [*rows, ""]
+
+
+def _text(text: str) -> str:
+    return " ".join(text.split()).replace("<", "\\<").replace("*", "\\*")

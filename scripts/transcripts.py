@@ -1,0 +1,186 @@
+"""Carries out what the pages of docs/tutorials and docs/howto show, in a home of their own, and fills in the answers.
+
+    scripts/transcripts.py [--check] [PAGE…]
+
+In a page, and in this order, count:
+
+    ```console blocks         commands after "$ ", "> " where they go on, each with what it prints on a terminal
+    <!-- file NAME -->        the next block is written to that file
+    <!-- agent TOOL JSON -->  an agent's call; the next block is the text of its answer
+    <!-- sh COMMAND -->       done, not shown
+
+An answer that is there already stays when it says the same: ids, times, sizes may differ, "…" stands for anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pexpect
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("docs/tutorials", "docs/howto")
+AGENT = ROOT / "scripts/transcript_agent.py"
+SHOWN_HOME = "/home/ann"
+BOUND_SECONDS = 60
+SIZE = (40, 140)
+
+PART = re.compile(
+    r"^<!-- (?P<kind>file|agent|sh) (?P<what>.*?) -->\n(?:\n?```(?!console)\w*\n(?P<block>.*?)^```$)?"
+    r"|^```console\n(?P<console>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>78])")
+PROMPT = re.compile(r"\b[\w-]+@[\w.-]+:(\S+?)[#$]")
+VOLATILE = (
+    (re.compile(r"[ \t]+"), " "),
+    (re.compile(r"\b(ses|cmd|run|ap|ask|app|call|al)_[A-Za-z0-9_-]+…?"), r"\1_ID"),
+    (re.compile(r"\b[0-9a-f]{12,64}\b"), "HEX"),
+    (re.compile(r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \w+ \d{4}\b"), "DATE"),
+    (re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?)?"), "DATE"),
+    (re.compile(r"\b\d\d:\d\d(?::\d\d)?(?:\.\d+)?\b"), "TIME"),
+    (re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds?|min|MB|kB|bytes)\b"), "AMOUNT"),
+    (re.compile(r"\b(pid|us|uptime seconds) \d+"), r"\1 N"),
+    (re.compile(r"(\[REDACTED:\w+:)\w+"), r"\1TAG"),
+    (re.compile(r"\b\d+\.\d+\.\d+[\w.+-]*"), "VERSION"),
+    (re.compile(r"\b\d+\.\d+\b"), "NUMBER"),
+    (re.compile(r"\b[a-z][\w.]*-\d{2,7}\b"), "WORKER"),
+    (re.compile(r"[─━]+"), "─"),
+)
+
+
+@dataclass
+class Step:
+    """One thing that is done. Its answer stands in the page from ``start`` to ``end``; 0 where none is shown."""
+
+    command: str
+    start: int = 0
+    end: int = 0
+
+    @property
+    def shown(self) -> bool:
+        return self.end > 0
+
+
+def steps(text: str) -> list[Step]:
+    found: list[Step] = []
+    for part in PART.finditer(text):
+        if part["console"] is not None:
+            found += console(part["console"], part.start("console"))
+        elif part["kind"] == "file":
+            name = part["what"]
+            # A word of bash's, so that ~ and variables mean in a name what they mean in a command.
+            found.append(Step(f"mkdir -p $(dirname {name}) && printf %s {shlex.quote(part['block'])} > {name}"))
+        elif part["kind"] == "agent":
+            tool, _, arguments = part["what"].partition(" ")
+            step = Step(f"{sys.executable} {AGENT} {tool} {shlex.quote(arguments or '{}')}")
+            if part["block"] is not None:
+                step.start, step.end = part.span("block")
+            found.append(step)
+        else:
+            found.append(Step(part["what"]))
+    return found
+
+
+def console(block: str, offset: int) -> list[Step]:
+    found: list[Step] = []
+    for line in block.splitlines(keepends=True):
+        end = offset + len(line)
+        if line.startswith("$ "):
+            found.append(Step(line[2:].rstrip("\n"), end, end))
+        elif line.startswith("> ") and found and found[-1].start == found[-1].end == offset:
+            found[-1] = Step(f"{found[-1].command}\n{line[2:].rstrip()}", end, end)
+        else:
+            found[-1].end = end
+        offset = end
+    return found
+
+
+def answers(found: list[Step], home: Path) -> list[str]:
+    """What each step prints on a terminal, in one shell."""
+    mark = secrets.token_hex(8)
+    script = "".join(f"echo {mark}; {{ {step.command}\n}}\n" for step in found) + f"echo {mark}\n"
+    (home / ".transcript").write_text(script)
+    bin_folder = Path(sys.executable).parent
+    env = {
+        **{name: value for name, value in os.environ.items() if name in ("LANG", "LC_ALL", "PIP_CERT")},
+        "HOME": str(home), "PATH": f"{bin_folder}:/usr/local/bin:/usr/bin:/bin", "USER": "ann", "LOGNAME": "ann",
+        "SHELL": "/bin/bash", "TERM": "xterm-256color", "NO_COLOR": "1", "LANG": "C.UTF-8",
+        "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.org",
+        "GIT_COMMITTER_NAME": "Ann", "GIT_COMMITTER_EMAIL": "ann@example.org",
+    }  # fmt: skip
+    person = pexpect.spawn(
+        "bash", [str(home / ".transcript")], env=env, cwd=str(home), dimensions=SIZE, encoding="utf-8"
+    )
+    person.expect(pexpect.EOF, timeout=BOUND_SECONDS)
+    printed = ESCAPES.sub("", str(person.before)).replace("\r\n", "\n").replace(str(home), SHOWN_HOME)
+    printed = PROMPT.sub(r"ann@laptop:\1$", printed)
+    parts = printed.split(f"{mark}\n")[1:-1]
+    assert len(parts) == len(found), printed
+    return ["".join(f"{line.rstrip()}\n" for line in part.splitlines()).strip("\n") for part in parts]
+
+
+def same(shown: str, answer: str) -> bool:
+    """Whether two answers say the same; what happens side by side may be told in another order."""
+    lines = plain(shown).splitlines()
+    pattern = [r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in lines]
+    if re.fullmatch("".join(pattern), plain(answer)):
+        return True
+    return sorted(lines) == sorted(plain(answer).splitlines())
+
+
+def plain(text: str) -> str:
+    for pattern, instead in VOLATILE:
+        text = pattern.sub(instead, text)
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def carried_out(page: Path) -> tuple[str, list[str]]:
+    """The page with the answers filled in, and what about the answers that stand there is not so."""
+    text = page.read_text()
+    found = steps(text)
+    with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as folder:
+        home = Path(folder)
+        try:
+            given = answers(found, home)
+        finally:
+            stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
+            env = {"HOME": folder, "PATH": os.environ["PATH"]}
+            subprocess.run(stop, env=env, cwd=ROOT, capture_output=True, timeout=30)
+    wrong: list[str] = []
+    for step, answer in reversed(list(zip(found, given, strict=True))):
+        shown = text[step.start : step.end]
+        if step.shown and not same(shown, answer):
+            wrong.insert(0, f"$ {step.command}\n  shown: {shown!r}\n  is:    {answer!r}")
+            text = text[: step.start] + (f"{answer}\n" if answer else "") + text[step.end :]
+    return text, wrong
+
+
+def main() -> int:
+    words = [word for word in sys.argv[1:] if word != "--check"]
+    pages = [Path(word).resolve() for word in words] or [
+        page for folder in FOLDERS for page in sorted((ROOT / folder).glob("*.md"))
+    ]
+    failed = 0
+    for page in pages:
+        if not steps(page.read_text()):
+            continue
+        text, wrong = carried_out(page)
+        failed += bool(wrong)
+        if wrong:
+            print(f"{page}: not what happens", *wrong, sep="\n", file=sys.stderr)
+            if "--check" not in sys.argv:
+                page.write_text(text)
+    return failed if "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,62 @@
+"""What is generated from the code is up to date, man pages are roff that readers take, and the site is whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SECONDS = 50
+MAN_PAGES = sorted((ROOT / "man").iterdir())
+
+
+def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=SECONDS)
+
+
+def test_reference_and_man_pages_are_those_of_the_code() -> None:
+    ran = run(sys.executable, "scripts/reference.py", "--check")
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("page", MAN_PAGES, ids=lambda page: page.name)
+def test_man_page_is_sound_and_shows_every_verb(page: Path) -> None:
+    linted = run("mandoc", "-T", "lint", "-W", "warning", str(page))
+    # A date would change with every build, and nothing else with it.
+    wrong = [line for line in linted.stdout.splitlines() if "missing date" not in line]
+    assert (wrong, linted.stderr) == ([], "")
+    shown = re.sub(".\x08", "", run("mandoc", "-T", "utf8", "-O", "width=200", str(page)).stdout)
+    program = page.stem
+    listed = run(sys.executable, "-m", program.replace("-", "_"), "--help").stdout
+    verbs = re.findall(r"^  ([a-z][a-z-]+)  ", listed, re.MULTILINE)
+    assert len(verbs) > 15
+    assert [verb for verb in verbs if not re.search(rf"^ +{program} {verb}\b", shown, re.MULTILINE)] == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built with every warning an error: a page that is in no menu, a link or an anchor that is not there."""
+    folder = tmp_path_factory.mktemp("site")
+    built = run(sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder), NO_MKDOCS_2_WARNING="1")
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_every_page_is_in_the_site(site: Path) -> None:
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 40
+    assert [page for page in pages if not (site / page.with_suffix("") / "index.html").exists()] == [
+        page for page in pages if page.name == "index.md"
+    ]
+    assert (site / "config/ccswarm.toml").read_bytes() == (ROOT / "config/ccswarm.toml").read_bytes()
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(r"""<(?:script|link|img|iframe)[^>]*?(?:src|href)=["']?(https?:)?//[^"'> ]+""")
+    assert [path for path in site.rglob("*.html") if loaded.search(path.read_text())] == []
