@@ -118,4 +118,4 @@ class _FirstOnly(logging.Handler):
         if not self._said:
             self._said = True
             why = self._masked(record.getMessage())[:SHOWN_CHARS]
-            log.warning("telemetry does not arrive at %s; it is said once, and calls go on: %s", self._address, why)
+            log.warning("telemetry to %s is in trouble, said once; calls go on: %s", self._address, why)

@@ -71,7 +71,7 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     """
     worker_id = worker_name(settings)
     journal = Journal(state_directory / JOURNALS, worker_id)
-    telemetry = open_telemetry(settings.telemetry, Masks(environ))
+    telemetry = await asyncio.to_thread(open_telemetry, settings.telemetry, Masks(environ))
     servers = settings.mcp.servers
     hands = ToolHands(servers, state_directory, environ, journal, servers_of, config.secret, telemetry)
     engine = _engine(settings, state_directory)

@@ -30,6 +30,8 @@ def trace_of(ctx: ServerRequestContext[Any]) -> dict[str, str]:
     }
     if ctx.request_id is not None:
         found["jsonrpc.request.id"] = str(ctx.request_id)[:ID_CHARS]
+    if isinstance(uri := (ctx.params or {}).get("uri"), str):
+        found["mcp.resource.uri"] = uri[:ID_CHARS]
     if headers is None:
         return found | said
     found["network.protocol.name"] = "http"
