@@ -115,8 +115,10 @@ class Doors:
         """A person's live view of a session. Raises SessionNotFound, SessionExited, Denied."""
         effect = Effect.READ if read_only else Effect.EXECUTE
         async with self._recorded(principal, "attach", effect, {"session_id": reference, "read_only": read_only}):
-            viewer = Viewer(self._visible(principal).get(reference), read_only=read_only)
+            session = self._visible(principal).get(reference)
+            viewer = Viewer(session, read_only=read_only)
             await viewer.resize(rows, cols)
+            self._sessions.changes.look(session)
             return viewer
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
