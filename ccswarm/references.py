@@ -15,12 +15,12 @@ TOKEN = re.compile(r"(\$\$\{)|\$\{[^{}]*\}?")
 PART = re.compile(r"\.([^.\[\]{}]+)|\[(\d+)\]")
 CONDITION = re.compile(r"\s*(\$\{[^{}]*\})\s*(?:(==|!=)\s*(.*?)\s*)?", re.DOTALL)
 FIELDS: Mapping[str, str] = {"steps": "steps.ID…", "needs": "needs.TASK…", "item": "item", "run": "run.id"} | {
-    "task": "task.id} or ${task.attempt",
+    "task": "task.id}, ${task.attempt} or ${task.text",
     "agent": "agent.name",
     "workspace": "workspace",
 }
 """What a reference may begin with: how it is written."""
-WHOLE = {"run.id", "task.id", "task.attempt", "agent.name", "workspace"}
+WHOLE = {"run.id", "task.id", "task.attempt", "task.text", "agent.name", "workspace"}
 SHOWN_CHARACTERS = 80
 
 Part = str | int

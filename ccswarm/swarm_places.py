@@ -12,6 +12,9 @@ from ccswarm.models import RunStatus
 
 Release = Callable[[str], Awaitable[None]]
 
+STAYING = "staying"
+"""What stands for a run of somebody who has more to do in a directory than one."""
+
 
 class Places:
     """``release`` ends what was started for a directory; None where this process does not execute.
@@ -61,7 +64,7 @@ class Places:
                     await self._release(directory)
 
     async def _is_over(self, run_id: str, going: str) -> bool:
-        if run_id in self._over:
+        if run_id in self._over or run_id == STAYING:
             return True
         if run_id == going:
             return False

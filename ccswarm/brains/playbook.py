@@ -107,7 +107,11 @@ class Playbook:
             "steps": self._results,
             "needs": dict(assignment.inputs),
             "run": {"id": assignment.run_id},
-            "task": {"id": assignment.task_id, "attempt": _attempt(assignment)},
+            "task": {
+                "id": assignment.task_id,
+                "attempt": _attempt(assignment),
+                "text": assignment.task.get("text", ""),
+            },
             "workspace": assignment.workspace,
         }
 

@@ -110,17 +110,7 @@ class Desk:
 
     def root(self, loaded: Loaded) -> Path:
         """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
-        if self._entrance.workspace:
-            return self._entrance.workspace
-        if named := loaded.settings.swarm.workspace:
-            return (loaded.directory / Path(named).expanduser()).resolve()
-        here = Path.cwd()
-        if Path.home().resolve().is_relative_to(here):
-            raise UsageInvalid(
-                f"the server was started in {here}, which is no place to work in",
-                suggestion="start it with --workspace DIR, or set swarm.workspace",
-            )
-        return here
+        return self._entrance.root(loaded)
 
     def within(self, path: str, loaded: Loaded) -> Path:
         """A path of a client's, relative to the root, with links followed. Raises UsageInvalid where it leads out."""

@@ -130,8 +130,8 @@ STEPS = {
     "a: ${needs.v.z} is not what a playbook returns: write ${needs.v.steps.ID…}": step("a", args={"x": "${needs.v.z}"}),
     "a: ${item} stands outside of a for_each": step("a", args={"x": "${item}"}),
     "a: ${item} stands outside of a for_each ": step("a", for_each="${item}"),
-    "a: ${HOME} is not a reference (there are ${steps.ID…}, ${needs.TASK…}, ${item}, ${run.id}, ${task.id} or "
-    "${task.attempt}, ${agent.name}, ${workspace}; write $${ for a ${ that is left as it is)": step(
+    "a: ${HOME} is not a reference (there are ${steps.ID…}, ${needs.TASK…}, ${item}, ${run.id}, ${task.id}, "
+    "${task.attempt} or ${task.text}, ${agent.name}, ${workspace}; write $${ for a ${ that is left as it is)": step(
         "a", args={"x": "${HOME}"}
     ),
     "a: '1 == 1' is no condition": step("a", when="1 == 1"),

@@ -1,0 +1,85 @@
+"""The verb serve: the swarm for programs that connect to an address, in one dialect or several side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli_app import Config, load
+from ccswarm.cli_output import printable, remark
+from ccswarm.errors import UsageInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccswarm.servers.base import Entrance, Listening
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve(
+    tcp: Annotated[bool, typer.Option("--tcp", help="VisionFlow: JSON-RPC, one message a line, port 9500.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen at; others than this machine's need a token.")] = "",
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port, instead of the dialect's own; 0: any.")
+    ] = None,
+    connections: Annotated[int, typer.Option(min=1, max=100_000, help="Most at the same time.")] = 50,
+    requests: Annotated[float, typer.Option(min=0, help="Most in a second from one address; 0: no limit.")] = 100.0,
+    config: Config = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
+    ] = None,
+) -> None:
+    """Serve the swarm at an address, until SIGTERM or Ctrl-C: swarms are made, agents join them and are given tasks.
+
+    Runs are carried out by this process; what is unfinished when it ends is handed back, and goes on with the next
+    worker. Tokens are taken from the environment only.
+
+    Exit codes: 0 ended as it was told, 1 the address or the store cannot be used, 2 wrong usage or configuration.
+    """
+    from ccswarm.servers.base import Entrance, Listening
+
+    chosen = {"visionflow": Listening(host, port, connections, requests)} if tcp else {}
+    if not chosen:
+        raise UsageInvalid("nothing to serve was named", suggestion="ccswarm serve --tcp")
+    if workspace and not workspace.is_dir():
+        raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
+    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve())
+    asyncio.run(_serve(entrance, chosen))
+
+
+async def _serve(entrance: Entrance, chosen: Mapping[str, Listening]) -> None:
+    from ccswarm import app, config, plugins
+    from ccswarm.cli_worker import logged
+    from ccswarm.servers.base import Grounds
+
+    settings = load(entrance.config).settings
+    # A name that is kept over restarts is that of `ccswarm worker`.
+    engine = settings.engine.model_copy(update={"worker_id": ""})
+    settings = settings.model_copy(update={"engine": engine})
+    stop, loop, environ = asyncio.Event(), asyncio.get_running_loop(), config.server_environment()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+
+    def tell(words: str) -> None:
+        remark(printable(words))
+
+    def executed(event: str, words: str, **facts: Any) -> None:
+        tell(words)
+
+    with logged(executed):
+        async with app.working(settings, config.state_directory(), environ) as opened:
+            grounds = Grounds(entrance, opened, environ, tell)
+            coming = [plugins.load("servers", name).serve(grounds, at, stop) for name, at in chosen.items()]
+            dialects = [asyncio.create_task(dialect) for dialect in coming]
+            try:
+                await asyncio.gather(*dialects)
+            finally:
+                stop.set()
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)  # a second one ends it at once
+                await asyncio.gather(*dialects, return_exceptions=True)

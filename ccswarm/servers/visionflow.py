@@ -1,0 +1,292 @@
+"""VisionFlow: swarms for programs that connect over TCP and write JSON-RPC 2.0, one message a line.
+
+Each connection's requests are answered in the order they come. Nothing is sent that was not asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any, cast
+
+from ccswarm import __version__
+from ccswarm.errors import OperatorError, SwarmError, UsageInvalid
+from ccswarm.json_lines import LineReader, Message, Refused, encode, parse
+from ccswarm.servers.base import Grounds, Listening
+from ccswarm.servers.visionflow_faults import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MESSAGES,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REFUSED,
+    Fault,
+)
+from ccswarm.servers.visionflow_methods import METHODS, TOOLS, call, listed
+from ccswarm.servers.visionflow_swarms import Swarms
+
+PORT = 9500
+PORT_VARIABLE, TOKEN_VARIABLE = "MCP_TCP_PORT", "TCP_AUTH_TOKEN"
+VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MOST_LINE_BYTES = 1 << 20
+IDLE_SECONDS = 300.0
+"""Without a line that is whole, and with nothing to be answered."""
+WRITE_SECONDS = 30.0
+"""Longest that a client may leave an answer unread."""
+CLOSE_SECONDS = 5.0
+"""For answers that are under way when the server ends."""
+MOST_WRONG_TOKENS = 5
+MOST_ADDRESSES = 10_000
+
+log = logging.getLogger(__name__)
+
+
+class Rates:
+    """How many requests an address may make: ``each_second``, and twice as many at once."""
+
+    def __init__(self, each_second: float) -> None:
+        self._each, self._left = each_second, dict[str, tuple[float, float]]()
+
+    def take(self, address: str, now: float) -> bool:
+        """Whether it may make one more."""
+        if not self._each:
+            return True
+        most = max(1.0, 2 * self._each)
+        left, at = self._left.get(address, (most, now))
+        left = min(most, left + (now - at) * self._each)
+        if address not in self._left and len(self._left) >= MOST_ADDRESSES:
+            self._left = {one: it for one, it in self._left.items() if it[0] + (now - it[1]) * self._each < most}
+        self._left[address] = (left - 1 if left >= 1 else left, now)
+        return left >= 1
+
+
+class Talk:
+    """One connection."""
+
+    def __init__(
+        self,
+        swarms: Swarms,
+        rates: Rates,
+        token: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._swarms, self._rates, self._token = swarms, rates, token
+        self._reader, self._writer = reader, writer
+        self._address = str((writer.get_extra_info("peername") or ("?",))[0])
+        self._known = not token
+        self._wrong = 0
+        self._reading: asyncio.Task[bytes] | None = None
+        self._over = False
+        self._idle_seconds = idle_seconds
+
+    async def run(self) -> None:
+        """Until the client has gone, or has been idle for too long."""
+        lines, loop = LineReader(MOST_LINE_BYTES), asyncio.get_running_loop()
+        since = loop.time()
+        with suppress(TimeoutError, ConnectionError):
+            while not self._over and self._wrong < MOST_WRONG_TOKENS:
+                async with asyncio.timeout_at(since + self._idle_seconds):
+                    data = await self._read()
+                if not data:
+                    await self._answer_all(lines.feed(b"\n") if lines.held_bytes else ())
+                    break
+                if await self._answer_all(lines.feed(data)):
+                    since = loop.time()
+
+    def end(self) -> None:
+        """What was asked is answered, and nothing more is read."""
+        self._over = True
+        if self._reading:
+            self._reading.cancel()
+
+    async def _read(self) -> bytes:
+        """What came; nothing where there will be no more."""
+        self._reading = asyncio.create_task(self._reader.read(1 << 16))
+        try:
+            return await self._reading
+        except asyncio.CancelledError:
+            if not self._over:
+                raise
+            return b""
+        finally:
+            self._reading.cancel()
+            self._reading = None
+
+    async def _answer_all(self, lines: Any) -> bool:
+        """Whether there were any."""
+        some = False
+        for line in lines:
+            some = True
+            for answer in await self._answers(line):
+                self._writer.write(encode(answer))
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self._writer.drain()
+        return some
+
+    async def _answers(self, line: bytes | Refused) -> list[Message]:
+        try:
+            if isinstance(line, Refused):
+                raise line
+            message = parse(line)
+        except Refused as refused:
+            return [_plain(answer) for answer in refused.answers]
+        if message is None:
+            is_json = line.lstrip()[:1] == b"{"
+            return [] if is_json or not line.strip() else [_error(None, Fault(PARSE_ERROR))]
+        if "id" not in message:
+            return []
+        try:
+            if not self._rates.take(self._address, asyncio.get_running_loop().time()):
+                raise Fault(REFUSED, message="Rate limit exceeded")
+            result = await self._result(message["method"], message.get("params", {}))
+        except Fault as fault:
+            return [_error(message["id"], fault)]
+        except SwarmError as error:
+            told = f"{error.message}; {error.suggestion}" if error.suggestion else error.message
+            return [_error(message["id"], Fault(INTERNAL_ERROR, "", told))]
+        except Exception as error:
+            log.exception("%s failed", message["method"][:80])
+            return [_error(message["id"], Fault(INTERNAL_ERROR, "", type(error).__name__))]
+        return [{"jsonrpc": "2.0", "id": message["id"], "result": result}]
+
+    async def _result(self, method: str, params: Mapping[str, Any]) -> Any:
+        if method == "authenticate":
+            return self._authenticated(params)
+        if method == "initialize":
+            return _initialized(params)
+        if not self._known:
+            raise Fault(REFUSED, message="Authentication required")
+        match method:
+            case "ping":
+                return {}
+            case "tools/list":
+                return {"tools": listed()}
+            case "tools/call":
+                return await self._tool(params)
+            case _ if method in METHODS:
+                return await call(self._swarms, METHODS[method], params, as_tool=False)
+            case _:
+                raise Fault(METHOD_NOT_FOUND, "method", f"There is no method {method[:80]!r}")
+
+    async def _tool(self, params: Mapping[str, Any]) -> Any:
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or name not in TOOLS:
+            raise Fault(INVALID_PARAMS, "name", f"Must be one of: {', '.join(TOOLS)}")
+        if arguments is not None and not isinstance(arguments, dict):
+            raise Fault(INVALID_PARAMS, "arguments", "Must be an object")
+        given = cast("Mapping[str, Any]", arguments or {})
+        facts = await call(self._swarms, TOOLS[name], given, as_tool=True)
+        return {"content": [{"type": "text", "text": json.dumps(facts, ensure_ascii=False)}]}
+
+    def _authenticated(self, params: Mapping[str, Any]) -> Any:
+        given = params.get("token")
+        if self._token and not (isinstance(given, str) and hmac.compare_digest(given.encode(), self._token.encode())):
+            self._wrong += 1
+            raise Fault(REFUSED, message="Authentication failed")
+        self._known = True
+        return {"authenticated": True}
+
+
+def _initialized(params: Mapping[str, Any]) -> Any:
+    """Whatever a client calls its version, it is told one that there is."""
+    asked = params.get("protocolVersion")
+    return {
+        "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
+        "capabilities": {"tools": {"listChanged": False}},
+        "serverInfo": {"name": "ccswarm", "version": __version__},
+    }
+
+
+def _error(request_id: Any, fault: Fault) -> Message:
+    return {"jsonrpc": "2.0", "id": request_id, "error": fault.to_json()}
+
+
+def _plain(answer: Message) -> Message:
+    """A refused line's answer in this protocol's words."""
+    error = answer["error"]
+    return {**answer, "error": {**error, "message": MESSAGES[error["code"]], "data": {"message": error["message"]}}}
+
+
+class Visionflow:
+    """The dialect of ``ccswarm serve --tcp``."""
+
+    name = "visionflow"
+
+    async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
+        """See Dialect."""
+        host, port, token = (
+            listening.host or "127.0.0.1",
+            _port(grounds, listening),
+            grounds.variables.get(TOKEN_VARIABLE, ""),
+        )
+        if not token and not _is_local(host):
+            raise UsageInvalid(
+                f"{host} can be reached by other machines, and anybody there could give the agents work",
+                suggestion=f"set {TOKEN_VARIABLE} to a token that clients authenticate with, or leave --host out",
+            )
+        swarms, rates, talks = Swarms(grounds), Rates(listening.requests), dict[asyncio.Task[Any], Talk]()
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task
+            try:
+                if len(talks) >= listening.connections or stop.is_set():
+                    writer.write(encode(_error(None, Fault(REFUSED, message="Too many connections"))))
+                    return
+                talks[task] = Talk(swarms, rates, token, reader, writer)
+                await talks[task].run()
+            finally:
+                talks.pop(task, None)
+                writer.close()
+                with suppress(ConnectionError, TimeoutError):
+                    async with asyncio.timeout(CLOSE_SECONDS):
+                        await writer.wait_closed()
+
+        await swarms.open()
+        try:
+            try:
+                server = await asyncio.start_server(talk, host, port, limit=1 << 16)
+            except OSError as error:
+                raise OperatorError(
+                    f"{host} port {port} cannot be listened at: {error.strerror or error}",
+                    suggestion=f"give another --port, or set {PORT_VARIABLE}",
+                ) from None
+            async with server:
+                where = server.sockets[0].getsockname()
+                grounds.tell(f"VisionFlow is served at {where[0]} port {where[1]}")
+                await stop.wait()
+                server.close()
+                for one in talks.values():
+                    one.end()
+                if talks:
+                    await asyncio.wait(list(talks), timeout=CLOSE_SECONDS)
+                for task in list(talks):
+                    task.cancel()
+        finally:
+            await swarms.close()
+
+
+def _port(grounds: Grounds, listening: Listening) -> int:
+    if listening.port is not None:
+        return listening.port
+    named = grounds.variables.get(PORT_VARIABLE, "")
+    if named and not (named.isascii() and named.isdecimal() and int(named) < 1 << 16):
+        raise UsageInvalid(f"{PORT_VARIABLE} is {named[:20]!r}, which is no port", suggestion="set it to a number")
+    return int(named or PORT)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+PLUGIN = Visionflow()

@@ -1,0 +1,43 @@
+"""What VisionFlow answers instead of a result: its codes, and a fault that carries one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+REFUSED = -32000
+"""Not authenticated, too many requests, too many connections."""
+SWARM_NOT_FOUND, AGENT_NOT_FOUND, TASK_NOT_FOUND, CAPACITY_EXCEEDED, SPAWN_FAILED = (
+    -32001,
+    -32002,
+    -32003,
+    -32004,
+    -32005,
+)
+
+MESSAGES = {
+    PARSE_ERROR: "Parse error",
+    INVALID_REQUEST: "Invalid Request",
+    METHOD_NOT_FOUND: "Method not found",
+    INVALID_PARAMS: "Invalid params",
+    INTERNAL_ERROR: "Internal error",
+    SWARM_NOT_FOUND: "Swarm not found",
+    AGENT_NOT_FOUND: "Agent not found",
+    TASK_NOT_FOUND: "Task not found",
+    CAPACITY_EXCEEDED: "Swarm capacity exceeded",
+    SPAWN_FAILED: "Agent spawn failed",
+}
+
+
+class Fault(Exception):
+    """Why there is no result: ``field`` is the parameter it is about, ``told`` says what is wrong with it."""
+
+    def __init__(self, code: int, field: str = "", told: str = "", message: str = "") -> None:
+        super().__init__(told or message or MESSAGES.get(code, ""))
+        self.code, self.field, self.told = code, field, told
+        self.message = message or MESSAGES[code]
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``error`` of a response."""
+        data = {name: value for name, value in (("field", self.field), ("message", self.told)) if value}
+        return {"code": self.code, "message": self.message, **({"data": data} if data else {})}
