@@ -1,0 +1,98 @@
+"""Telemetry: what a call pays where none is configured, and where a collector is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from ai_session.app import App
+from ai_session.config import Settings
+from ai_session.gate_trace import Trace
+from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.telemetry import Telemetry
+from benchmarks.report import Report, median_ms
+
+ROUNDS, BATCH = 20, 100
+NOTHINGS = 20_000
+PLENTY = 1_000_000
+PARENT = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "mcp.method.name": "tools/call"}
+
+
+async def run(report: Report, directory: Path) -> None:
+    """Batches of calls by two apps, one of which tells a collector on loopback, are interleaved."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{collector.server_port}"
+        apps = {name: await made(directory / name, endpoint if name == "on" else "") for name in ("off", "on")}
+        samples: dict[str, list[float]] = {name: [] for name in apps}
+        me = caller()
+        for _ in range(ROUNDS):
+            for name, app in apps.items():
+                for number in range(BATCH):
+                    await asyncio.sleep(0)
+                    call = ToolCall(me, "get_session_info", {"session_id": "bench"}, f"call_{number}", trace=PARENT)
+                    start = time.perf_counter()
+                    result = await app.gate.call(call)
+                    samples[name].append(time.perf_counter() - start)
+                    assert not result.is_error, result.text
+        for app in apps.values():
+            await app.stop(sessions=True)
+        collector.shutdown()
+    median = {name: median_ms(values) for name, values in samples.items()}
+    report.title("Telemetry, around one call (get_session_info)")
+    report.row("off: four managers that do nothing", nothing_ms(), "ms")
+    report.row("off, the whole call", median["off"], "ms")
+    report.row("on, told to a collector on loopback", median["on"], "ms")
+    report.row("  on to off", median["on"] / median["off"], "times")
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes everything."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def caller() -> Principal:
+    return Principal("mcp", os.getuid(), pid=os.getpid(), client="bench", env=dict(os.environ), working_directory="/")
+
+
+async def made(runtime: Path, endpoint: str) -> App:
+    """An app with a session."""
+    runtime.mkdir(mode=0o700)
+    given: dict[str, Any] = {"sandbox": {"profile": "trusted"}, "policy": {"mode": "trusted"}}
+    rates = dict.fromkeys(Settings().rates.model_dump(), PLENTY)
+    settings = Settings.model_validate({**given, "rates": rates, "telemetry": {"endpoint": endpoint}})
+    app = await asyncio.to_thread(App, settings, runtime)
+    await app.start()
+    session = ToolCall(caller(), "create_session", {"name": "bench", "backend": "pty"}, "call_0")
+    made = await app.gate.call(session)
+    assert not made.is_error, made.text
+    return app
+
+
+def nothing_ms() -> float:
+    """What the gate does with the telemetry that tells nobody, for one call."""
+    telemetry, call, trace, result = Telemetry(), ToolCall(caller(), "x", {}, "call_0"), Trace(), ToolResult("", {})
+    start = time.perf_counter()
+    for _ in range(NOTHINGS):
+        with telemetry.call(call, trace) as ended:
+            with telemetry.part("audit.begin"):
+                pass
+            with telemetry.part("consent.wait"):
+                pass
+            with telemetry.part("tool.run"):
+                pass
+            ended(result)
+    return (time.perf_counter() - start) / NOTHINGS * 1000
