@@ -1,0 +1,131 @@
+"""The verbs login and logout, and what other verbs say where a login is missing: real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.ccswarm.oauth_world import World, world
+
+pytestmark = pytest.mark.anyio
+ROOT = Path(__file__).parents[3]
+VERB_SECONDS = 60.0
+PLAN = """
+[[agents]]
+name = "ada"
+grants = ["web.*"]
+[[steps]]
+id = "one"
+tool = "web.echo"
+"""
+
+
+@dataclass
+class Place:
+    """A home with a configuration of one server that wants a login."""
+
+    home: Path
+    world: World
+
+    async def begin(self, *words: str, **more: Any) -> asyncio.subprocess.Process:
+        environ = {"HOME": str(self.home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **more}
+        line = [sys.executable, "-m", "ccswarm", *words]
+        return await asyncio.create_subprocess_exec(
+            *line, cwd=self.home, env=environ, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        )
+
+    async def run(self, *words: str, **more: Any) -> tuple[int, str, str]:
+        process = await self.begin(*words, **more)
+        async with asyncio.timeout(VERB_SECONDS):
+            out, err = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    async with world(tmp_path / "state") as made:
+        made.authorities.metadata["client_id_metadata_document_supported"] = False
+        server = f'[[mcp.servers]]\nname = "web"\nurl = "{made.guarded.url}"\n'
+        (tmp_path / "ccswarm.toml").write_text(server + PLAN)
+        yield Place(tmp_path, made)
+
+
+async def address(process: asyncio.subprocess.Process) -> str:
+    """The one that a person is to go to."""
+    assert process.stderr is not None
+    async with asyncio.timeout(VERB_SECONDS):
+        while not (line := (await process.stderr.readline()).decode()).startswith("http"):
+            assert line, "it ended"
+    return line.strip()
+
+
+async def log_in(place: Place) -> dict[str, Any]:
+    process = await place.begin("login", "web", "--no-browser", "--json")
+    url = await address(process)
+    async with httpx2.AsyncClient(trust_env=False) as browser:
+        back = (await browser.get(url)).headers["location"]
+    async with asyncio.timeout(VERB_SECONDS):
+        out, _ = await process.communicate(f"{back}\n".encode())
+    assert process.returncode == 0
+    return json.loads(out)
+
+
+async def test_a_run_that_needs_a_login_does_not_begin(place: Place) -> None:
+    code, _, err = await place.run("run")
+    assert code == 1
+    assert "error login_needed: server web wants a login: ccswarm login web" in err
+    assert "next: ccswarm login web" in err
+    code, out, _ = await place.run("runs", "list", "--json")
+    assert json.loads(out) == []
+
+
+async def test_from_login_to_logout(place: Place) -> None:
+    facts = await log_in(place)
+    assert (facts["server"], facts["scopes"], facts["renews_itself"]) == ("web", "tools:read", True)
+    code, out, err = await place.run("run", "--json")
+    assert code == 0, err
+    assert place.world.guarded.calls == [("echo", {})]
+    secrets = [*place.world.authorities.tokens, *place.world.authorities.refreshing]
+    assert not any(secret in out + err for secret in secrets)
+    journal = b"".join(path.read_bytes() for path in (place.home / ".local/state/ccswarm/journal").rglob("*.jsonl"))
+    assert journal
+    assert not any(secret.encode() in journal for secret in secrets)
+    code, out, _ = await place.run("doctor", "--json")
+    checks = {check["check"]: check["detail"] for check in json.loads(out)["checks"]}
+    assert "scopes tools:read" in checks["login web"]
+    code, out, _ = await place.run("call", "web.write", "--json")
+    assert code == 1
+    assert "ccswarm login web --scope tools:write" in out
+    code, out, _ = await place.run("logout", "web", "--json")
+    assert json.loads(out) == {"server": "web", "was_logged_in": True, "revoked": True}
+    assert place.world.authorities.refreshing == {}
+
+
+async def test_a_browser_is_opened(place: Place) -> None:
+    browser = place.home / "browser"
+    browser.write_text(
+        f"#!{sys.executable}\nimport sys, urllib.request\nurllib.request.urlopen(sys.argv[1], timeout=30).read()\n"
+    )
+    browser.chmod(0o755)
+    code, out, err = await place.run("login", "web", BROWSER=f"{browser} %s")
+    assert code == 0, err
+    assert "tools:read" in out
+    code, out, _ = await place.run("call", "web.echo", "--json")
+    assert code == 0
+
+
+async def test_names_of_no_such_server(place: Place) -> None:
+    code, _, err = await place.run("login", "wep")
+    assert code == 2
+    assert "did you mean web?" in err
