@@ -172,6 +172,7 @@ class Wait:
             usable = {"command_id", "wait_for"} <= arguments.keys() and 0 < wait.created_at <= time.time() + TTL_SECONDS
             if not usable or wait.task_id != task_id:
                 raise ValueError
+            json.dumps(arguments, ensure_ascii=False).encode()  # no lone surrogates, as on a line
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             raise unknown(task_id) from None
         return wait
