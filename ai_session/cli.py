@@ -10,7 +10,17 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
 
-from ai_session import __version__, cli_audit, cli_config, cli_daemon, cli_install, cli_policy, cli_record, relay
+from ai_session import (
+    __version__,
+    cli_audit,
+    cli_config,
+    cli_daemon,
+    cli_http_access,
+    cli_install,
+    cli_policy,
+    cli_record,
+    relay,
+)
 from ai_session.cli_approvals import approvals, approve, reject
 from ai_session.cli_attach import attach
 from ai_session.cli_commands import exec_, logs, screen, send
@@ -43,6 +53,7 @@ app.command()(sandbox)
 app.command()(doctor)
 app.add_typer(cli_config.app, name="config", no_args_is_help=True)
 app.add_typer(cli_install.app, name="mcp", no_args_is_help=True)
+app.add_typer(cli_http_access.app, name="http", no_args_is_help=True)
 
 
 def print_version(wanted: bool) -> None:

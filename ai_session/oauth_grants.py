@@ -262,7 +262,7 @@ def listed(db: Connection, now: float) -> list[dict[str, Any]]:
     rows = db.execute(
         "SELECT grants.*, max(tokens.expires_at) AS expires_at FROM grants JOIN tokens USING (grant_id)"
         " WHERE revoked_at IS NULL AND tokens.expires_at > ? AND tokens.used_at IS NULL"
-        " GROUP BY grant_id ORDER BY created_at",
+        " GROUP BY grant_id ORDER BY grants.rowid",
         (now,),
     )
     return [
