@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.ccswarm.contract.verb_desk import Desk
 from tests.ccswarm.oauth_world import World, world
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +45,11 @@ class Place:
             *line, cwd=self.home, env=environ, stdin=PIPE, stdout=PIPE, stderr=PIPE
         )
 
+    async def say(self, *words: str, code: int = 0) -> Any:
+        """What a verb tells in JSON that needs no process of its own."""
+        said = await asyncio.to_thread(Desk(self.home).run, *words, "--json", code=code)
+        return json.loads(said.out)
+
     async def run(self, *words: str, **more: Any) -> tuple[int, str, str]:
         process = await self.begin(*words, **more)
         async with asyncio.timeout(VERB_SECONDS):
@@ -53,12 +59,11 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    async with world(tmp_path / "state") as made:
-        made.authorities.metadata["client_id_metadata_document_supported"] = False
+async def place(home: Path) -> AsyncIterator[Place]:
+    async with world(home / "state") as made:
         server = f'[[mcp.servers]]\nname = "web"\nurl = "{made.guarded.url}"\n'
-        (tmp_path / "ccswarm.toml").write_text(server + PLAN)
-        yield Place(tmp_path, made)
+        (home / "ccswarm.toml").write_text(server + PLAN)
+        yield Place(home, made)
 
 
 async def address(process: asyncio.subprocess.Process) -> str:
@@ -86,8 +91,7 @@ async def test_a_run_that_needs_a_login_does_not_begin(place: Place) -> None:
     assert code == 1
     assert "error login_needed: server web wants a login: ccswarm login web" in err
     assert "next: ccswarm login web" in err
-    code, out, _ = await place.run("runs", "list", "--json")
-    assert json.loads(out) == []
+    assert await place.say("runs", "list") == []
 
 
 async def test_from_login_to_logout(place: Place) -> None:
@@ -101,14 +105,11 @@ async def test_from_login_to_logout(place: Place) -> None:
     journal = b"".join(path.read_bytes() for path in (place.home / ".local/state/ccswarm/journal").rglob("*.jsonl"))
     assert journal
     assert not any(secret.encode() in journal for secret in secrets)
-    code, out, _ = await place.run("doctor", "--json")
-    checks = {check["check"]: check["detail"] for check in json.loads(out)["checks"]}
+    checks = {check["check"]: check["detail"] for check in (await place.say("doctor"))["checks"]}
     assert "scopes tools:read" in checks["login web"]
-    code, out, _ = await place.run("call", "web.write", "--json")
-    assert code == 1
-    assert "ccswarm login web --scope tools:write" in out
-    code, out, _ = await place.run("logout", "web", "--json")
-    assert json.loads(out) == {"server": "web", "was_logged_in": True, "revoked": True}
+    refused = await place.say("call", "web.write", code=1)
+    assert "ccswarm login web --scope tools:write" in json.dumps(refused)
+    assert await place.say("logout", "web") == {"server": "web", "was_logged_in": True, "revoked": True}
     assert place.world.authorities.refreshing == {}
 
 
@@ -121,11 +122,9 @@ async def test_a_browser_is_opened(place: Place) -> None:
     code, out, err = await place.run("login", "web", BROWSER=f"{browser} %s")
     assert code == 0, err
     assert "tools:read" in out
-    code, out, _ = await place.run("call", "web.echo", "--json")
-    assert code == 0
+    assert (await place.say("call", "web.echo"))["status"] == "ok"
 
 
 async def test_names_of_no_such_server(place: Place) -> None:
-    code, _, err = await place.run("login", "wep")
-    assert code == 2
-    assert "did you mean web?" in err
+    told = await place.say("login", "wep", code=2)
+    assert told["error"]["suggestion"] == "did you mean web?"
