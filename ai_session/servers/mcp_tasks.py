@@ -228,7 +228,7 @@ class CommandTasks:
         waits = params.name == "execute_command" or (params.name == "read_output" and given.get("wait_for") in LEVELS)
         if not (waits and declared(ctx)) or (seconds is not None and seconds <= self._patience_seconds):
             return await mcp_tools.call_tool(ctx, params)
-        began_at = time.time()
+        began_at = round(time.time(), 3)
         result = await mcp_tools.call_tool(ctx, params, self._patience_seconds)
         facts = result.structured_content if isinstance(result, CallToolResult) else None
         if not facts or not _goes_on(facts):
