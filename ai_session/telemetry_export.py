@@ -1,6 +1,6 @@
 """Spans and metrics on their way to a collector: made here, queued, and sent from threads of their own.
 
-A collector that does not answer costs the queue's newest spans and one warning, never a call.
+A collector that does not answer costs the queue's oldest spans and one warning, never a call.
 """
 
 from __future__ import annotations
