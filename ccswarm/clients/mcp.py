@@ -25,6 +25,7 @@ from ccswarm.clients.mcp_answers import OWN_META, refusal, to_answer
 from ccswarm.clients.mcp_connection import Connection, Era
 from ccswarm.clients.mcp_eras import EraFile
 from ccswarm.clients.mcp_failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, SESSION_GONE, advice
+from ccswarm.clients.mcp_questions import Ask
 from ccswarm.clients.mcp_schemas import OutputSchemas
 from ccswarm.clients.mcp_tools import is_seen, to_infos
 from ccswarm.errors import CallTimedOut, InvalidArguments, LoginNeeded, ServerLost, ServerUnavailable, UnknownTool
@@ -44,7 +45,7 @@ class McpToolClient:
     """One configured server; see ``ToolClient``. ``env`` is the environment of which a server is given what it needs
     and headers take their variables; ``era_cache`` remembers the revision a server speaks; ``on_stderr`` is given what
     the server writes beside the protocol, as it comes; ``state_directory`` has the logins at servers, without it nobody
-    is logged in."""
+    is logged in; ``ask`` answers what a server asks in a call, without it the server is told that nobody is here."""
 
     def __init__(
         self,
@@ -54,9 +55,11 @@ class McpToolClient:
         era_cache: MutableMapping[str, str],
         on_stderr: Callable[[str], None] | None = None,
         state_directory: Path | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self._settings = settings
         self._state_directory = state_directory
+        self._ask = ask
         self._env = env
         self._eras = era_cache
         self._on_stderr = on_stderr
@@ -208,6 +211,7 @@ class McpToolClient:
             on_stderr=self._on_stderr,
             on_change=self._changed,
             state_directory=self._state_directory,
+            ask=self._ask,
         )
         self._connections.add(connection)
         return connection

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import mcp_types as types
 from mcp import ClientSession
+from mcp.client.context import ClientRequestContext
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from ccswarm import __version__
 from ccswarm.clients.mcp_failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, advice
 from ccswarm.clients.mcp_process import LEAVE_SECONDS, ServerProcess, started
+from ccswarm.clients.mcp_questions import MOST_ROUNDS, Ask, answered, going_on
 from ccswarm.clients.mcp_secrets import Veil
 from ccswarm.clients.mcp_tools import usable_page
 from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError
@@ -76,7 +78,7 @@ class Dispatcher(JSONRPCDispatcher):
 
 class Connection:
     """Opened once, then used by many tasks, then closed. ``on_change`` is called when the server's tools may have
-    changed."""
+    changed, ``ask`` when it asks something; without it the server is told that nobody is here."""
 
     def __init__(
         self,
@@ -86,7 +88,9 @@ class Connection:
         on_stderr: Callable[[str], None] | None,
         on_change: Callable[[], None],
         state_directory: Path | None = None,
+        ask: Ask | None = None,
     ) -> None:
+        self._ask = ask
         self._state_directory = state_directory
         self._veil = Veil()
         self._settings = settings
@@ -205,6 +209,7 @@ class Connection:
                 dispatcher=self._dispatcher,
                 client_info=types.Implementation(name="ccswarm", version=__version__),
                 message_handler=self._on_message,
+                elicitation_callback=self._asked if self._ask else None,
             )
         )
         await self._negotiate(era)
@@ -266,6 +271,12 @@ class Connection:
         name = self._settings.name
         return ServerUnavailable(f"server {name} {problem}", suggestion=f"try what is configured for {name} by hand")
 
+    async def _asked(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        assert self._ask
+        said = await answered(params.model_dump(by_alias=True, mode="json", exclude_unset=True), self._ask)
+        return types.ElicitResult.model_validate(said)
+
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._on_change()
@@ -312,10 +323,18 @@ class Connection:
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any], on_progress: ProgressFnT | None
     ) -> dict[str, Any]:
         """The result as it came. Raises MCPError, and ValueError for arguments JSON cannot hold."""
-        params = types.CallToolRequestParams.model_validate(
-            {"name": name, "arguments": dict(arguments), "_meta": dict(meta) or None}
-        )
-        request = types.CallToolRequest(params=params)
+        said: dict[str, Any] = {"name": name, "arguments": dict(arguments), "_meta": dict(meta) or None}
+        more: dict[str, Any] | None = {}
+        result: dict[str, Any] = {}
+        for _ in range(MOST_ROUNDS):
+            result = await self._call({**said, **more}, on_progress)
+            more = await going_on(result, self._ask)
+            if more is None:
+                break
+        return result
+
+    async def _call(self, said: Mapping[str, Any], on_progress: ProgressFnT | None) -> dict[str, Any]:
+        request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(said))
         try:
             with self._asking():
                 await self.session.send_request(request, types.CallToolResult, progress_callback=on_progress)

@@ -44,6 +44,15 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 LISTED_ONLY = ("initialize", "json-schema-ref-no-deref")
 
 
+ASKED = ("elicitation-sep1034-client-defaults", "sep-2322-client-request-state", "request-metadata")
+
+
+async def agrees(_: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fills in what has no default."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    return {name: one.get("type") == "boolean" for name, one in properties.items() if "default" not in one}
+
+
 class Walker:
     """Agrees to everything, as a browser would that is told to."""
 
@@ -118,14 +127,15 @@ async def main(url: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(MOST_LOGINS):
             era = "modern" if VERSION in MODERN_PROTOCOL_VERSIONS else "legacy"
-            client = McpToolClient(settings, env=env, era_cache=Known(era), state_directory=Path(folder))
+            asks = {"ask": agrees} if SCENARIO in ASKED else {}
+            client = McpToolClient(settings, env=env, era_cache=Known(era), state_directory=Path(folder), **asks)
             try:
                 await work(client)
                 return
             except LoginNeeded as error:
                 print(error, error.suggestion, file=sys.stderr)
                 scopes = error.suggestion.partition(" --scope ")[2].strip("'").split()
-                await clients.log_in(settings, env, Path(folder), walker, scopes=scopes)
+                await clients.log_in(settings, env, Path(folder), walker, scopes=scopes, seconds=20)
             except SwarmError as error:
                 print(repr(error), file=sys.stderr)
                 raise
