@@ -1,0 +1,186 @@
+"""``ccswarm serve --tcp`` in a process of its own, and clients that are no more than a socket."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.ccswarm.contract.forked_swarm import Forked
+from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
+from tests.ccswarm.contract.verb_desk import ROOT
+from tests.conftest import client_environment
+
+BOUND_SECONDS = 60.0
+IDS = re.compile(r"(swarm|agent|task)-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+WHERE = re.compile(r"VisionFlow is served at (\S+) port (\d+)")
+SAY = 'tool = "small.echo"\nargs = { text = "${task.text}" }'
+HOLD = 'tool = "pipe.read"\nargs = { path = "${workspace}/pipe" }'
+
+
+def member(name: str, kind: str, step: str = SAY, more: str = "", grants: str = '"small.*", "pipe.*"') -> str:
+    """An agent with one step of its own for what is said in words."""
+    head = f'[[agents]]\nname = "{name}"\ntype = "{kind}"\ngrants = [{grants}]\n{more}\n'
+    return head + f'[[agents.settings.steps]]\nid = "do"\n{step}\n'
+
+
+CREW = (
+    member("ada", "researcher", more='capabilities = ["analysis", "synthesis", "prose"]')
+    + member("bob", "coder")
+    + member("eve", "coordinator")
+    + member("ann", "analyst", HOLD)
+    + member("mia", "writer", 'tool = "swarm.send_message"\nargs = { to = "bob", text = "hello" }', grants='"swarm.*"')
+)
+TEXT = QUICK + SERVERS + CREW
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, port: int, token: str = "", host: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((host, port), timeout=BOUND_SECONDS)
+        self._lines = self.socket.makefile("rb")
+        self._number = 0
+        if token:
+            assert self.ask("authenticate", token=token) == {"authenticated": True}
+
+    def send(self, message: Any) -> None:
+        """A line, or any bytes."""
+        self.socket.sendall(message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n")
+
+    def answer(self) -> Any:
+        """The next line; None where there is none."""
+        line = self._lines.readline()
+        return json.loads(line) if line else None
+
+    def begin(self, method: str, params: Mapping[str, Any]) -> int:
+        self._number += 1
+        self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": dict(params)})
+        return self._number
+
+    def whole(self, method: str, /, **params: Any) -> Any:
+        """The whole answer to a request."""
+        number = self.begin(method, params)
+        answer = self.answer()
+        assert (answer["jsonrpc"], answer["id"]) == ("2.0", number)
+        return answer
+
+    def ask(self, method: str, /, **params: Any) -> Any:
+        """Its result."""
+        answer = self.whole(method, **params)
+        assert set(answer) == {"jsonrpc", "id", "result"}, answer
+        return answer["result"]
+
+    def fault(self, method: str, /, **params: Any) -> Any:
+        """Its error."""
+        answer = self.whole(method, **params)
+        assert set(answer) == {"jsonrpc", "id", "error"}, answer
+        return answer["error"]
+
+    def tool(self, name: str, /, **arguments: Any) -> Any:
+        """What the text of a tool's answer says."""
+        result = self.ask("tools/call", name=name, arguments=arguments)
+        (content,) = result["content"]
+        assert content["type"] == "text"
+        return json.loads(content["text"])
+
+    def swarm(self, topology: str = "mesh", *kinds: str, **more: Any) -> tuple[str, list[str]]:
+        """A swarm with agents of these types: its id and theirs."""
+        swarm = self.ask("swarm_init", topology=topology, **more)["swarmId"]
+        return swarm, [self.ask("agent_spawn", swarmId=swarm, type=kind)["agentId"] for kind in kinds]
+
+    def over(self, task: str) -> Any:
+        """A task when it is over: asked again and again, for nothing comes by itself."""
+        while (found := self.ask("task_status", taskId=task))["status"] in ("queued", "running"):
+            assert not select.select([self.socket], [], [], 0.03)[0]
+        return found
+
+    def close(self) -> None:
+        self._lines.close()
+        self.socket.close()
+
+
+class Served:
+    """A server that listens; what it says is read all the time."""
+
+    def __init__(self, desk: RunDesk, *words: str, **variables: str) -> None:
+        line = ["serve", "--tcp", "--port", "0", "--requests", "0", "--workspace", str(desk.home), *words]
+        environment = {**client_environment(desk.home), "PYTHONPATH": str(ROOT), **variables}
+        self.process = Forked(line, desk.home, environment)
+        self.said: list[str] = []
+        self._heard = threading.Event()
+        self.port = 0
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.said.append(line.decode().rstrip())
+            if found := WHERE.match(self.said[-1]):
+                self.port = int(found[2])
+                self._heard.set()
+        self._heard.set()
+
+    def until_ready(self) -> None:
+        assert self._heard.wait(BOUND_SECONDS)
+        assert self.port, self.said
+
+    def wire(self, token: str = "") -> Wire:
+        return Wire(self.port, token)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(BOUND_SECONDS)
+        self._reader.join()
+        return code
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(BOUND_SECONDS)
+        self._reader.join()
+        self.process.close()
+
+
+@contextmanager
+def served(desk: RunDesk, *words: str, **variables: str) -> Iterator[Served]:
+    """Meanwhile it is there; afterwards it has ended as it was told."""
+    server = Served(desk, *words, **variables)
+    try:
+        server.until_ready()
+        yield server
+        if server.process.returncode is None:
+            assert server.end() == 0, server.said
+    finally:
+        server.close()
+
+
+@contextmanager
+def connected(port: int, token: str = "") -> Iterator[Wire]:
+    wire = Wire(port, token)
+    try:
+        yield wire
+    finally:
+        wire.close()
+
+
+def children(server: Served, what: str) -> list[str]:
+    """The processes of its agents' servers whose command line has ``what``."""
+    found: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if what in line and parent == str(server.process.pid):
+            found.append(line)
+    return found
