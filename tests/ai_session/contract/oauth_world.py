@@ -19,6 +19,7 @@ import httpx2
 import mcp.types as types
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.lowlevel import Server
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from ai_session import oauth, oauth_people
 from ai_session.oauth_fetch import Fetcher
@@ -246,6 +247,26 @@ def redeeming(client: Mapping[str, Any], code: str, pkce: Pkce, **changes: str) 
         "grant_type": "authorization_code", "code": code, "client_id": client["client_id"], "redirect_uri": CALLBACK,
         "code_verifier": pkce.verifier, "resource": f"{BASE}/mcp", **secret, **changes,
     }  # fmt: skip
+
+
+class Memory:
+    """What a client of the SDK keeps."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
 
 
 async def granted(front: Front, **facts: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from mcp.client.auth import OAuthClientProvider
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 from pydantic import AnyUrl
 
 from ai_session import oauth_clients
@@ -24,6 +24,7 @@ from tests.ai_session.contract.oauth_world import (
     Browser,
     Form,
     Front,
+    Memory,
     Pkce,
     add_person,
     granted,
@@ -43,26 +44,6 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
     async with opened(tmp_path) as front:
         await add_person(front)
         yield front
-
-
-class Memory:
-    """What a client keeps."""
-
-    def __init__(self) -> None:
-        self.tokens: OAuthToken | None = None
-        self.client: OAuthClientInformationFull | None = None
-
-    async def get_tokens(self) -> OAuthToken | None:
-        return self.tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self.client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self.client = client_info
 
 
 def provider(front: Front, browser: Browser, memory: Memory, scopes: list[str] | None = None) -> OAuthClientProvider:
