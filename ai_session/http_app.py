@@ -8,8 +8,9 @@ protocol say (400, 404, 406, 413), may the token do that (403, once the gate has
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 MCP_PATH, HEALTH_PATH, STREAM_PATH, MESSAGES_PATH = "/mcp", "/health", "/sse", "/messages/"
 HEALTH_SECONDS = 5.0
+HEARTBEAT_SECONDS = 10.0
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 MCP_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate")
 
@@ -71,10 +73,27 @@ class OwnNames:
             await self._app(scope, receive, send)
 
 
-def application(settings: HttpSettings, host: str, base_url: str, gate: Any, access: Any | None) -> Asgi:
-    """The ASGI application of a front that listens on ``host`` and is found at ``base_url``.
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What a server runs. ``leave`` is called when it begins to leave: what clients listen to ends in order."""
 
-    ``gate`` is a RemoteGate; without ``access`` nobody has to sign in.
+    asgi: Any
+    leave: Callable[[], None]
+
+
+def application(
+    settings: HttpSettings,
+    host: str,
+    base_url: str,
+    gate: Any,
+    access: Any | None,
+    heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    registry: Any | None = None,
+) -> Application:
+    """The application of a front that listens on ``host`` and is found at ``base_url``.
+
+    ``gate`` is a RemoteGate, a ``registry`` of the SDK is served instead of its tools; without ``access`` nobody has to
+    sign in.
     """
     mcp = plugins.load("servers", "mcp_http")
     endpoint = mcp.endpoint(
@@ -82,6 +101,8 @@ def application(settings: HttpSettings, host: str, base_url: str, gate: Any, acc
         max_body_bytes=settings.max_body_bytes,
         max_sessions=settings.max_connections,
         messages_path=MESSAGES_PATH,
+        heartbeat_seconds=heartbeat_seconds,
+        registry=registry,
     )
     origins = frozenset(map(str.lower, (base_url, *settings.allowed_origins)))
     tokens = Tokens(mcp, access) if access else None
@@ -125,7 +146,7 @@ def application(settings: HttpSettings, host: str, base_url: str, gate: Any, acc
         app = access.around(app)
     if settings.trusted_proxies:
         app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
-    return app
+    return Application(app, endpoint.leave)
 
 
 def own_names(settings: HttpSettings, host: str, base_url: str) -> frozenset[str]:

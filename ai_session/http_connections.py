@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,14 +32,15 @@ TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 Owed = Literal["", "head", "body", "rest"]
-ALLOWED_SECONDS: dict[Owed, float] = {"head": HEAD_SECONDS, "body": BODY_SECONDS, "rest": REST_SECONDS}
+ALLOWED_SECONDS: Mapping[Owed, float] = {"head": HEAD_SECONDS, "body": BODY_SECONDS, "rest": REST_SECONDS}
 
 
 class Door:
-    """Lets connections in, up to ``limit``."""
+    """Lets connections in, up to ``limit``, and says how long they may take."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, seconds: Mapping[Owed, float] = ALLOWED_SECONDS) -> None:
         self._limit = limit
+        self.seconds = seconds
         self._all: set[Visitor] = set()
         self._silent: dict[Visitor, None] = {}
 
@@ -135,7 +137,7 @@ class Visitor(H11Protocol):
         self._owed = owed
         if self._limit:
             self._limit.cancel()
-        self._limit = self.loop.call_later(ALLOWED_SECONDS[owed], self._too_late) if owed else None
+        self._limit = self.loop.call_later(self._door.seconds[owed], self._too_late) if owed else None
 
     def _too_late(self) -> None:
         cycle: Any = self.cycle

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from ai_session.errors import ConfigInvalid, DaemonUnavailable
-from ai_session.http_app import LOOPBACK_NAMES, MCP_PATH, application
+from ai_session.http_app import LOOPBACK_NAMES, MCP_PATH, Application, application
 from ai_session.http_connections import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Door, Visitor, raise_limits
 from ai_session.remote_gate import RemoteGate
 
@@ -121,9 +121,9 @@ def is_loopback(host: str) -> bool:
 class Front(uvicorn.Server):
     """Serves an application on a place, with a door, and ends when told to, within bounded time."""
 
-    def __init__(self, app: Any, place: Place, door: Door) -> None:
+    def __init__(self, app: Application, place: Place, door: Door) -> None:
         config = uvicorn.Config(
-            app,
+            app.asgi,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -136,6 +136,7 @@ class Front(uvicorn.Server):
         )
         super().__init__(config)
         self.door = door
+        self._leave = app.leave
         self._place = place
         self.listening = asyncio.Event()
 
@@ -156,6 +157,11 @@ class Front(uvicorn.Server):
         self.started = True
         self.listening.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, after those who only listen were told."""
+        self._leave()
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         """Both signals end it in order, and neither is raised again."""
@@ -169,8 +175,7 @@ class Front(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Asks it to leave; the second time without waiting for anybody."""
-        self.force_exit = self.should_exit
+        """Asks it to leave, which takes seconds at most."""
         self.should_exit = True
 
 
@@ -183,7 +188,7 @@ async def serve(
     if limit < settings.max_connections:
         log.warning("only %d connections at once: this process may not open more files (ulimit -n)", limit)
     gate = RemoteGate(authenticated=get_access is not None)
-    access = get_access(place.base_url) if get_access else None
+    access = await asyncio.to_thread(get_access, place.base_url) if get_access else None
     try:
         await gate.started()
         front = Front(application(settings, place.host, place.base_url, gate, access), place, Door(limit))
@@ -198,4 +203,4 @@ async def serve(
         place.listener.close()
         await gate.close()
         if access:
-            access.close()
+            await asyncio.to_thread(access.close)

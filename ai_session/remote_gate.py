@@ -235,12 +235,13 @@ async def start_daemon() -> None:
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(START_SECONDS):
-            await process.wait()
-    except BaseException:
-        with suppress(ProcessLookupError):
-            process.kill()
-        raise
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
 
 
 async def _ask(link: Link, number: int, asker: Asker, question: Question) -> None:

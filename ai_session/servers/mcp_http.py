@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
@@ -19,7 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ai_session.errors import InsufficientScope
 from ai_session.models import Principal, ToolCall, ToolResult
-from ai_session.servers.mcp_caller import Caller
+from ai_session.servers.mcp_caller import Caller, Stream
 from ai_session.servers.mcp_sdk import make_server
 
 Scope = MutableMapping[str, Any]
@@ -28,7 +29,6 @@ EXCHANGE = "ai_session"
 """What of a request's scope tells how it went: ``waits``, its calls in the handshake era, and ``missing``, the scope
 its token lacks, with ``id`` and ``message`` of the refusal."""
 
-HEARTBEAT_SECONDS = 10.0
 IDLE_SECONDS = 1800.0
 
 
@@ -37,6 +37,7 @@ class Callers:
 
     def __init__(self, gate: Any) -> None:
         self._gate = gate
+        self.streams: set[Stream] = set()
 
     def of(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
         """Whoever the token of the request speaks for; the user of this machine where none was asked for."""
@@ -45,7 +46,7 @@ class Callers:
         shakes_hands = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
         gate: Any = RequestGate(self._gate, scope.setdefault(EXCHANGE, {}), ctx.request_id, shakes_hands)
         known = ctx.session.client_params
-        return Caller(gate, self._gate, principal_of(scope, known.client_info.name if known else ""))
+        return Caller(gate, self._gate, principal_of(scope, known.client_info.name if known else ""), self.streams)
 
 
 class RequestGate:
@@ -109,14 +110,24 @@ def principal_of(scope: Scope, client: str) -> Principal:
 
 class Endpoint:
     """Where MCP is spoken over HTTP: ASGI applications, which serve as long as ``run`` is entered. ``gate`` is a
-    RemoteGate."""
+    RemoteGate; a ``registry`` is served instead of its tools."""
 
-    def __init__(self, gate: Any, *, max_body_bytes: int, max_sessions: int, messages_path: str) -> None:
+    def __init__(
+        self,
+        gate: Any,
+        *,
+        max_body_bytes: int,
+        max_sessions: int,
+        messages_path: str,
+        heartbeat_seconds: float,
+        registry: Server[Any] | None = None,
+    ) -> None:
         self._callers = Callers(gate)
-        self._server: Server[Any] = make_server(self._lifespan)
-        self._server.middleware.append(heartbeat)
-        # No tool of ours asks for Mcp-Param headers; without this each call would list all tools to find that out.
-        self._server.get_tool_input_schema = no_schema
+        self._server: Server[Any] = registry or make_server(self._lifespan)
+        self._server.middleware.append(partial(heartbeat, heartbeat_seconds))
+        if registry is None:
+            # No tool of ours asks for Mcp-Param headers; without this each call would list all tools to find that out.
+            self._server.get_tool_input_schema = no_schema
         self._sessions = StreamableHTTPSessionManager(
             self._server,
             max_request_body_size=max_body_bytes,
@@ -132,6 +143,11 @@ class Endpoint:
     def run(self) -> AbstractAsyncContextManager[None]:
         """To be entered once; leaving it ends every session."""
         return self._sessions.run()
+
+    def leave(self) -> None:
+        """End what clients listen to, so that they are told in time."""
+        for stream in list(self._callers.streams):
+            stream.close()
 
     async def streamable(self, scope: Scope, receive: Any, send: Any) -> None:
         """Streamable HTTP, both eras."""
@@ -173,23 +189,23 @@ def no_schema(name: str) -> None:
     """Of no tool."""
 
 
-async def heartbeat(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+async def heartbeat(seconds: float, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Rising progress as long as a request runs, for a client that gave a token: silence gets connections closed."""
     if ctx.request_id is None or progress_token_from_params(ctx.params) is None:
         return await call_next(ctx)
-    beating = asyncio.create_task(_beat(ctx))
+    beating = asyncio.create_task(_beat(seconds, ctx))
     try:
         return await call_next(ctx)
     finally:
         beating.cancel()
 
 
-async def _beat(ctx: ServerRequestContext[Any, Any]) -> None:
+async def _beat(seconds: float, ctx: ServerRequestContext[Any, Any]) -> None:
     loop = asyncio.get_running_loop()
     began, never = loop.time(), asyncio.Event()
     while True:
         try:
-            await asyncio.wait_for(never.wait(), HEARTBEAT_SECONDS)
+            await asyncio.wait_for(never.wait(), seconds)
         except TimeoutError:
             waited = loop.time() - began
             await ctx.session.report_progress(round(waited, 3), None, f"still running after {waited:.0f} s")
