@@ -114,6 +114,12 @@ def suite(*words: str, environment: dict[str, str] | None = None) -> str:
     return ran.stdout
 
 
+def installed() -> str:
+    """The suite's version, as it is pinned."""
+    pinned = json.loads(Path(__file__).with_name("clients.json").read_text())
+    return pinned["dependencies"]["@modelcontextprotocol/conformance"]
+
+
 def required(revision: str) -> tuple[str, ...]:
     """The scenarios for servers that the revision requires, frozen in the suite."""
     listed = suite("list", "--requirements", revision)

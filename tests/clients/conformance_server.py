@@ -14,13 +14,15 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
-
 from ai_session import __version__, relay
 from ai_session.daemon import HELLO_BYTES, listen, parse_hello
+from ai_session.http_app import application
+from ai_session.http_connections import Door
+from ai_session.http_server import Front, find_place
 from ai_session.models import Principal
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp import McpServer
+from ai_session.settings import HttpSettings
 from tests.clients.conformance_fixtures import make_server
 
 if TYPE_CHECKING:
@@ -91,13 +93,17 @@ async def stdio() -> None:
 
 
 async def http() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(make_server().streamable_http_app(), log_level="critical"))
-    serving = asyncio.create_task(server.serve([listener]))
-    say(listener.getsockname()[1])
+    settings = HttpSettings(port=0)
+    place = find_place(settings, authenticated=False)
+    app = application(settings, place.host, place.base_url, NoGate(), None, registry=make_server())
+    front = Front(app, place, Door(settings.max_connections))
+    serving = asyncio.create_task(front.serve())
+    await front.listening.wait()
+    say(place.listener.getsockname()[1])
     await until_input_ends()
-    server.should_exit = server.force_exit = True
+    front.stop()
     await serving
+    place.listener.close()
 
 
 if __name__ == "__main__":
