@@ -78,6 +78,8 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
     if shell not in ("bash", "zsh", "fish"):
         raise InvalidArguments(f"no completion for {shell!r}", suggestion="use bash, zsh or fish")
     script = get_completion_script(prog_name="ai-session", complete_var="_AI_SESSION_COMPLETE", shell=shell)
+    if shell == "zsh":  # where zsh itself loads the script, the first Tab has been pressed already
+        script += '\n[[ $funcstack[1] != _ai-session ]] || _ai_session_completion "$@"'
     write_text(script + "\n")
 
 

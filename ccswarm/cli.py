@@ -153,7 +153,10 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
     """Print a shell's completion script. Use: source <(ccswarm completion bash)"""
     if shell not in ("bash", "zsh", "fish"):
         raise UsageInvalid(f"no completion for {shell!r}", suggestion="use bash, zsh or fish")
-    show_text(get_completion_script(prog_name="ccswarm", complete_var="_CCSWARM_COMPLETE", shell=shell) + "\n")
+    script = get_completion_script(prog_name="ccswarm", complete_var="_CCSWARM_COMPLETE", shell=shell)
+    if shell == "zsh":  # where zsh itself loads the script, the first Tab has been pressed already
+        script += '\n[[ $funcstack[1] != _ccswarm ]] || _ccswarm_completion "$@"'
+    show_text(script + "\n")
 
 
 def main() -> NoReturn:

@@ -1,0 +1,98 @@
+"""The Tab key in bash, zsh and fish, with the scripts where the documentation says that they go."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pexpect
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROGRAMS = {"ai-session": ("ai_session", "att", "attach"), "ccswarm": ("ccswarm", "wor", "worker")}
+PLACES = {
+    "bash": ".local/share/bash-completion/completions/{}",
+    "zsh": ".zfunc/_{}",
+    "fish": ".config/fish/completions/{}.fish",
+}
+SECONDS = 20
+
+
+@pytest.fixture(params=list(PROGRAMS))
+def program(request: pytest.FixtureRequest, home: Path) -> str:
+    """The name of a program that is on the PATH of ``environment``."""
+    name: str = request.param
+    file = home / "bin" / name
+    file.parent.mkdir()
+    file.write_text(f'#!/bin/sh\nexec {sys.executable} -m {PROGRAMS[name][0]} "$@"\n')
+    file.chmod(0o755)
+    return name
+
+
+def environment(home: Path) -> dict[str, str]:
+    path = f"{home / 'bin'}:{os.environ['PATH']}"
+    return {**os.environ, "HOME": str(home), "PATH": path, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
+
+
+def installed(shell: str, program: str, home: Path) -> Path:
+    """The completion script, where docs/howto/install.md puts it."""
+    page = (ROOT / "docs/howto/install.md").read_text()
+    place = PLACES[shell].format(program)
+    assert f"~/{PLACES[shell].format('ai-session')}" in page
+    command = [program, "completion", shell]
+    script = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=True, timeout=SECONDS)
+    file = home / place
+    file.parent.mkdir(parents=True)
+    file.write_text(script.stdout)
+    return file
+
+
+@contextmanager
+def interactive(home: Path, *command: str) -> Iterator[pexpect.spawn[str]]:
+    """A shell at a terminal, without anybody's start files."""
+    shell = pexpect.spawn(
+        command[0], list(command[1:]), env=environment(home), cwd=str(home), encoding="utf-8", timeout=SECONDS
+    )
+    try:
+        yield shell
+    finally:
+        shell.close(force=True)
+
+
+def ready(shell: pexpect.spawn[str], *lines: str) -> None:
+    for line in lines:
+        shell.sendline(line)
+    shell.sendline("echo rea''dy")
+    shell.expect("ready\r")
+
+
+def test_bash(program: str, home: Path) -> None:
+    file = installed("bash", program, home)
+    _, begun, verb = PROGRAMS[program]
+    with interactive(home, "bash", "--norc", "--noprofile", "-i") as shell:
+        ready(shell, f"source {file}")
+        shell.send(f"{program} {begun}\t")
+        shell.expect_exact(f"{program} {verb} ")
+
+
+def test_zsh(program: str, home: Path) -> None:
+    file = installed("zsh", program, home)
+    _, begun, verb = PROGRAMS[program]
+    with interactive(home, "zsh", "-f", "-i") as shell:
+        ready(shell, "unsetopt PROMPT_SP", f"fpath+={file.parent}; autoload -U compinit; compinit -u")
+        shell.send(f"{program} {begun}\t")
+        shell.expect(verb)
+
+
+def test_fish(program: str, home: Path) -> None:
+    installed("fish", program, home)
+    _, begun, verb = PROGRAMS[program]
+    ask = ["fish", "-c", f"complete -C '{program} {begun}'"]
+    told = subprocess.run(ask, env=environment(home), capture_output=True, text=True, check=True, timeout=SECONDS)
+    assert [re.split(r"\t", line)[0] for line in told.stdout.splitlines()] == [verb]
+    assert len(told.stdout) > len(verb) + 5, "with what the verb does"
