@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from ai_session.http_server import Front, Place
     from ai_session.settings import Settings
 
+NOISY = (
+    "uvicorn.error",
+    "mcp.server.auth",
+    "mcp.server.streamable_http_manager",
+    "mcp.server.sse",
+    "mcp.server.runner",
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -23,6 +31,9 @@ def serve(flags: Mapping[str, Any], *, no_auth: bool) -> None:
     from ai_session import config, http_server
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for name in NOISY:  # whoever reaches the port could fill the disk with their warnings
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("mcp.server.streamable_http").addFilter(not_gone)
     settings = config.load(overrides=flags)
     place = http_server.find_place(settings.http, authenticated=not no_auth)
 
@@ -33,6 +44,11 @@ def serve(flags: Mapping[str, Any], *, no_auth: bool) -> None:
         write_text(greeting(place, settings, no_auth=no_auth))
 
     asyncio.run(http_server.serve(settings.http, place, None if no_auth else get_access, ready))
+
+
+def not_gone(record: logging.LogRecord) -> bool:
+    """Whether it is about more than a client that left."""
+    return not (record.exc_info and type(record.exc_info[1]).__name__ == "ClientDisconnect")
 
 
 def access(settings: Settings, base_url: str) -> Any:

@@ -157,6 +157,8 @@ def own_names(settings: HttpSettings, host: str, base_url: str) -> frozenset[str
 
 def host_name(host: str) -> str:
     """The name or address in a Host header, in lower case; empty where there is none."""
+    if "@" in host:
+        return ""
     try:
         return urlsplit(f"//{host}" if host.count(":") < 2 or host.startswith("[") else f"//[{host}]").hostname or ""
     except ValueError:

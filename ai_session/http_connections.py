@@ -141,7 +141,7 @@ class Visitor(H11Protocol):
 
     def _too_late(self) -> None:
         cycle: Any = self.cycle
-        answered = cycle is not None and (cycle.response_started or self._owed == "rest")
+        answered = self._owed == "rest" or (self._owed == "body" and cycle.response_started)
         if not answered and not self.transport.is_closing():
             self.transport.write(TOO_LATE)
         self.transport.close()

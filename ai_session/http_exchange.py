@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 Message = MutableMapping[str, Any]
@@ -90,6 +91,8 @@ class Protected:
                 await self._app(scope, receive, answer.send)
         except TimeoutError:
             await answer.cut()
+        except ClientDisconnect:
+            pass  # it left before it had said what it wants
         finally:
             if not answer.complete:
                 for wait in list(known.get("waits", ())):

@@ -103,10 +103,12 @@ class Here:
         assert told.status_code == 202
         return session
 
-    async def raw(self, data: bytes) -> bytes:
-        """Bytes in, and all that comes until the server closes."""
+    async def raw(self, data: bytes, *, over: bool = False) -> bytes:
+        """Bytes in, and all that comes until the server closes; ``over``: no more come in."""
         async with self.line() as (reader, writer):
             writer.write(data)
+            if over:
+                writer.write_eof()
             async with asyncio.timeout(BOUND_SECONDS):
                 return await reader.read()
 
