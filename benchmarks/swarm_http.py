@@ -1,0 +1,137 @@
+"""Tools over HTTP: what a call pays on its way through ccswarm, beside the SDK's own client at the same server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from mcp import Client
+from mcp.server.lowlevel import Server
+from mcp.shared.auth import OAuthToken
+
+from benchmarks.report import Report, median_ms
+from benchmarks.swarm_toolbox import ARGUMENTS, agreed, called, listed, unlimited
+from ccswarm.clients.mcp import McpToolClient
+from ccswarm.clients.mcp_logins import Login, Logins
+from ccswarm.journal import Journal
+from ccswarm.masks import Masks
+from ccswarm.models import CallRequest
+from ccswarm.settings import AgentSettings, ServerSettings
+from ccswarm.toolbox import Toolbox
+
+ROUNDS, BATCH = 8, 50
+CALLERS, TURNS = 16, 20
+MOST_RATIO = 1.5
+ERAS = {"modern": "auto", "legacy": "legacy"}
+"""Of the protocol, and how the SDK's client calls them."""
+
+
+class Always(dict[str, str]):
+    """An era cache that says the same of every server."""
+
+    def __init__(self, era: str) -> None:
+        super().__init__()
+        self._era = era
+
+    def get(self, *_: Any) -> Any:
+        return self._era
+
+
+async def run(report: Report, directory: Path) -> None:
+    """Takes turns with the SDK's client, so that what else the machine does falls on both."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.swarm_http", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout
+    assert process.stdin
+    url = f"http://127.0.0.1:{int(await process.stdout.readline())}/mcp"
+    try:
+        for era in ERAS:
+            await of_era(report, directory / era, url, era)
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def of_era(report: Report, directory: Path, url: str, era: str) -> None:
+    settings = ServerSettings(name="one", url=url, trusted=True)
+    state = directory / "state"
+    await Logins(settings, state).write(Login(tokens=OAuthToken(access_token="a-token-that-is-sent-along")))
+    ours = McpToolClient(settings, env={}, era_cache=Always(era), state_directory=state)
+    journal = Journal(directory / "journal", "bench")
+    agents = {"me": AgentSettings(name="me", grants=("one.*",))}
+    toolbox = Toolbox({"one": ours}, agents, journal, mask=Masks({"A_TOKEN": "ghp_0123456789"}))
+    request = CallRequest("run_1", "task", "step", "me", "one.noop", ARGUMENTS, key="run_1-task-step")
+
+    async with Client(url, mode=ERAS[era]) as client:
+
+        async def bare() -> None:
+            await client.call_tool("noop", ARGUMENTS)
+
+        async def through_client() -> None:
+            assert (await ours.call("noop", ARGUMENTS, meta={})).text == "ok"
+
+        async def through_toolbox() -> None:
+            assert (await toolbox.call(request, budget=unlimited, approved=agreed)).ok
+
+        ways = (bare, through_client, through_toolbox)
+        times = await alone(ways)
+        crowds = [[await together(way) for way in ways] for _ in range(3)]
+    await ours.close()
+    journal.close()
+    report.title(f"A no-op tool over HTTP, {era} era: one call after another, then {CALLERS} callers")
+    floor = median_ms(times[0])
+    report.row("the SDK's client", floor, "ms")
+    report.row("ccswarm's client, with a login", median_ms(times[1]), "ms", floor=floor, most_ratio=MOST_RATIO)
+    report.row("the toolbox: judged and journalled", median_ms(times[2]), "ms", floor=floor, most_ratio=MOST_RATIO)
+    per_second = [sorted(each)[1] for each in zip(*crowds, strict=True)]
+    report.row("the SDK's client, many callers", per_second[0], "/s")
+    report.row("ccswarm's client, with a login", per_second[1], "/s", floor=per_second[0], least_ratio=1 / MOST_RATIO)
+    report.row("the toolbox", per_second[2], "/s", floor=per_second[0], least_ratio=1 / MOST_RATIO)
+
+
+async def alone(ways: tuple[Callable[[], Awaitable[None]], ...]) -> list[list[float]]:
+    """Seconds of each call of each way."""
+    times: list[list[float]] = [[] for _ in ways]
+    for way in ways:
+        await way()
+    for _ in range(ROUNDS):
+        for way, taken in zip(ways, times, strict=True):
+            for _ in range(BATCH):
+                start = time.perf_counter()
+                await way()
+                taken.append(time.perf_counter() - start)
+    return times
+
+
+async def together(way: Callable[[], Awaitable[None]]) -> float:
+    """Calls in a second."""
+
+    async def caller() -> None:
+        for _ in range(TURNS):
+            await way()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    return CALLERS * TURNS / (time.perf_counter() - start)
+
+
+async def serve() -> None:
+    """Until its input ends."""
+    server: Server[Any] = Server("floor", version="0", on_list_tools=listed, on_call_tool=called)
+    listener = socket.create_server(("127.0.0.1", 0))
+    web = uvicorn.Server(uvicorn.Config(server.streamable_http_app(json_response=True), log_level="error"))
+    print(listener.getsockname()[1], flush=True)
+    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    ended.add_done_callback(lambda _: setattr(web, "should_exit", True))
+    await web.serve([listener])
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())
