@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ai_session.errors import InsufficientScope
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.mcp_caller import Caller, Stream
-from ai_session.servers.mcp_sdk import make_server
+from ai_session.servers.mcp_sdk import LISTEN, make_server
 
 Scope = MutableMapping[str, Any]
 
@@ -191,7 +191,7 @@ def no_schema(name: str) -> None:
 
 async def heartbeat(seconds: float, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Rising progress as long as a request runs, for a client that gave a token: silence gets connections closed."""
-    if ctx.request_id is None or progress_token_from_params(ctx.params) is None:
+    if ctx.request_id is None or ctx.method == LISTEN or progress_token_from_params(ctx.params) is None:
         return await call_next(ctx)
     beating = asyncio.create_task(_beat(seconds, ctx))
     try:

@@ -246,3 +246,31 @@ def test_nothing_of_another_agents_session_is_listed_read_or_completed(house: Ho
         prompt = {"name": "review_session", "arguments": {"session": made}}
         assert ("result" in ask(agent, "prompts/get", **prompt)) == sees
     assert made not in json.dumps(house.client.result("resources/list", {"_meta": {"ai-session/agent": "bob"}}))
+
+
+def test_25_conversations_that_mix_on_one_pipe_leave_nothing_to_each_other(house: House) -> None:
+    """Two agents and somebody who shook hands, all at once: each request stands for itself."""
+    uris: dict[str, str] = {}
+    for agent in ("ada", "bob"):
+        uris[agent] = f"session://{house.open(f'mixed-{agent}', agent)['session_id']}/info"
+    asked: dict[int, tuple[str, str]] = {}
+    for number in range(30):
+        agent, of = ("ada", "bob", "")[number % 3], ("ada", "bob")[number // 3 % 2]
+        meta = {"ai-session/agent": agent, "ai-session/run": "r"} if agent else {}
+        method, params = ("resources/read", {"uri": uris[of]}) if number % 2 else ("resources/list", {})
+        asked[house.client.request(method, {**params, "_meta": meta}, modern=bool(agent))] = agent, of
+    for _ in range(len(asked)):
+        while "id" not in (answer := house.client.read()):
+            pass
+        agent, of = asked.pop(answer["id"])
+        told = json.dumps(answer.get("result", {}))
+        sees = {other: f"mixed-{other}" in told for other in ("ada", "bob")}
+        if "contents" in told:
+            assert sees == {other: other == of for other in sees}
+            assert agent in ("", of)
+        elif "result" in answer:
+            assert sees == {other: agent in ("", other) for other in sees}
+        else:
+            assert agent not in ("", of)
+            assert answer["error"]["code"] == -32602
+    assert not asked
