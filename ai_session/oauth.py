@@ -146,11 +146,18 @@ def _authority(settings: OauthSettings, base_url: str, resource: str, around: Su
         issuer=base_url,
         resource=resource,
         lives=lives,
-        owner=pwd.getpwuid(os.getuid()).pw_name,
+        owner=_user(),
         terminal_code=TerminalCode(around.announce, time.monotonic),
         limits=RateLimiter(PER_MINUTE),
         event=around.event,
     )
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may run under any number
+        return f"uid-{os.getuid()}"
 
 
 def _authority_routes(authority: Authority, *, registration: bool, documents: bool) -> list[Route]:

@@ -45,12 +45,18 @@ class Authority:
     limits: RateLimiter
     event: Event
 
-    async def client(self, client_id: str) -> Client:
-        """Who has that id. Raises Refused (invalid_client), RateLimited."""
+    async def described(self, client_id: str) -> Client:
+        """Who has that id, with all it says of itself. Raises Refused (invalid_client), RateLimited."""
         if self.clients.is_document(client_id):
             if not self.clients.remembers(client_id):
                 self.limits.acquire(EVERYBODY, "documents")
             return await self.clients.read(client_id)
+        return await self.known(client_id)
+
+    async def known(self, client_id: str) -> Client:
+        """Who shows a code or token: nothing is fetched, as what a document says was judged before there was a code."""
+        if self.clients.is_document(client_id):
+            return Client(client_id, "document", "")
         found = await self.store.run(lambda db: oauth_clients.find(db, client_id))
         if found is None:
             raise Refused("invalid_client", "no client has that client_id")

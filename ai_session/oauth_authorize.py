@@ -109,7 +109,7 @@ class Authorization:
         """The visit, once its client and redirect URI are known to be right."""
         values = single(parameters, "resource")
         try:
-            client = await self._authority.client(values.get("client_id", ""))
+            client = await self._authority.described(values.get("client_id", ""))
         except Refused as refused:
             raise NotForTheClient(f"The program is not known here: {refused.description}.") from None
         named = values.get("redirect_uri")

@@ -116,7 +116,7 @@ class Endpoints:
         client_id, secret = _credentials(request, values)
         if not client_id:
             raise Refused("invalid_client", "client_id is needed")
-        client = await self.authority.client(client_id)
+        client = await self.authority.known(client_id)
         right = hmac.compare_digest(digest(secret), client.secret_hash) if client.secret_hash else True
         if not right:
             raise Refused("invalid_client", "the client's secret is not right", note=f"client {client.client_id}")

@@ -63,6 +63,7 @@ async def test_a_client_with_a_document(front: Front, host: Documents) -> None:
         page = await browser.sign_in(request_for(url, pkce))
         assert f"<strong>Desk</strong>, described at <code>{host.base.removeprefix('https://')}</code>" in page.text
         code = (await browser.consent(request_for(url, pkce)))["code"]
+    host.answers.clear()  # its host may be away when the code is redeemed and whenever tokens are renewed
     tokens = await front.token(redeeming({"client_id": url}, code, pkce))
     assert tokens.status_code == 200
     renewal = {"grant_type": "refresh_token", "refresh_token": tokens.json()["refresh_token"], "client_id": url}
@@ -87,6 +88,12 @@ async def test_documents_that_are_not_taken(front: Front, host: Documents, chang
     async with front.client() as http:
         answer = await http.get(request_for(described(host, **changes), Pkce()))
     assert (answer.status_code, "location" in answer.headers) == (400, False)
+
+
+async def test_the_token_endpoint_fetches_nothing(front: Front, host: Documents) -> None:
+    form = redeeming({"client_id": described(host)}, "ais_code_guess", Pkce())
+    assert (await front.token(form)).json()["error"] == "invalid_grant"
+    assert host.asked == []
 
 
 @pytest.mark.parametrize("path", ["", "/", "/a/../client.json", "/client.json#x"])
