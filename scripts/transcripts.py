@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("docs/tutorials", "docs/howto")
 AGENT = ROOT / "scripts/transcript_agent.py"
 SHOWN_HOME = "/home/ann"
-BOUND_SECONDS = 60
+BOUND_SECONDS = 100
 SIZE = (40, 140)
 
 PART = re.compile(
