@@ -123,6 +123,7 @@ class Bridge:
     def __init__(self) -> None:
         self._sessions: dict[str, Child] = {}
         self._modern: Child | None = None
+        self._next = asyncio.create_task(Child.start())
 
     async def post(self, request: Request) -> Response:
         try:
@@ -134,11 +135,11 @@ class Bridge:
         session = request.headers.get("mcp-session-id")
         headers: dict[str, str] = {}
         if modern:
-            self._modern = self._modern or await Child.start()
+            self._modern = self._modern or await self._another()
             child: Child | None = self._modern
         elif message.get("method") == "initialize":
             session = headers["mcp-session-id"] = secrets.token_hex(16)
-            child = self._sessions[session] = await Child.start()
+            child = self._sessions[session] = await self._another()
         else:
             child = self._sessions.get(session or "")
         if child is None:
@@ -162,8 +163,13 @@ class Bridge:
         return Response(status_code=200 if child else 404)
 
     async def end(self) -> None:
-        for child in [*self._sessions.values(), *([self._modern] if self._modern else [])]:
+        for child in [*self._sessions.values(), await self._next, *([self._modern] if self._modern else [])]:
             await child.end()
+
+    async def _another(self) -> Child:
+        """One that was started beforehand: the suite waits a few seconds for an answer, however busy the machine."""
+        ready, self._next = self._next, asyncio.create_task(Child.start())
+        return await ready
 
 
 async def events(child: Child, exchange: Exchange, message: Message | None) -> AsyncIterator[bytes]:
