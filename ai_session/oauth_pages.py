@@ -109,7 +109,8 @@ def consent(
 
 
 def _box(scope: str, can: bool) -> str:
-    state = "checked" if can else "disabled"
+    """What concerns others too is for the person to add, not to take away."""
+    state = "disabled" if not can else "" if scope == "admin" else "checked"
     note = "" if can else ' <span class="small">(you cannot grant this)</span>'
     return (
         f'<label><input type="checkbox" name="scope" value="{escape(scope)}" {state}>'

@@ -172,6 +172,7 @@ class Form(HTMLParser):
         self.fields: dict[str, str] = {}
         self.ticked: list[str] = []
         self.disabled: list[str] = []
+        self.free: list[str] = []
         self.scripts = 0
         self.feed(text)
 
@@ -181,7 +182,8 @@ class Form(HTMLParser):
         if tag == "input" and facts.get("type") == "hidden":
             self.fields[facts["name"] or ""] = facts["value"] or ""
         if tag == "input" and facts.get("type") == "checkbox":
-            (self.ticked if "checked" in facts else self.disabled).append(facts["value"] or "")
+            states = {"checked": self.ticked, "disabled": self.disabled}
+            next((states[name] for name in states if name in facts), self.free).append(facts["value"] or "")
 
 
 @dataclass

@@ -94,6 +94,13 @@ async def test_the_person_takes_scopes_away(front: Front) -> None:
         assert memory.tokens.scope == "sessions:read"
 
 
+async def test_everybodys_sessions_are_not_ticked_beforehand(front: Front) -> None:
+    client = await front.register()
+    async with Browser(front) as browser:
+        page = await browser.sign_in(request_for(client["client_id"], Pkce(), scope="sessions:read admin"))
+    assert (Form(page.text).ticked, Form(page.text).free) == (["sessions:read"], ["admin"])
+
+
 async def test_a_person_grants_no_more_than_they_may(tmp_path: Path) -> None:
     async with opened(tmp_path) as front:
         await add_person(front, "bob", ("sessions:read",))
