@@ -76,9 +76,9 @@ class Authority:
 
     async def refreshed(self, login: Login) -> Login | None:
         """The login with another token; None where it has no refresh token, or that is not taken any more."""
-        if not (login.tokens.refresh_token and login.client and login.metadata):
+        if not (login.tokens.refresh_token and login.client):
             return None
-        held = Held(login, login.client)
+        held = Held(login, self._with_secret(login.client))
         provider = OAuthClientProvider(self._settings.url, self._metadata(None), held)
         self._remind(provider, login)
         provider.context.token_expiry_time = ALWAYS_EXPIRED
@@ -147,8 +147,8 @@ class Authority:
         endpoint = login.metadata and login.metadata.revocation_endpoint
         if not endpoint or not login.client:
             return False
-        provider = OAuthClientProvider(self._settings.url, self._metadata(None), Held(login, login.client))
-        provider.context.client_info = login.client
+        provider = OAuthClientProvider(self._settings.url, self._metadata(None), Held(login, None))
+        provider.context.client_info = self._with_secret(login.client)
         token = login.tokens.refresh_token or login.token
         data, headers = provider.context.prepare_token_auth({"token": token, "client_id": login.client.client_id}, {})
         response = await self._ask(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
@@ -229,6 +229,16 @@ class Authority:
             issuer=auth.issuer or None,
         )
 
+    def _with_secret(self, client: OAuthClientInformationFull) -> OAuthClientInformationFull:
+        """A configured secret is kept where it is configured, and nowhere else."""
+        secret = secret_of(self._settings, "client_secret", self._env)
+        ours = secret and client.client_id == self._auth.client_id
+        return client.model_copy(update={"client_secret": secret}) if ours else client
+
+    def _without_secret(self, client: OAuthClientInformationFull | None) -> OAuthClientInformationFull | None:
+        ours = client and client.client_id == self._auth.client_id
+        return client.model_copy(update={"client_secret": None}) if client and ours else client
+
     def _fit(self, provider: OAuthClientProvider, request: httpx2.Request, response: httpx2.Response) -> None:
         """A configured secret goes the way the authorization server takes it. Looked up before the SDK reads what that
         says of itself: the next thing it makes of it may be the request with the secret."""
@@ -257,7 +267,7 @@ class Authority:
         return Login(
             tokens=held.tokens,
             expires_at=None if seconds is None else time.time() + seconds,
-            client=context.client_info,
+            client=self._without_secret(context.client_info),
             metadata=context.oauth_metadata,
             resource=context.protected_resource_metadata,
         )

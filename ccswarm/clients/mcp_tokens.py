@@ -6,6 +6,7 @@ import asyncio
 import re
 import shlex
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import httpx2
 from jwt.exceptions import PyJWTError
@@ -16,7 +17,7 @@ from ccswarm.clients.mcp_bodies import read_whole
 from ccswarm.clients.mcp_logins import Login, Logins
 from ccswarm.clients.mcp_oauth import MAX_BODY_BYTES, Authority
 from ccswarm.clients.mcp_secrets import Veil
-from ccswarm.errors import LoginNeeded
+from ccswarm.errors import LoginNeeded, ServerUnavailable
 from ccswarm.settings import ServerSettings
 
 SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
@@ -68,7 +69,8 @@ class TokenAuth(httpx2.Auth):
             self._keep(await self._logins.read())
             self._read = True
         if self._login and self._login.ends_soon:
-            return await self._renewed(self._login.token, None)
+            with suppress(ServerUnavailable):  # it is not over yet; the server will say so
+                await self._renewed(self._login.token, None)
         return self._login
 
     async def _renewed(self, used: str, answer: httpx2.Response | None) -> Login | None:

@@ -61,7 +61,7 @@ def test_everything_is_required_offered_or_excluded_by_name(revision: str) -> No
     assert sorted(reported) == sorted([*BESIDES, *NOT_OFFERED])
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("revision", COUNTS)
 def test_ccswarm_is_a_client_as_the_protocol_has_it(revision: str, tmp_path: Path) -> None:
     scenarios = [*listed(revision)[0], *BESIDES]

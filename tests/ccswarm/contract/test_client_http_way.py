@@ -244,6 +244,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.torture
 async def test_proxies_are_used_for_other_machines_only() -> None:
     asked: list[str] = []
 

@@ -12,7 +12,7 @@ import pytest
 from ccswarm.clients.mcp import McpClients
 from ccswarm.errors import LoginNeeded, UsageInvalid
 from ccswarm.settings import ServerSettings
-from tests.ccswarm.oauth_world import World, query, world
+from tests.ccswarm.oauth_world import Browser, World, query, world
 
 pytestmark = pytest.mark.anyio
 DOCUMENT = "https://ccswarm.example/client.json"
@@ -58,8 +58,6 @@ async def test_the_way_back_takes_only_the_answer_to_this_login(here: World) -> 
 
 
 async def test_an_address_is_pasted_where_there_is_no_way_back(here: World) -> None:
-    from tests.ccswarm.oauth_world import Browser
-
     here.person = Browser(pastes=True)
     await here.log_in()
     assert "paste the whole one" in here.person.heard[0]
@@ -91,6 +89,12 @@ async def test_a_client_that_was_registered_beforehand(here: World) -> None:
     await here.log_in()
     assert here.authorities.seen[0]["client_secret"] == "s3cret-of-ours"  # sent as this server takes it
     assert not here.authorities.registered
+    (file,) = (here.state / "logins").glob("*.json")
+    assert "s3cret-of-ours" not in file.read_text()
+    here.authorities.tokens.clear()
+    assert (await here.client().call("echo", {}, meta={})).text == "echo"
+    assert here.authorities.seen[1]["client_secret"] == "s3cret-of-ours"
+    assert await McpClients().log_out(here.settings, here.env, here.state) == (True, True)
 
 
 async def test_a_secret_goes_to_no_other_authorization_server(here: World) -> None:

@@ -118,6 +118,13 @@ async def test_an_authorization_server_that_is_away_costs_no_login(here: World) 
     assert set(tokens) & set(here.authorities.tokens) == set()
 
 
+async def test_a_token_that_cannot_be_renewed_yet_is_used_to_its_end(here: World) -> None:
+    await here.log_in()
+    await about_to_end(here)
+    here.authorities.down = True
+    assert (await here.client().call("echo", {}, meta={})).text == "echo"
+
+
 async def test_a_long_call_holds_up_no_other(here: World) -> None:
     await here.log_in()
     client = here.client()

@@ -113,6 +113,7 @@ async def test_from_login_to_logout(place: Place) -> None:
     assert place.world.authorities.refreshing == {}
 
 
+@pytest.mark.torture
 async def test_a_browser_is_opened(place: Place) -> None:
     browser = place.home / "browser"
     browser.write_text(
