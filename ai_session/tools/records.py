@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from ai_session.audit_files import last_lines, records
+from ai_session.audit_files import records, segments
 from ai_session.hiding import Spans
 from ai_session.models import CommandRecord, Effect, ToolResult
 from ai_session.recording import export
@@ -24,8 +26,8 @@ COMMAND_CHARS = 200
 RECORDED_BYTES = 1 << 20
 """So much of the log, its newest part, is in a recording that is read as a resource: 100 ms of work."""
 
-AUDIT_LINES = 20_000
-"""So many of the newest records are looked through: 200 ms in a thread."""
+AUDIT_BYTES = 8 << 20
+"""So much of the newest audit log is looked through, some 15,000 records: 20 ms in a thread."""
 
 MAX_CALLS = 200
 _NUMBER = re.compile(rb'"seq":(\d+),')
@@ -93,22 +95,39 @@ async def list_calls(context: Context, arguments: CallsOfSession) -> ToolResult:
     """What was called on a session, by whom and with what outcome, newest last, as the audit log has it."""
     session = context.sessions.get(arguments.session_id)
     folder = session.directory.parents[1] / "audit"
-    rows = await asyncio.to_thread(_calls, folder, session.spec.session_id, arguments.count)
+    rows = await asyncio.to_thread(calls_of, folder, session.spec.session_id, arguments.count)
     text = "\n".join(", ".join(f"{name} {value}" for name, value in row.items()) for row in rows)
     return ToolResult(text or "no call is on record", {"session_id": session.spec.session_id, "calls": rows})
 
 
-def _calls(folder: Path, session_id: str, count: int) -> list[dict[str, Any]]:
-    lines = last_lines(folder, AUDIT_LINES)
-    mine = [line for line in lines if session_id.encode() in line]
-    ends = [
-        record for record in records(mine) if record.get("event") == "tool.end" and record.get("session") == session_id
-    ]
-    ends = ends[-count:]
+def calls_of(folder: Path, session_id: str, count: int) -> list[dict[str, Any]]:
+    """Of the newest calls in the log of ``folder`` those on a session, the newest last. Records that were changed are
+    left out."""
+    lines = _newest(folder, AUDIT_BYTES)
+    of_session = session_id.encode()
+    newest = records(line for line in reversed(lines) if of_session in line)
+    ended = (one for one in newest if one.get("event") == "tool.end" and one.get("session") == session_id)
+    ends = list(islice(ended, count))[::-1]
     wanted = {record.get("start") for record in ends}
     begun = (line for line in lines if (found := _NUMBER.search(line)) and int(found[1]) in wanted)
     starts = {record["seq"]: record for record in records(begun)}
     return [_call(starts.get(end.get("start"), {}), end) for end in ends]
+
+
+def _newest(folder: Path, size: int) -> list[bytes]:
+    """The whole lines in the last ``size`` bytes of the log."""
+    found: list[bytes] = []
+    for path in reversed(segments(folder)):
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - size)
+            file.seek(start)
+            data = file.read()
+        lines = data.splitlines(keepends=True)
+        found[:0] = [line for line in lines[1 if start else 0 :] if line.endswith(b"\n")]
+        size -= len(data)
+        if size <= 0:
+            break
+    return found
 
 
 def _call(start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
@@ -142,9 +161,7 @@ async def get_recording(context: Context, arguments: OfSession) -> ToolResult:
     facts: dict[str, Any] = {"session_id": session.spec.session_id, "name": session.spec.name}
     facts |= {"from_offset": source.first, "end_offset": source.end}
     if source.first > whole:
-        facts["note"] = (
-            f"bytes {whole} to {source.first} are left out: the whole with ai-session record {session.spec.name}"
-        )
+        facts["note"] = f"bytes {whole} to {source.first} are left out: ai-session record export {session.spec.name}"
         lines.insert(1, f"# {facts['note']}\n")
     return ToolResult("".join(lines), facts)
 

@@ -155,6 +155,19 @@ def test_27_what_is_not_there_is_refused_with_its_uri(house: House, modern: bool
         assert house.client.ask("resources/subscribe", {"uri": uri})["error"]["code"] == -32002
 
 
+def test_27_a_long_recording_is_its_newest_part_and_says_so(house: House) -> None:
+    house.open("long")
+    house.run("long", "seq 1 250000")
+    content = house.read("session://long/recording")
+    lines = content["text"].splitlines()
+    left_out = f"# bytes 0 to {content['_meta']['ai-session/resource']['from_offset']} are left out"
+    assert lines[1].startswith(left_out)
+    assert "ai-session record export long" in lines[1]
+    assert "250000" in lines[-1]
+    assert 1 << 20 <= len(content["text"]) < 3 << 20
+    assert json.loads(lines[0])["version"] == 3
+
+
 def test_27_templates_are_those_of_the_resources(house: House) -> None:
     for modern in (False, True):
         found = house.client.result("resources/templates/list", modern=modern)["resourceTemplates"]
