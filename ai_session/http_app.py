@@ -128,17 +128,7 @@ def application(
     if settings.legacy_sse:
         routes.append(Route(STREAM_PATH, protected(endpoint.stream), methods=["GET"]))
         routes.append(Route(MESSAGES_PATH, protected(endpoint.messages), methods=["POST"]))
-    middleware = [Middleware(OwnNames, names=own_names(settings, host, base_url))]
-    if settings.allowed_origins:
-        middleware.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=settings.allowed_origins,
-                allow_methods=("GET", "POST", "DELETE"),
-                allow_headers=("*",),
-                expose_headers=MCP_HEADERS,
-            )
-        )
+    middleware = [Middleware(OwnNames, names=own_names(settings, host, base_url)), *for_pages(settings)]
     if access:
         middleware.append(Middleware(AuthenticationMiddleware, backend=mcp.authentication(access)))
     app: Any = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
@@ -147,6 +137,22 @@ def application(
     if settings.trusted_proxies:
         app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
     return Application(app, endpoint.leave)
+
+
+def for_pages(settings: HttpSettings) -> list[Middleware]:
+    """What tells browsers which pages may use this server; nothing where none may."""
+    if not settings.allowed_origins:
+        return []
+    origins, methods = settings.allowed_origins, ("GET", "POST", "DELETE")
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=methods,
+            allow_headers=("*",),
+            expose_headers=MCP_HEADERS,
+        )
+    ]
 
 
 def own_names(settings: HttpSettings, host: str, base_url: str) -> frozenset[str]:
