@@ -42,7 +42,7 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 PROMPT = re.compile(r"\b[\w-]+@[\w.-]+:(\S+?)[#$]")
 VOLATILE = (
     (re.compile(r"[ \t]+"), " "),
-    (re.compile(r"\b(ses|cmd|run|ap|ask|app|call|al)_[A-Za-z0-9_-]+…?"), r"\1_ID"),
+    (re.compile(r"\b(ses|cmd|run|ap|ask|app|call|al|m|ais_cs)_[A-Za-z0-9_-]+…?"), r"\1_ID"),
     (re.compile(r"\b[0-9a-f]{12,64}\b"), "HEX"),
     (re.compile(r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \w+ \d{4}\b"), "DATE"),
     (re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?)?"), "DATE"),
@@ -120,7 +120,10 @@ def answers(found: list[Step], home: Path) -> list[str]:
     person = pexpect.spawn(
         "bash", [str(home / ".transcript")], env=env, cwd=str(home), dimensions=SIZE, encoding="utf-8"
     )
-    person.expect(pexpect.EOF, timeout=BOUND_SECONDS)
+    try:
+        person.expect(pexpect.EOF, timeout=BOUND_SECONDS)
+    finally:
+        person.close(force=True)
     printed = ESCAPES.sub("", str(person.before)).replace("\r\n", "\n").replace(str(home), SHOWN_HOME)
     printed = PROMPT.sub(r"ann@laptop:\1$", printed)
     parts = printed.split(f"{mark}\n")[1:-1]
