@@ -10,16 +10,15 @@ from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthFlowError
-from mcp.client.auth.utils import extract_resource_metadata_from_www_auth
 
 from ccswarm.clients.base import Person
 from ccswarm.clients.mcp_bodies import read_whole
 from ccswarm.clients.mcp_http import plain_client
 from ccswarm.clients.mcp_logins import Login, Logins
-from ccswarm.clients.mcp_oauth import MAX_BODY_BYTES, Authority
+from ccswarm.clients.mcp_oauth import MAX_BODY_BYTES, Authority, challenge
 from ccswarm.clients.mcp_redirect import listening
 from ccswarm.clients.mcp_secrets import Veil
-from ccswarm.clients.mcp_tokens import FLOW_ERRORS
+from ccswarm.clients.mcp_tokens import FLOW_ERRORS, SCOPE_TOKEN
 from ccswarm.errors import LoginNeeded, ServerUnavailable, UsageInvalid
 from ccswarm.models import LoginFacts
 from ccswarm.settings import ServerSettings
@@ -109,18 +108,13 @@ async def _refusal(
     except (httpx2.TransportError, TimeoutError) as error:
         words = str(error) or type(error).__name__
         raise ServerUnavailable(f"server {settings.name} cannot be reached: {words}") from error
-    wanted = " ".join(dict.fromkeys([*settings.auth.scopes, *scopes]))
-    if '"' in wanted or "\\" in wanted:
-        raise UsageInvalid("a scope has no quotation marks in it")
-    if answer.status_code == 401 and not wanted:
-        return answer
-    challenge = ["Bearer"]
-    if answer.status_code in (401, 403) and (where := extract_resource_metadata_from_www_auth(answer)):
-        challenge.append(f'resource_metadata="{where}",')
-    if not wanted:  # a server that lets strangers in as far as it goes may still know whom to log in at
-        return httpx2.Response(401, headers={"www-authenticate": " ".join(challenge).rstrip(",")})
-    challenge.append(f'error="insufficient_scope", scope="{wanted}"')
-    return httpx2.Response(403, headers={"www-authenticate": " ".join(challenge)})
+    wanted = [*settings.auth.scopes, *scopes]
+    if not all(map(SCOPE_TOKEN.fullmatch, wanted)):
+        raise UsageInvalid("a scope has no spaces, quotation marks or backslashes in it")
+    if wanted:
+        return challenge(answer, wanted, "insufficient_scope")
+    # A server that lets strangers in as far as it goes may still know whom to log in at.
+    return answer if answer.status_code == 401 else challenge(answer, ())
 
 
 async def _agreed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
-from mcp.client.auth.utils import is_valid_client_metadata_url
+from mcp.client.auth.utils import extract_resource_metadata_from_www_auth, is_valid_client_metadata_url
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -116,7 +116,7 @@ class Authority:
             provider = ClientCredentialsOAuthProvider(
                 url, held, auth.client_id, secret, scope=scope, issuer=auth.issuer
             )
-        await self._drive(provider, answer)
+        await self._drive(provider, challenge(answer, auth.scopes) if scope and answer.status_code == 401 else answer)
         return self._login(provider, held)
 
     async def agreed(
@@ -271,6 +271,16 @@ class Authority:
             metadata=context.oauth_metadata,
             resource=context.protected_resource_metadata,
         )
+
+
+def challenge(answer: httpx2.Response, scopes: Sequence[str], error: str = "") -> httpx2.Response:
+    """``answer`` as if it had asked for ``scopes``; with ``error`` as if they had been missing."""
+    said = [f'error="{error}"'] if error else []
+    if answer.status_code in (401, 403) and (where := extract_resource_metadata_from_www_auth(answer)):
+        said.append(f'resource_metadata="{where}"')
+    if scopes:
+        said.append(f'scope="{" ".join(dict.fromkeys(scopes))}"')
+    return httpx2.Response(403 if error else 401, headers={"www-authenticate": f"Bearer {', '.join(said)}".strip()})
 
 
 def _fitting(login: Login | None, redirect_uri: str) -> OAuthClientInformationFull | None:
