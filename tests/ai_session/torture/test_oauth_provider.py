@@ -5,31 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx2
 import pytest
-from mcp.client.auth import OAuthClientProvider
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
-from pydantic import AnyUrl
 
 from ai_session.settings import OauthSettings
-from tests.ai_session.contract.oauth_world import (
-    BASE,
-    CALL,
-    CALL_HEADERS,
-    CALLBACK,
-    Clock,
-    Front,
-    Memory,
-    opened,
-    running,
-)
+from tests.ai_session.contract.oauth_elsewhere import Person, say_who
+from tests.ai_session.contract.oauth_world import Clock, Memory, opened, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 PASSWORD, SECRET = "carol's own password", "front's own secret"
@@ -56,66 +41,6 @@ async def provider(folder: Path) -> AsyncIterator[str]:
             await process.wait()
 
 
-class Inputs(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.fields: dict[str, str] = {}
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        facts = dict(attrs)
-        if tag == "input" and facts.get("name"):
-            self.fields[str(facts["name"])] = facts.get("value") or ""
-
-
-class Person:
-    """Carol at her browser: fills whatever form is shown, until the way leads back to the client."""
-
-    def __init__(self) -> None:
-        self.http = httpx2.AsyncClient(trust_env=False)
-
-    async def answer(self, url: str) -> Mapping[str, list[str]]:
-        page = await self.http.get(url)
-        for _ in range(8):
-            if "location" in page.headers:
-                url = urljoin(str(page.url), page.headers["location"])
-                if url.startswith(CALLBACK):
-                    return parse_qs(urlsplit(url).query)
-                page = await self.http.get(url)
-                continue
-            assert page.status_code == 200, page.text
-            said = {"username": "carol", "password": PASSWORD, "allow": "Authorize"}
-            form = {name: said.get(name, value) for name, value in Inputs(page.text).fields.items()}
-            page = await self.http.post(str(page.url), data=form, headers={"Referer": str(page.url)})
-        raise AssertionError("the way does not lead back")
-
-
-def client_of(front: Front, person: Person, memory: Memory) -> OAuthClientProvider:
-    answers: list[Mapping[str, list[str]]] = []
-
-    async def redirect(url: str) -> None:
-        answers.append(await person.answer(url))
-
-    async def callback() -> AuthorizationCodeResult:
-        answer = answers.pop()
-        return AuthorizationCodeResult(code=answer["code"][0], state=answer["state"][0], iss=answer["iss"][0])
-
-    metadata = OAuthClientMetadata(redirect_uris=[AnyUrl(CALLBACK)], client_name="The SDK")
-    return OAuthClientProvider(f"{front.base}/mcp", metadata, memory, redirect, callback)
-
-
-class Both(httpx2.AsyncBaseTransport):
-    """The front in this process, the provider over the network."""
-
-    def __init__(self, front: Front) -> None:
-        self._front = httpx2.ASGITransport(front.app)
-        self._network = httpx2.AsyncHTTPTransport()
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        inner = str(request.url).startswith(BASE)
-        return await (self._front if inner else self._network).handle_async_request(request)
-
-
 async def test_the_sdks_client_signs_in_at_another_issuer(tmp_path: Path) -> None:
     async with provider(tmp_path) as url:
         settings = OauthSettings(
@@ -124,13 +49,10 @@ async def test_the_sdks_client_signs_in_at_another_issuer(tmp_path: Path) -> Non
         )  # fmt: skip
         clock = Clock(time.time())
         async with opened(tmp_path, settings, environ={"SECRET": SECRET}, clock=clock) as front, running(front):
-            memory, person = Memory(), Person()
-            auth = client_of(front, person, memory)
-            async with httpx2.AsyncClient(transport=Both(front), base_url=BASE, auth=auth) as client:
-                answer = await client.post("/mcp", json=CALL, headers=CALL_HEADERS)
-            said: Any = answer.json()["result"]["content"][0]["text"]
+            memory, person = Memory(), Person(username="carol", password=PASSWORD, allow="Authorize")
+            said = await say_who(front, person, memory)
             place = url.removeprefix("http://")
-            assert said == f"carol@{place} sessions:read sessions:write sessions:execute", front.events
+            assert said == f"carol@{place} sessions:read sessions:write sessions:execute"
 
             assert memory.tokens is not None
             assert memory.client is not None
