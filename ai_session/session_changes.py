@@ -33,8 +33,8 @@ class Change:
     """``list``: a session came, went, or is called or shared otherwise. ``state``: what is known of it changed.
     ``output``: it printed. ``tools``: the caller may use other tools than before; of no session.
 
-    ``name`` is the session's. ``commands``, where it is ``output``, are the ids of those that may have printed or ended
-    since, always with ``all``; empty: any.
+    ``name`` is the session's, empty where it had several meanwhile. ``commands``, where it is ``output``, are the ids
+    of those that may have printed or ended since, always with ``all``; empty: any.
     """
 
     kind: Kind
@@ -46,7 +46,8 @@ class Change:
         """This change and a later one of the same kind and session."""
         both = self.commands | later.commands
         known = self.commands and later.commands and len(both) <= MOST_COMMANDS
-        return replace(later, commands=both if known else frozenset())
+        name = later.name if later.name == self.name else ""
+        return replace(later, name=name, commands=both if known else frozenset())
 
     def facts(self) -> dict[str, Any]:
         """Plain JSON values, from which ``change_of`` makes it again."""

@@ -68,7 +68,7 @@ def touches(change: Change, place: Place) -> bool:
         return False
     if place.part == "list":
         return True
-    if place.session not in (change.session_id, change.name):
+    if change.name and place.session not in (change.session_id, change.name):
         return False
     return place.part != "output" or not change.commands or place.command_id in change.commands
 

@@ -61,7 +61,7 @@ async def test_changes_of_a_busy_watcher_are_merged() -> None:
 
 
 def test_commands_are_merged_until_there_are_too_many_to_name() -> None:
-    merged = Change("output", "s", "n", frozenset({"a"})).merged(Change("output", "s", "m", frozenset({"b"})))
+    merged = Change("output", "s", "m", frozenset({"a"})).merged(Change("output", "s", "m", frozenset({"b"})))
     assert merged == Change("output", "s", "m", frozenset({"a", "b"}))
     for number in range(MOST_COMMANDS):
         merged = merged.merged(Change("output", "s", "m", frozenset({str(number)})))
@@ -74,14 +74,18 @@ def test_a_change_comes_back_from_its_facts(change: Change) -> None:
     assert change_of(change.facts()) == change
 
 
-async def test_a_name_that_is_given_up_is_told_under_that_name_too() -> None:
+async def test_a_session_that_was_renamed_is_told_under_any_name() -> None:
     feed = quick()
     changes = feed.watch(everything)
     before = spec("old")
     feed.listed(replace(before, name="new"), before=before)
+    feed.listed(replace(before, name="new"))
     async with asyncio.timeout(BOUND):
         heard = await changes.next()
-    assert {change.name for change in heard if change.kind == "output"} == {"old"}
+    assert {change.kind: change.name for change in heard} == {"list": "", "state": "", "output": "old"}
+    feed.listed(replace(before, name="new"))
+    async with asyncio.timeout(BOUND):
+        assert {change.name for change in await changes.next()} == {"new"}
 
 
 async def test_the_first_change_comes_at_once_and_the_next_after_the_gap() -> None:
