@@ -156,8 +156,9 @@ class Approvals:
 
 
 def client_of(principal: Principal) -> str:
-    """Who asks, the same after the client or its relay was started again."""
-    return json.dumps([principal.kind, principal.uid, principal.client])
+    """Who asks, the same after the client or its relay was started again; no user of a front is another."""
+    subject = [principal.subject] if principal.subject else []
+    return json.dumps([principal.kind, principal.uid, principal.client, *subject])
 
 
 def binding(question: Question) -> str:
@@ -230,8 +231,8 @@ def _digest(*parts: str) -> str:
 
 
 def _plain(approval: Approval) -> dict[str, Any]:
-    """JSON values; never the client's environment."""
-    bare = replace(approval.question, principal=replace(approval.question.principal, env={}))
+    """JSON values; never the client's environment, nor what its token allowed then."""
+    bare = replace(approval.question, principal=replace(approval.question.principal, env={}, scopes=None))
     return {**asdict(replace(approval, question=bare)), "askers": sorted(approval.askers)}
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 SESSION_VARIABLE = b"AI_SESSION_ID="
 PROGRAM = (b"ai_session", b"ai-session")
+FRONT, OPEN = b"--http", b"--no-auth"
 MAX_DEPTH = 64
 
 
@@ -48,6 +49,9 @@ class Lineage:
         relay = self._read(pid) if pid else None
         if relay is None:
             return frozenset()
+        words = self._words(relay.pid)
+        if FRONT in words and OPEN not in words:  # a person started it, and who asks signed in from elsewhere
+            return frozenset((relay.identity,))
         found = [relay]
         for process in self._above(relay):
             inside = process.group == relay.group
@@ -83,11 +87,14 @@ class Lineage:
             process = above
 
     def _is_relay(self, pid: int) -> bool:
-        try:
-            words = (self._folder / str(pid) / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return False
+        words = self._words(pid)
         return b"mcp-server" in words and any(word.rpartition(b"/")[2] in PROGRAM for word in words)
+
+    def _words(self, pid: int) -> list[bytes]:
+        try:
+            return (self._folder / str(pid) / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return []
 
     def _marked(self, pid: int) -> bool:
         try:

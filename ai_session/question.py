@@ -41,6 +41,8 @@ def ask_about(
     directory or domain; ``detail`` what an answer for longer is narrowed to, ``prefix`` how far it may be widened."""
     now = time.time()
     who = printable(principal.client or principal.kind)
+    if principal.subject:
+        who = f"{printable(principal.subject)} by {who}"
     place = printable(name or session)
     lines = [f"{who} wants {tool}{f' in session {place}' if place else ''}{f' ({where})' if where else ''}:"]
     lines += [f"    {line}" for line in printable(about, lines=True).split("\n")] if about else []

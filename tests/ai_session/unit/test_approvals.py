@@ -147,12 +147,18 @@ def test_grants_are_bounded_and_the_newest_stay(tmp_path: Path) -> None:
         {"principal": Principal(kind="person", uid=1, client="agent")},
         {"principal": Principal(kind="mcp", uid=1, client="x")},
         {"principal": Principal(kind="mcp", uid=1, client="agent", working_directory="/x")},
+        {"principal": Principal(kind="mcp", uid=1, client="agent", subject="alice", scopes=frozenset({"admin"}))},
     ],
 )  # fmt: skip
 def test_a_binding_is_of_one_call_only_and_survives_a_new_relay(changes: dict[str, Any]) -> None:
     assert binding(question(**changes)) != binding(question())
     again = Principal(kind="mcp", uid=1, client="agent", pid=77, env={"X": "y"})
     assert binding(question(2, principal=again, message="later")) == binding(question())
+
+
+def test_what_one_user_of_a_front_was_allowed_for_good_is_no_other_users() -> None:
+    alice, bob = (question(principal=Principal("mcp", 1, client="agent", subject=who)) for who in ("alice", "bob"))
+    assert covers(alice, "always") != covers(bob, "always")
 
 
 def test_parts_of_a_binding_do_not_run_into_each_other() -> None:

@@ -85,6 +85,15 @@ def test_a_client_that_leads_its_terminal_leaves_the_terminal_program_out(table:
     assert table.asking(301) == {301, 300}
 
 
+@pytest.mark.parametrize(("more", "known"), [("", {201}), (" --no-auth", {201, 200})])
+def test_whoever_started_a_front_that_others_sign_into_may_answer_them(
+    table: Table, more: str, known: set[int]
+) -> None:
+    table.add(200, 100, 200, 100, TERMINAL)
+    table.add(201, 200, 201, 100, TERMINAL, line=f"/usr/bin/python3 -m ai_session mcp-server --http{more}")
+    assert table.asking(201) == known
+
+
 def test_who_answers_is_a_process_with_all_its_ancestors(table: Table) -> None:
     table.add(200, 100, 200, 100, TERMINAL)
     table.add(201, 200, 200, 100, TERMINAL)
