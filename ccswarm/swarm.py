@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -58,6 +59,23 @@ class Swarm:
     async def call_off(self, run_id: str, why: str) -> None:
         """Tell a run to end: its tasks are told to stop, and what they have done is kept. Raises RunNotFound."""
         await self.engine.send(run_id, STOP, why)
+
+    async def withdraw(self, run_id: str, task: str, why: str, seconds: float) -> None:
+        """A task of a run ends, or never begins, and the run goes on without it. Where it is under way it is told to
+        stop, and cancelled when that takes longer than ``seconds``. Returns when it is over."""
+        number = f"{run_id}.{task}"
+        try:
+            await self.engine.send(number, STOP, why)
+            async with asyncio.timeout(seconds):
+                await self.engine.wait(number)
+                return
+        except RunNotFound:
+            # An execution of that name is there from now on, so the run cannot start it any more.
+            await self.engine.submit(TASK, number, {})
+        except TimeoutError:
+            pass
+        await self.engine.cancel(number)
+        await self.engine.wait(number)
 
     async def again(self, run_id: str, new_id: str, plan: Settings | None = None) -> None:
         """Queue a new run of what did not succeed in one that is over, with the results of what did; ``plan`` instead
@@ -119,6 +137,8 @@ class Swarm:
 
     async def _task(self, flow: Flow, payload: Json) -> Json:
         assert self._hands, "this process only submits"
+        if not payload:
+            return {"status": RunStatus.CANCELLED, "summary": "withdrawn", "result": None, "usage": {}, "scope": ""}
         root = payload.get("root", payload["run_id"])
         async with self._places.task(payload["workspace"], root):
             return await self._told(flow.id, root, TaskFlow(flow, payload, self._hands, self._telemetry).carry_out())

@@ -45,7 +45,8 @@ class Share(BaseModel):
 
 class Assigned(BaseModel):
     """A task. ``members`` are the ids of who does it, ``runs`` those of the runs it is carried out in, the last being
-    the present one; ``over`` is the status it ended with."""
+    the present one; ``over`` is the status it ended with. ``left``: an agent left its present run, which another one is
+    to follow."""
 
     id: str
     text: str
@@ -55,6 +56,7 @@ class Assigned(BaseModel):
     runs: list[str]
     created: float
     over: str = ""
+    left: bool = False
     ended: float = 0.0
     shares: dict[str, Share] = Field(default={})
     """By handle, once it is over."""
@@ -83,6 +85,7 @@ class Files:
     def __init__(self, state_directory: Path, days: float) -> None:
         self._directory = state_directory / "visionflow"
         self._days = days
+        self._removed: set[str] = set()
 
     def read(self) -> dict[str, Kept]:
         """All there are, the oldest first."""
@@ -104,7 +107,9 @@ class Files:
         return {kept.id: kept for kept in sorted(found, key=lambda kept: kept.created)}
 
     def write(self, kept: Kept) -> None:
-        """On the disk when this returns, or as it was before. Raises OSError."""
+        """On the disk when this returns, or as it was before; not at all where it was removed. Raises OSError."""
+        if kept.id in self._removed:
+            return
         file = self._directory / f"{kept.id}.json"
         beside = file.with_suffix(".new")
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -116,4 +121,5 @@ class Files:
 
     def remove(self, swarm_id: str) -> None:
         """A second time does nothing."""
+        self._removed.add(swarm_id)
         (self._directory / f"{swarm_id}.json").unlink(missing_ok=True)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from ccswarm import app as apps
 from ccswarm import config, runs
-from ccswarm import plan as plans
 from ccswarm.config import Loaded
-from ccswarm.engines.base import Execution
-from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError
+from ccswarm.errors import PlanInvalid, SwarmError
 from ccswarm.models import Priority, RunStatus
-from ccswarm.runs_facts import ended_here, facts_of, status_of
 from ccswarm.servers.base import Grounds
 from ccswarm.servers.visionflow_faults import (
     AGENT_NOT_FOUND,
@@ -27,16 +22,15 @@ from ccswarm.servers.visionflow_faults import (
     TASK_NOT_FOUND,
     Fault,
 )
-from ccswarm.servers.visionflow_kept import Assigned, Files, Kept, Member, Share, SwarmStrategy
-from ccswarm.servers.visionflow_plans import COLLECT, agent_of, chosen, handle_of, plan_of
+from ccswarm.servers.visionflow_kept import Assigned, Files, Kept, Member, SwarmStrategy
+from ccswarm.servers.visionflow_plans import agent_of, chosen, handle_of, plan_of
 from ccswarm.servers.visionflow_seats import Seat, close_sessions
-from ccswarm.settings import AgentSettings, Settings, Strategy, Topology
+from ccswarm.servers.visionflow_work import Work, sources_of
+from ccswarm.settings import AgentSettings, Strategy, Topology
 
 MOST_SWARMS = 1000
 CHECK_SECONDS = 35.0
 """Longest look at an agent's tools before it joins."""
-STOP_SECONDS = 10.0
-"""Longest that a run which is called off may take until it is ended without asking."""
 AT_ONCE = 4
 """Agents that are started again side by side."""
 TYPES = ("researcher", "coder", "analyst", "optimizer", "coordinator")
@@ -51,18 +45,15 @@ class Swarms:
         self._kept: dict[str, Kept] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._seats: dict[str, Seat] = {}
-        self._moving: set[str] = set()
-        """Tasks that are between two runs."""
+        self._work = Work(self._app, self._files, self._loaded)
         self._reviving: asyncio.Task[None] | None = None
         self.engine = self._app.engine
 
     async def open(self) -> None:
         """What was left goes on: runs that a process of this machine had when it was killed, and agents."""
         self._kept = self._files.read()
-        for task in [task for kept in self._kept.values() for task in kept.tasks.values() if not task.over]:
-            run = await self._run(task)
-            if run and run.status is RunStatus.RUNNING and ended_here(run.worker):
-                await self._app.engine.recover(run.worker)
+        for kept in self._kept.values():
+            await self._work.resume(kept)
         self._reviving = asyncio.create_task(self._revive())
 
     async def close(self) -> None:
@@ -70,6 +61,7 @@ class Swarms:
         if self._reviving:
             self._reviving.cancel()
             await asyncio.gather(self._reviving, return_exceptions=True)
+        await self._work.close()
         await asyncio.gather(*(seat.end() for seat in self._seats.values()))
 
     async def _revive(self) -> None:
@@ -195,7 +187,7 @@ class Swarms:
             plan = plan_of(loaded.settings, kept, [agent], "…", "parallel", "medium")
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
-                    await runs.check(self._app, plan, kept.directory, _sources(loaded))
+                    await runs.check(self._app, plan, kept.directory, sources_of(loaded))
             except TimeoutError:
                 raise PlanInvalid(f"the servers of {member.name} did not tell their tools in time") from None
 
@@ -222,30 +214,12 @@ class Swarms:
                 runs=[],
                 created=time.time(),
             )
-            await self._start(kept, task, self._plan(kept, task))
+            await self._work.start(kept, task)
             return task
 
-    def _plan(self, kept: Kept, task: Assigned) -> Settings:
-        settings = self._loaded().settings
-        agents = [agent_of(settings, kept.members[one]) for one in task.members]
-        plan = plan_of(settings, kept, agents, task.text, task.strategy, task.priority)
-        runs.refuse(plans.check(plan, None))
-        return plan
-
-    async def _start(self, kept: Kept, task: Assigned, plan: Settings, after: Execution | None = None) -> None:
-        """Queues a run of a task; ``after`` one that was called off, what succeeded there is not done again."""
-        task.runs.append(apps.new_run_id())
-        kept.tasks[task.id] = task
-        self._files.write(kept)
-        if after and after.result:
-            await self._app.swarm.again(after.id, task.runs[-1], plan)
-        else:
-            sources = _sources(self._loaded())
-            await runs.submit(self._app, plan, kept.directory, sources, task.runs[-1], task.priority)
-
     async def terminate(self, agent_id: str) -> Member:
-        """It ends for good. Its unfinished tasks are given to those of their agents that remain, where what these have
-        done counts, and are cancelled where nobody does. Raises Fault."""
+        """It ends for good, in the middle of what it does. Its unfinished tasks go on with those of their agents that
+        remain, and are cancelled where nobody does. Raises Fault."""
         missing = Fault(AGENT_NOT_FOUND, "agentId", f"There is no agent {agent_id[:80]!r}")
         kept = next((kept for kept in self._kept.values() if agent_id in kept.members), None)
         if not kept:
@@ -258,7 +232,7 @@ class Swarms:
             self._files.write(kept)
             await self.look(kept)
             own = [task for task in kept.tasks.values() if agent_id in task.members]
-            await self._moved([task for task in own if not task.over], lambda task: self._take_back(kept, task, member))
+            await asyncio.gather(*(self._work.take_back(kept, task, member) for task in own if not task.over))
             await self._leave(kept, member, own)
         return member
 
@@ -266,19 +240,12 @@ class Swarms:
         """Its tasks are cancelled, its agents terminated, and it is forgotten."""
         async with self._changing(kept):
             going = [task for task in kept.tasks.values() if not task.over]
-            await self._moved(going, lambda task: self._call_off(task, "the swarm was destroyed"))
+            await asyncio.gather(*(self._work.call_off(kept, task, "the swarm was destroyed") for task in going))
             for member in kept.living():
                 own = [task for task in kept.tasks.values() if member.id in task.members]
                 await self._leave(kept, member, own)
             self._files.remove(kept.id)
             del self._kept[kept.id]
-
-    async def _moved(self, tasks: Sequence[Assigned], move: Callable[[Assigned], Awaitable[object]]) -> None:
-        self._moving |= {task.id for task in tasks}
-        try:
-            await asyncio.gather(*map(move, tasks))
-        finally:
-            self._moving -= {task.id for task in tasks}
 
     async def _leave(self, kept: Kept, member: Member, own: Sequence[Assigned]) -> None:
         loaded = self._loaded()
@@ -286,66 +253,13 @@ class Swarms:
         if any(server.name == shell for server in loaded.settings.mcp.servers):
             used = [task for task in own if (share := task.shares.get(member.handle)) is None or share.calls]
             ran = [run for task in used for run in task.runs]
-            await close_sessions(self._app, shell, kept.directory, _sources(loaded), member.handle, ran)
+            await close_sessions(self._app, shell, kept.directory, sources_of(loaded), member.handle, ran)
         if seat := self._seats.pop(member.id, None):
             await seat.end()
 
-    async def _take_back(self, kept: Kept, task: Assigned, member: Member) -> None:
-        with suppress(RunNotFound):
-            facts = await facts_of(self._app.engine, task.runs[-1])
-            parts = [facts["tasks"].get(name) for name in (member.handle, COLLECT)]
-            if facts["tasks"] and all(RunStatus(part["status"]).over for part in parts if part):
-                return  # it has nothing to do with what is left of it
-        run = await self._call_off(task, f"agent {member.name} was terminated")
-        if run and status_of(run) is RunStatus.SUCCEEDED:
-            return
-        active = {one.id for one in self.active(kept)}
-        rest = [one for one in task.members if one in active and one != member.id]
-        try:
-            if rest:
-                task.members = rest
-                await self._start(kept, task, self._plan(kept, task), run)
-                return
-        except SwarmError:
-            pass  # it cannot be done as it is configured now: nobody remains who could
-        _over(task, RunStatus.CANCELLED, run)
-        self._files.write(kept)
-
-    async def _call_off(self, task: Assigned, why: str) -> Execution | None:
-        """Its run, which is over now; None where it was never queued."""
-        run = task.runs[-1]
-        try:
-            await self._app.swarm.call_off(run, why)
-            async with asyncio.timeout(STOP_SECONDS):
-                return await self._app.engine.wait(run)
-        except TimeoutError:
-            await self._app.engine.cancel(run)
-            return await self._app.engine.wait(run)
-        except RunNotFound:
-            return None
-
     async def look(self, kept: Kept) -> dict[str, RunStatus]:
         """By id how all its tasks are; what is over is noted for good."""
-        going = [task for task in kept.tasks.values() if not task.over and task.id not in self._moving]
-        found = await asyncio.gather(*(self._run(task) for task in going))
-        over = False
-        statuses = {task.id: RunStatus(task.over) if task.over else RunStatus.QUEUED for task in kept.tasks.values()}
-        for task, run in zip(going, found, strict=True):
-            status = statuses[task.id] = status_of(run) if run else RunStatus.FAILED
-            stale = task.id in self._moving or (run and run.id != task.runs[-1])
-            if status.over and not task.over and not stale:
-                _over(task, status, run)
-                over = True
-        if over and kept.id in self._kept:
-            self._files.write(kept)
-        return statuses
-
-    async def _run(self, task: Assigned) -> Execution | None:
-        """Its present run; None where that was never queued."""
-        try:
-            return await self._app.engine.status(task.runs[-1])
-        except RunNotFound:
-            return None
+        return await self._work.look(kept)
 
     def _loaded(self) -> Loaded:
         """The configuration as it is now. Raises ConfigInvalid."""
@@ -356,25 +270,3 @@ class Swarms:
         async with self._locks.setdefault(kept.id, asyncio.Lock()):
             self.find(kept.id)  # it may have been destroyed meanwhile
             yield
-
-
-def _sources(loaded: Loaded) -> list[str]:
-    return [str(loaded.path)] if loaded.path else []
-
-
-def _over(task: Assigned, status: RunStatus, run: Execution | None) -> None:
-    """Notes how a task ended, and what each agent did in it."""
-    task.over, task.ended = status.value, (run and run.ended_at) or time.time()
-    result: Mapping[str, Any] = (run and run.result) or {}
-    table: Mapping[str, Mapping[str, Any]] = result.get("tasks", {})
-    for part in table.values():
-        if part["agent"]:
-            usage: Mapping[str, Any] = part.get("usage") or {}
-            before = task.shares.get(part["agent"])
-            worst = before.status if before and before.status != RunStatus.SUCCEEDED else part["status"]
-            task.shares[part["agent"]] = Share(
-                status=worst,
-                calls=(before.calls if before else 0) + usage.get("calls", 0),
-                tokens=(before.tokens if before else 0) + usage.get("tokens", 0),
-                seconds=(before.seconds if before else 0.0) + usage.get("seconds", 0.0),
-            )

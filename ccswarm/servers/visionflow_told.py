@@ -136,8 +136,8 @@ def task_facts(kept: Kept, task: Assigned, status: RunStatus) -> Facts:
 async def whole_task(swarms: Swarms, kept: Kept, task: Assigned, status: RunStatus) -> Facts:
     """A task with what each of its parts came to. Raises RunNotFound, where the store keeps its run no more."""
     facts = await facts_of(swarms.engine, task.runs[-1])
-    if not status.over:
-        status = RunStatus(facts["status"])
+    if not status.over and facts["status"] == RunStatus.WAITING_APPROVAL:
+        status = RunStatus.WAITING_APPROVAL
     parts = [
         {
             "agent": part["agent"] or name,

@@ -37,7 +37,6 @@ def test_swarms_outlive_the_server_and_their_tasks_go_on(desk: RunDesk, how: sig
         task = wire.ask("task_orchestrate", swarmId=swarm, task="second", priority="low")["taskId"]
         with desk.held():
             assert first.end(how) == (0 if how == signal.SIGTERM else -9)
-    desk.pipe.unlink()
     with served(desk) as second, connected(second.port) as wire:
         status = wire.ask("swarm_status", swarmId=swarm)
         assert (status["topology"], status["pendingTasks"], status["completedTasks"]) == ("ring", 1, 1)
@@ -51,6 +50,20 @@ def test_swarms_outlive_the_server_and_their_tasks_go_on(desk: RunDesk, how: sig
         wire.ask("swarm_destroy", swarmId=swarm)
     with served(desk) as third, connected(third.port) as wire:
         assert wire.fault("swarm_status", swarmId=swarm)["code"] == -32001
+
+
+def test_what_is_to_follow_a_run_that_an_agent_left_follows_after_a_restart(desk: RunDesk) -> None:
+    with served(desk) as first, connected(first.port) as wire:
+        swarm, (_, bob, _) = wire.swarm("ring", "analyst", "coder", "researcher")
+        task = wire.ask("task_orchestrate", swarmId=swarm, task="pass it on")["taskId"]
+        with desk.held():
+            wire.ask("agent_terminate", agentId=bob)
+            assert first.end() == 0
+    with served(desk) as second, connected(second.port) as wire:
+        assert wire.ask("swarm_status", swarmId=swarm)["pendingTasks"] == 1
+        with desk.answering("done"):
+            found = wire.over(task)
+        assert [(one["agent"], one["status"]) for one in found["parts"]] == [("ann", "completed"), ("ada", "completed")]
 
 
 def test_an_agent_that_cannot_be_started_again_is_not_active(desk: RunDesk) -> None:

@@ -197,6 +197,36 @@ def test_a_terminated_agent_ends_with_its_work_and_its_processes(wire: Wire, des
     assert children(server, ".py") == []
 
 
+def test_what_a_terminated_agent_has_not_begun_never_begins(wire: Wire, desk: RunDesk) -> None:
+    """The others go on with what they do, and do nothing twice: the pipe is read once."""
+    swarm, (_, bob, _) = wire.swarm("ring", "analyst", "coder", "researcher")
+    task = wire.ask("task_orchestrate", swarmId=swarm, task="pass it on")["taskId"]
+    with desk.held() as pipe:
+        wire.ask("agent_terminate", agentId=bob)
+        status = wire.ask("swarm_status", swarmId=swarm)
+        assert (status["pendingTasks"], status["activeAgents"]) == (1, 2)
+        pipe.write("once")
+    done = wire.over(task)
+    assert (done["status"], parts(done)) == ("completed", {"ann": "completed", "ada": "completed"})
+    assert [one["result"]["steps"]["do"].get("text") for one in done["parts"]][:1] == ["once"]
+    (ann, ada) = wire.ask("agent_list", swarmId=swarm)["agents"]
+    assert [one["performance"]["tasks_completed"] for one in (ann, ada)] == [1, 1]
+    (gone,) = wire.ask("agent_list", swarmId=swarm, filter="terminated")["agents"]
+    assert (gone["performance"]["tasks_completed"], gone["performance"]["tool_calls"]) == (0, 0)
+
+
+def test_without_its_hub_a_star_goes_on_with_another_one(wire: Wire, desk: RunDesk) -> None:
+    swarm, (ann, _, _) = wire.swarm("star", "analyst", "coder", "researcher")
+    task = wire.ask("task_orchestrate", swarmId=swarm, task="go")["taskId"]
+    with desk.held():
+        wire.ask("agent_terminate", agentId=ann)
+    done = wire.over(task)
+    assert (done["status"], parts(done)) == ("completed", {"bob": "completed", "ada": "completed"})
+    assert events(desk, done["run"])[:2] == [("started", "bob"), ("ended", "bob")]
+    (gone,) = wire.ask("agent_list", swarmId=swarm, filter="terminated")["agents"]
+    assert (gone["performance"]["tasks_failed"], gone["performance"]["tool_calls"]) == (1, 1)
+
+
 def test_with_the_last_of_its_agents_a_task_is_cancelled(wire: Wire, desk: RunDesk, server: Served) -> None:
     swarm, (ann,) = wire.swarm("mesh", "analyst")
     task = wire.ask("task_orchestrate", swarmId=swarm, task="wait")["taskId"]
