@@ -21,10 +21,7 @@ const field = (words) => {
   return label && (label.htmlFor ? document.getElementById(label.htmlFor) : label.querySelector("input, textarea"));
 };
 const named = (selector) => document.querySelector(selector);
-const shows = ([words, none]) => {
-  const text = document.body?.innerText ?? "";
-  return words.every((word) => text.includes(word)) && !none.some((word) => text.includes(word));
-};
+const shows = (words) => words.every((word) => (document.body?.innerText ?? "").includes(word));
 
 const acts = {
   press: async (page, { words }) => (await found(page, pressable, words)).click(),
@@ -38,11 +35,11 @@ const acts = {
   open: async (page, { words, shown }) => {
     for (let left = TRIES; left > 0; left -= 1) {
       await (await found(page, pressable, words)).click();
-      const seen = page.waitForFunction(shows, { timeout: (SECONDS * 1000) / TRIES }, [shown, []]);
+      const seen = page.waitForFunction(shows, { timeout: (SECONDS * 1000) / TRIES }, shown);
       if (await seen.catch(() => left === 1 && Promise.reject(new Error(`no ${shown}`)))) return;
     }
   },
-  see: (page, { words, none = [] }) => found(page, shows, [words, none]),
+  see: (page, { words }) => found(page, shows, words),
 };
 
 const found = (page, look, words) => page.waitForFunction(look, { timeout: SECONDS * 1000 }, words);

@@ -106,14 +106,8 @@ def inspector(home: Path, *target: str) -> Iterator[Page]:
         yield page
 
 
-def connected(page: Page) -> None:
-    """Returns when all that is asked on connecting was answered; until then the page goes back to where it was."""
-    page.do("see", words=["TOOLS/LIST", "RESOURCES/TEMPLATES/LIST"], none=["PENDING"])
-
-
 def work_through(page: Page) -> None:
     """From a connection on: a session, a command, its output as a resource, the screen by its template."""
-    connected(page)
     page.do("open", words="Tools", shown=["Tools (10)"])
     page.press("create_session")
     page.fill("name", "web")
@@ -174,7 +168,6 @@ def test_what_was_not_allowed_cannot_be_done(home: Path) -> None:
             page.see("Allow access to your terminals?")
             page.do("pick", selector="input[value='sessions:execute']")
             page.press("Allow")
-            connected(page)
             page.do("open", words="Tools", shown=["Tools (10)"])
             page.press("list_sessions")
             page.press("Execute Tool")
