@@ -77,6 +77,7 @@ class Collector:
 
     @property
     def url(self) -> str:
+        """Also after it has gone."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def take(self, path: str, body: bytes) -> None:

@@ -134,6 +134,7 @@ def test_no_planted_secret_arrives(home: Path) -> None:
     assert not places.told()
 
 
+@pytest.mark.torture
 def test_a_collector_that_does_not_listen_costs_one_warning(home: Path) -> None:
     with client(home, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://user:secret@127.0.0.1:{closed_port()}") as one:
         call(one, "create_session", name="s", backend="pty")

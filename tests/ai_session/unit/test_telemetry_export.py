@@ -62,6 +62,22 @@ async def test_a_collector_that_does_not_answer_holds_up_no_call_and_no_end(tmp_
     assert len(world.ran) == 4
 
 
+async def test_a_collector_that_does_not_listen_costs_one_complaint(caplog: pytest.LogCaptureFixture) -> None:
+    with Collector() as collector:
+        pass
+    telemetry = await live(collector, {"level": lambda: 1})
+    said = asyncio.Event()
+    handler = logging.getLogger("opentelemetry").handlers[0]
+    loop = asyncio.get_running_loop()
+    handler.addFilter(lambda _: bool(loop.call_soon_threadsafe(said.set)) or True)
+    telemetry.tracer.start_span("lost").end()
+    async with asyncio.timeout(20):
+        await said.wait()
+        telemetry.tracer.start_span("lost too").end()
+        await telemetry.close()
+    assert [record.levelname for record in caplog.records if "telemetry" in record.name] == ["WARNING"]
+
+
 async def test_what_waits_is_bounded() -> None:
     with Collector() as collector:
         collector.go.clear()
