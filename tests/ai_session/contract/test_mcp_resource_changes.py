@@ -166,7 +166,7 @@ def test_26_the_output_of_one_command_is_told_of_while_it_runs_and_when_it_ends(
 def test_26_a_session_that_prints_flat_out_is_told_of_four_times_a_second(client: Client, place: Path) -> None:
     listen(client, resourceSubscriptions=["session://build/screen"])
     with worker(place) as other:
-        printing = "for i in $(seq 60000); do echo $i; done"
+        printing = "for i in $(seq 20000); do echo $i; done"
         result = other.call("execute_command", session_id="build", command=printing, timeout_seconds=40)
     seconds = result["structuredContent"]["duration_seconds"]
     heard = len(drained(client))
@@ -244,7 +244,7 @@ def test_26_a_mode_that_brings_other_tools_is_told(world: Path, modern: bool) ->
         stop_daemons(home)
 
 
-def test_26_a_thousand_subscriptions_leave_nothing(client: Client, place: Path) -> None:
+def test_26_subscribing_again_and_again_leaves_nothing(client: Client, place: Path) -> None:
     (pid,) = daemon_pids(place)
 
     def held() -> int:
@@ -253,7 +253,7 @@ def test_26_a_thousand_subscriptions_leave_nothing(client: Client, place: Path) 
     client.ask("resources/subscribe", {"uri": "session://build/screen"})
     client.ask("resources/unsubscribe", {"uri": "session://build/screen"})
     before = held()
-    for number in range(1000):
+    for number in range(200):
         uri = {"uri": f"session://{'build' if number % 2 else 'other'}/screen"}
         assert client.ask("resources/subscribe", uri)["result"] == {}
         assert client.ask("resources/unsubscribe", uri)["result"] == {}
