@@ -20,8 +20,17 @@ from ai_session.oauth_people import TerminalCode
 from ai_session.oauth_store import Refused, Store
 from ai_session.rate_limits import RateLimiter
 
-PER_MINUTE = {"pages": 60, "sign_ins": 10, "sign_ins_of_all": 60, "registrations": 10, "documents": 30, "tokens": 120}
-"""For each address, person or client; ``…_of_all``, documents and registrations for all of them together."""
+PER_MINUTE = {
+    "pages": 60,
+    "sign_ins": 10,
+    "sign_ins_of_name": 30,
+    "sign_ins_of_all": 60,
+    "registrations": 10,
+    "registrations_of_all": 60,
+    "documents_of_all": 30,
+    "tokens": 120,
+}
+"""For each address; ``…_of_name`` for each person, ``…_of_all`` for all together, tokens for each client."""
 
 EVERYBODY = "all"
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
@@ -49,7 +58,7 @@ class Authority:
         """Who has that id, with all it says of itself. Raises Refused (invalid_client), RateLimited."""
         if self.clients.is_document(client_id):
             if not self.clients.remembers(client_id):
-                self.limits.acquire(EVERYBODY, "documents")
+                self.limits.acquire(EVERYBODY, "documents_of_all")
             return await self.clients.read(client_id)
         return await self.known(client_id)
 

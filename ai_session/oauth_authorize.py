@@ -171,7 +171,7 @@ class Authorization:
     async def _sign_in(self, number: str, visit: Visit, values: Mapping[str, str], address: str) -> Response:
         name, password = values.get("name", "")[:64], values.get("password", "")
         self._authority.limits.acquire(address, "sign_ins")
-        self._authority.limits.acquire("name " + name, "sign_ins")
+        self._authority.limits.acquire(name, "sign_ins_of_name")
         self._authority.limits.acquire(EVERYBODY, "sign_ins_of_all")
         visit.person = await self._who(name, password)
         facts = {"client": visit.client.client_id, "address": address}

@@ -172,7 +172,7 @@ def refresh(
 
 def machine_token(db: Connection, now: float, lives: Lives, wish: Wish) -> Issued:
     """An access token for a client that speaks for itself; all of them are one grant as long as the scopes are."""
-    writing(db)
+    sweep(db, now)
     row = db.execute(
         "SELECT * FROM grants WHERE client_id = ? AND scopes = ? AND resource = ? AND revoked_at IS NULL",
         (wish.client_id, " ".join(wish.scopes), wish.resource),
@@ -276,10 +276,11 @@ def listed(db: Connection, now: float) -> list[dict[str, Any]]:
 
 
 def sweep(db: Connection, now: float) -> None:
-    """Forgets what has been over for a day."""
+    """Forgets what is over: access tokens at once, the rest after a day."""
     writing(db)
     before = now - KEPT_SECONDS
-    db.execute("DELETE FROM tokens WHERE expires_at < ?", (before,))
+    db.execute("DELETE FROM tokens WHERE kind = 'access' AND expires_at < ?", (now,))
+    db.execute("DELETE FROM tokens WHERE kind = 'refresh' AND expires_at < ?", (before,))
     db.execute("DELETE FROM codes WHERE expires_at < ?", (before,))
     db.execute(
         "DELETE FROM grants WHERE max(created_at, coalesce(revoked_at, 0)) < ?"

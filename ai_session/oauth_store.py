@@ -47,6 +47,7 @@ CREATE TABLE tokens (
     scopes TEXT NOT NULL, created_at REAL NOT NULL, expires_at REAL NOT NULL, used_at REAL
 );
 CREATE INDEX tokens_of_grant ON tokens (grant_id);
+CREATE INDEX tokens_over ON tokens (kind, expires_at);
 CREATE INDEX codes_of_grant ON codes (grant_id);
 CREATE INDEX grants_of_client ON grants (client_id);
 CREATE INDEX grants_of_subject ON grants (subject);

@@ -97,7 +97,8 @@ class Endpoints:
 
     async def register(self, request: Request) -> Response:
         """RFC 7591: a program makes itself known. It may do nothing before a person agrees."""
-        self.authority.limits.acquire(EVERYBODY, "registrations")
+        self.authority.limits.acquire(address_of(request), "registrations")
+        self.authority.limits.acquire(EVERYBODY, "registrations_of_all")
         wish = oauth_clients.registration(await json_of(request))
         now = self.authority.store.clock()
         client, secret = await self.authority.store.run(lambda db: oauth_clients.register(db, now, wish))

@@ -55,8 +55,9 @@ class Front:
     inner: Any
     base: str = BASE
 
-    def client(self, **options: Any) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(transport=httpx2.ASGITransport(self.app), base_url=self.base, **options)
+    def client(self, address: str = "127.0.0.1", **options: Any) -> httpx2.AsyncClient:
+        transport = httpx2.ASGITransport(self.app, client=(address, 5))
+        return httpx2.AsyncClient(transport=transport, base_url=self.base, **options)
 
     def noted(self, name: str) -> list[dict[str, Any]]:
         return [facts for event, facts in self.events if event == name]
@@ -208,9 +209,9 @@ def request_for(client_id: str, pkce: Pkce, **changes: str | None) -> str:
 class Browser:
     """A person at a browser: opens a client's request, signs in, consents."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Front, address: str = "127.0.0.1") -> None:
         self.front = front
-        self.http = front.client(follow_redirects=False)
+        self.http = front.client(address, follow_redirects=False)
 
     async def __aenter__(self) -> Self:
         return self

@@ -201,10 +201,10 @@ async def test_names_that_cannot_be_found_and_too_many_documents(front: Front, h
     async with front.client() as http:
         statuses = [
             (await http.get(request_for(f"{host.base}/{number}.json", Pkce()))).status_code
-            for number in range(PER_MINUTE["documents"] + 1)
+            for number in range(PER_MINUTE["documents_of_all"] + 1)
         ]
-    assert statuses == [400] * PER_MINUTE["documents"] + [429]
-    assert len(host.asked) == PER_MINUTE["documents"]
+    assert statuses == [400] * PER_MINUTE["documents_of_all"] + [429]
+    assert len(host.asked) == PER_MINUTE["documents_of_all"]
 
 
 async def test_side_by_side_readers_of_one_document(front: Front, host: Documents) -> None:
