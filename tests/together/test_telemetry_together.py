@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections import Counter
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from ccswarm.models import RunStatus
 from ccswarm.telemetry_spans import span_id_of, trace_id_of
 from tests.collector import Collector, Seen
-from tests.conftest import UNBOXED
+from tests.conftest import UNBOXED, environment
 from tests.together.swarm_house import AI_SESSION, QUICK, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
@@ -81,3 +85,60 @@ async def test_one_trace_from_the_run_to_the_daemon(world: Path) -> None:
     assert collector.total("mcp.client.operation.duration") == 3
     assert collector.total("mcp.server.operation.duration", **{"mcp.method.name": "tools/call"}) == 3
     assert not [body for body in collector.bodies if SECRET.encode() in body]
+
+
+HELD = """
+[[tasks]]
+id = "make"
+
+[[tasks.steps]]
+id = "open"
+tool = "ai-session.create_session"
+args = { name = "s", backend = "pty" }
+
+[[tasks.steps]]
+id = "before"
+tool = "ai-session.execute_command"
+args = { session_id = "s", command = "echo before >> lines" }
+
+[[tasks.steps]]
+id = "held"
+tool = "ai-session.execute_command"
+args = { session_id = "s", command = "read line < pipe; echo $line >> lines", timeout_seconds = 50 }
+"""
+
+
+@pytest.mark.torture
+async def test_a_killed_workers_calls_and_those_after_it_are_one_trace_and_none_is_told_twice(world: Path) -> None:
+    with Collector() as collector:
+        told = f'[telemetry]\nendpoint = "{collector.url}"\n'
+        with open_house(world, AI_SESSION + QUICK + told + CREW, UNBOXED + told) as house:
+            os.mkfifo(house.project / "pipe")
+            soon = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "50"}
+            async with house.client() as app:
+                with environment(soon):
+                    async with house.worker() as first:
+                        run_id = await submit(app, house.plan(HELD), house)
+                        pipe = await asyncio.to_thread(open, house.project / "pipe", "w")
+                        calls = "tools/call ai-session.execute_command"
+                        await asyncio.to_thread(collector.until, lambda: collector.named(calls))
+                        first.kill()
+                    async with house.worker():
+                        await asyncio.to_thread(write, pipe)
+                        run = await over(app, run_id)
+            assert run.result["status"] == RunStatus.SUCCEEDED, run.result
+            assert house.lines("lines") == ["before", "go on"]
+        spans = [span for span in collector.spans if span.trace == f"{trace_id_of(run_id):032x}"]
+    names = Counter(span.name for span in spans if span.resource["service.name"] == "ccswarm")
+    # The held one was sent twice, with one key; what the killed worker would have told of it is lost.
+    assert names == {
+        "invoke_workflow": 1, "invoke_agent ada": 1,
+        "tools/call ai-session.create_session": 1, "tools/call ai-session.execute_command": 2,
+    }  # fmt: skip
+    assert len({span.id for span in spans}) == len(spans)
+    assert len({span.resource["service.instance.id"] for span in spans if span.kind == CLIENT}) == 2
+
+
+def write(pipe: TextIO) -> None:
+    pipe.write("go on\n")
+    pipe.close()
