@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import SpanKind, StatusCode
 
+from ccswarm import config
 from ccswarm.masks import Masks
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
 from ccswarm.settings import Settings
@@ -259,3 +262,34 @@ async def test_a_sampler_decides_for_a_run_as_a_whole(tmp_path: Path) -> None:
 def test_what_is_sent_to_workers_has_no_headers() -> None:
     given = settings({"telemetry": {"endpoint": "http://x", "headers": {"k": SECRET}}, "tasks": [{"id": "t"}]})
     assert SECRET not in str(payload_of(given, "r", "/"))
+
+
+def test_the_standard_variables_set_what_the_file_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "ccswarm.toml"
+    file.write_text('[telemetry]\nmetrics_endpoint = "http://file/m"\n')
+
+    def read(path: Path | None, **variables: str) -> dict[str, Any]:
+        home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+        return config.load(path, {**home, **variables}).settings.telemetry.model_dump(exclude_defaults=True)
+
+    own = {"metrics_endpoint": "http://file/m"}
+    assert read(file) == own
+    assert read(file, OTEL_EXPORTER_OTLP_ENDPOINT="http://a") == {"endpoint": "http://a", **own}
+    assert read(file, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT="http://b", OTEL_METRICS_EXPORTER="none") == own
+    assert read(file, OTEL_TRACES_EXPORTER="none") == {"traces_endpoint": "none", **own}
+    assert read(file, OTEL_EXPORTER_OTLP_ENDPOINT="http://a", OTEL_SDK_DISABLED="True") == own
+
+
+def test_off_is_not_there() -> None:
+    code = """
+import sys
+from ccswarm import app, config
+from ccswarm.clients import mcp
+from ccswarm.engines import dbos
+from ccswarm.settings import TelemetrySettings
+from ccswarm.telemetry_configured import open_telemetry
+open_telemetry(TelemetrySettings(), str)
+print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout == "[]\n"
