@@ -92,13 +92,20 @@ class LiveTelemetry(Telemetry):
 
     def _level(self, read: Callable[[], int], options: CallbackOptions) -> Iterable[Observation]:
         """Called in the exporter's thread; what is counted belongs to the loop."""
-        if self._loop is None or self._loop.is_closed():
+        if self._loop is None:
             return []
         answer = concurrent.futures.Future[int]()
-        self._loop.call_soon_threadsafe(lambda: answer.set_result(read()))
+
+        def ask() -> None:
+            try:
+                answer.set_result(read())
+            except Exception as error:
+                answer.set_exception(error)
+
         try:
+            self._loop.call_soon_threadsafe(ask)
             return [Observation(answer.result(LEVEL_SECONDS))]
-        except TimeoutError:
+        except Exception:  # the loop is busy, or has ended: there is no such number now
             return []
 
 

@@ -244,6 +244,15 @@ async def test_levels_are_read_on_the_loop(seeing: Callable[..., Seen]) -> None:
     assert where == [asyncio.get_running_loop()]
 
 
+async def test_a_level_that_cannot_be_read_is_none_and_the_others_are(seeing: Callable[..., Seen]) -> None:
+    def broken() -> int:
+        raise RuntimeError("no")
+
+    seen = seeing(broken=broken, level=lambda: 1)
+    seen.telemetry.start()
+    assert set(await seen.points()) == {"level"}
+
+
 async def test_nothing_that_is_masked_is_told(seeing: Callable[..., Seen]) -> None:
     """Arguments, results, and each claim a client can make, with a secret in all of them."""
     seen = seeing()
