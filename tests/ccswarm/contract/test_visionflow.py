@@ -48,77 +48,35 @@ def alike(found: Any, documented: Any) -> bool:
     return True
 
 
+UUID = "550e8400-e29b-41d4-a716-44665544000"
+SPAWNED = {"agentId": f"agent-{UUID}1", "type": "researcher", "status": "active"}
+TASK = {"task": "Analyze knowledge graph for communities", "strategy": "parallel", "priority": "high"}
+STATUS = {"topology": "hierarchical", "activeAgents": 3, "maxAgents": 10, "pendingTasks": 0, "completedTasks": 1}
+WRONG = {"field": "topology", "message": "Must be one of: hierarchical, mesh, ring, star"}
+
+
 def test_the_messages_of_the_document_get_its_answers(wire: Wire) -> None:
     """One after the other, with the ids that were really given."""
-    uuid = "550e8400-e29b-41d4-a716-44665544000"
 
-    def replayed(request: dict[str, Any], response: dict[str, Any]) -> Any:
-        wire.send(request)
-        answer = wire.answer()
-        assert alike(answer, response)
-        return answer["result"] if "result" in answer else answer["error"]
+    def replayed(number: str, method: str, params: Any, **answer: Any) -> Any:
+        wire.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        found = wire.answer()
+        assert alike(found, {"jsonrpc": "2.0", "id": number, **answer})
+        return found.get("result")
 
-    swarm = replayed(
-        {"jsonrpc": "2.0", "id": "1", "method": "swarm_init", "params": INIT},
-        {
-            "jsonrpc": "2.0",
-            "id": "1",
-            "result": {"swarmId": f"swarm-{uuid}0", "topology": "hierarchical", "maxAgents": 10},
-        },
-    )["swarmId"]
+    made = {"swarmId": f"swarm-{UUID}0", "topology": "hierarchical", "maxAgents": 10}
+    swarm = replayed("1", "swarm_init", INIT, result=made)["swarmId"]
     spawn = {"swarmId": swarm, "type": "researcher", "capabilities": ["analysis", "synthesis"]}
-    agent = replayed(
-        {"jsonrpc": "2.0", "id": "2", "method": "agent_spawn", "params": spawn},
-        {
-            "jsonrpc": "2.0",
-            "id": "2",
-            "result": {"agentId": f"agent-{uuid}1", "type": "researcher", "status": "active"},
-        },
-    )["agentId"]
+    agent = replayed("2", "agent_spawn", spawn, result=SPAWNED)["agentId"]
     for kind in ("coder", "coordinator"):
         wire.ask("agent_spawn", swarmId=swarm, type=kind)
-    orchestrate = {
-        "swarmId": swarm,
-        "task": "Analyze knowledge graph for communities",
-        "strategy": "parallel",
-        "priority": "high",
-    }
-    task = replayed(
-        {"jsonrpc": "2.0", "id": "3", "method": "task_orchestrate", "params": orchestrate},
-        {"jsonrpc": "2.0", "id": "3", "result": {"taskId": f"task-{uuid}2", "status": "queued", "assignedAgents": 3}},
-    )["taskId"]
+    queued = {"taskId": f"task-{UUID}2", "status": "queued", "assignedAgents": 3}
+    task = replayed("3", "task_orchestrate", {"swarmId": swarm, **TASK}, result=queued)["taskId"]
     assert wire.over(task)["status"] == "completed"
-    replayed(
-        {"jsonrpc": "2.0", "id": "4", "method": "swarm_status", "params": {"swarmId": swarm}},
-        {
-            "jsonrpc": "2.0",
-            "id": "4",
-            "result": {
-                "swarmId": swarm,
-                "topology": "hierarchical",
-                "activeAgents": 3,
-                "maxAgents": 10,
-                "pendingTasks": 0,
-                "completedTasks": 1,
-            },
-        },
-    )
-    replayed(
-        {"jsonrpc": "2.0", "id": "5", "method": "agent_terminate", "params": {"agentId": agent}},
-        {"jsonrpc": "2.0", "id": "5", "result": {"agentId": agent, "status": "terminated"}},
-    )
-    wrong = {"code": -32602, "message": "Invalid params"}
-    replayed(
-        {"jsonrpc": "2.0", "id": "1", "method": "swarm_init", "params": {**INIT, "topology": "tree"}},
-        {
-            "jsonrpc": "2.0",
-            "id": "1",
-            "error": {
-                **wrong,
-                "data": {"field": "topology", "message": "Must be one of: hierarchical, mesh, ring, star"},
-            },
-        },
-    )
+    replayed("4", "swarm_status", {"swarmId": swarm}, result={"swarmId": swarm, **STATUS})
+    replayed("5", "agent_terminate", {"agentId": agent}, result={"agentId": agent, "status": "terminated"})
+    error = {"code": -32602, "message": "Invalid params", "data": WRONG}
+    replayed("1", "swarm_init", {**INIT, "topology": "tree"}, error=error)
 
 
 def test_what_is_missing_or_does_not_fit_is_named(wire: Wire) -> None:

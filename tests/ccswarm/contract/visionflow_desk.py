@@ -55,9 +55,13 @@ class Wire:
         """A line, or any bytes."""
         self.socket.sendall(message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n")
 
+    def line(self) -> bytes:
+        """The next one, with its end; empty where there is none."""
+        return self._lines.readline()
+
     def answer(self) -> Any:
-        """The next line; None where there is none."""
-        line = self._lines.readline()
+        """What the next line says; None where there is none."""
+        line = self.line()
         return json.loads(line) if line else None
 
     def begin(self, method: str, params: Mapping[str, Any]) -> int:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccswarm import plan as plans
-from ccswarm.errors import ConfigInvalid, PlanInvalid
+from ccswarm import runs
+from ccswarm.errors import ConfigInvalid, PlanInvalid, UsageInvalid
 from ccswarm.servers.visionflow import Rates, Talk
 from ccswarm.servers.visionflow_faults import Fault
 from ccswarm.servers.visionflow_kept import Assigned, Kept, Member
@@ -89,6 +90,15 @@ def test_steps_that_are_none_are_named() -> None:
     wrong = AgentSettings(name="ada", settings={"steps": [{"tool": "a.b"}]})
     with pytest.raises(ConfigInvalid, match=r"agent ada: settings\.steps\.0\.id: Field required"):
         plan_of(Settings(), kept(), [wrong], "go", "parallel", "low")
+
+
+def test_a_task_in_words_goes_to_who_has_steps_of_its_own_for_it() -> None:
+    plain, able = AgentSettings(name="bob"), agents("ada")[0]
+    plan = runs.in_words("go", Settings(agents=(plain, able)))
+    (only,) = plan.tasks
+    assert (only.agent, only.text, [step.id for step in only.steps]) == ("ada", "go", ["say"])
+    with pytest.raises(UsageInvalid, match="every agent here follows a playbook"):
+        runs.in_words("go", Settings(agents=(plain,)))
 
 
 def task(number: int, *members: str) -> Assigned:

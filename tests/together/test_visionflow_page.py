@@ -1,0 +1,49 @@
+"""The page about VisionFlow is true: its conversation, byte for byte, with its configuration; only ids are others."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ccswarm.contract.run_desk import RunDesk
+from tests.ccswarm.contract.visionflow_desk import connected, served
+from tests.together.swarm_house import QUICK, ROOT, open_house
+
+pytestmark = pytest.mark.timeout(120)
+PAGE = (ROOT / "docs/protocols/visionflow.md").read_text()
+CONFIGURATION, CONVERSATIONS = (
+    re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for kind in ("toml", "json-lines")
+)
+ID = re.compile(r"(?:swarm|agent|task)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+COMMAND = 'command = "ai-session mcp-server --stdio"'
+UNBOXED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
+
+
+def with_ids(text: str, known: dict[str, str]) -> str:
+    """As it really is."""
+    return ID.sub(lambda found: known.get(found[0], found[0]), text)
+
+
+def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
+    (configuration,) = CONFIGURATION
+    assert COMMAND in configuration
+    ours = f'command = "{sys.executable} -m ai_session mcp-server --stdio"\nenv = {{ PYTHONPATH = "{ROOT}" }}'
+    known: dict[str, str] = {}
+    with open_house(world, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as house:
+        words = ("--config", str(house.file), "--workspace", str(house.project))
+        with served(RunDesk(house.home), *words) as server, connected(server.port) as wire:
+            for conversation in CONVERSATIONS:
+                lines = conversation.splitlines()
+                for said, answered in zip(lines[::2], lines[1::2], strict=True):
+                    assert (said[:2], answered[:2]) == ("> ", "< ")
+                    wire.send(with_ids(said[2:], known).encode() + b"\n")
+                    line = wire.line().decode()
+                    known |= dict(zip(ID.findall(answered), ID.findall(line), strict=True))
+                    assert line == with_ids(answered[2:], known) + "\n"
+                tasks = [real for told, real in known.items() if told.startswith("task-")]
+                if conversation is CONVERSATIONS[0]:
+                    assert [wire.over(task)["status"] for task in tasks] == ["completed"]
+            assert house.lines("notes.txt") == ["Analyze knowledge graph for communities"]
