@@ -36,6 +36,7 @@ from mcp_types import (
 )
 
 from ai_session.errors import AiSessionError
+from ai_session.servers import mcp_tasks
 from ai_session.servers.mcp_caller import AGENT, RUN, caller_of, claim
 from ai_session.servers.mcp_facts import Context, asked, missing, refusal
 from ai_session.servers.mcp_uris import Part, Place, place_of
@@ -90,6 +91,8 @@ async def watch(ctx: Context, kinds: Collection[Kind]) -> Changes:
 async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
     """One stream: what is heeded is said first, then each change that was asked for, until the client gives it up or
     this process leaves."""
+    if "taskIds" in (ctx.params or {}).get("notifications", {}):
+        mcp_tasks.require(ctx)  # who may, is told by the acknowledgement that they are not heeded
     wanted = params.notifications
     places = _places(wanted.resource_subscriptions or ())
     meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}

@@ -217,6 +217,16 @@ def test_who_does_not_know_tasks_gets_none(house: Path) -> None:
         assert discovered["capabilities"]["extensions"] == {EXTENSION: {}}
 
 
+def test_tasks_are_not_listened_to(client: Tasking) -> None:
+    wanted = {"notifications": {"taskIds": ["task_x"], "toolsListChanged": True}}
+    refused = client.wire.ask("subscriptions/listen", wanted, modern=True)
+    assert error_code(refused) == NOT_DECLARED
+    client.wire.request("subscriptions/listen", {**wanted, "_meta": client.meta}, modern=True)
+    acknowledged = client.wire.read()
+    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    assert acknowledged["params"]["notifications"] == {"toolsListChanged": True}
+
+
 def test_a_call_made_again_with_its_key_finds_the_same_command(client: Tasking) -> None:
     task, pipe = client.running("keyed", call_key="k1")
     again = client.call("execute_command", session_id="keyed", command=f"cat {pipe}; (exit 3)", call_key="k1")
