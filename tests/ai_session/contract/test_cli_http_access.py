@@ -62,9 +62,10 @@ def test_what_is_not_taken(cli: CommandLine, words: list[str], given: str) -> No
 
 def test_a_person_types_the_password_twice_unseen(cli: CommandLine) -> None:
     person = cli.spawn("http", "user", "add", "alice")
-    person.expect("Password")
+    # The last blank comes when the terminal no longer shows what is typed; what came before that is thrown away.
+    person.expect("Password: ")
     person.sendline(PASSWORD)
-    person.expect("Repeat")
+    person.expect("confirmation: ")
     person.sendline(PASSWORD)
     person.expect("alice may sign in")
     assert person.wait() == 0
