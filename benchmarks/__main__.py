@@ -15,6 +15,7 @@ from benchmarks.report import Report
 ALL = (
     *("latency", "startup", "throughput", "scale", "clean_text"),
     *("boxes", "gate", "audit", "redaction", "network", "telemetry"),
+    "http_load",
     *("swarm_toolbox", "swarm_http", "swarm_engine", "swarm_scale", "swarm_brains"),
 )
 

@@ -21,6 +21,8 @@ from typer.main import get_command
 
 from ai_session import cli, daemon, plugins
 from ai_session.control_client import connect
+from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.remote_gate import RemoteGate
 from ai_session.servers import control
 from ai_session.tools.base import Tool
 from tests.ai_session.contract import forked_verbs
@@ -285,8 +287,8 @@ def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(
 
 def test_no_role_and_no_server_is_left_out() -> None:
     """Who says ``leave`` only makes a daemon go that serves nobody and holds no session."""
-    assert daemon.ROLES == ("mcp", "control", "leave")
-    assert [name for name in plugins.names("servers") if "_" not in name] == ["control", "mcp"]
+    assert daemon.ROLES == ("mcp", "control", "front", "leave")
+    assert [name for name in plugins.names("servers") if "_" not in name] == ["control", "front", "mcp"]
 
 
 TOOLS: dict[str, dict[str, Any]] = {
@@ -335,6 +337,9 @@ OTHER_METHODS = (
 """What MCP knows besides tools, asked for without saying what, or what this server does not have."""
 
 
+ALL_SCOPES = frozenset({"sessions:read", "sessions:write", "sessions:execute"})
+
+
 def test_every_tool_has_its_entry() -> None:
     tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
     assert {tool.name for tool in tools} == TOOLS.keys()
@@ -368,6 +373,30 @@ def test_every_tool_over_mcp_passes_the_gate_once(served: Path, flags: tuple[str
             (served / "executed").unlink()
             client.call("close_session", session_id="new")
         client.end()
+
+
+@pytest.mark.anyio
+async def test_every_tool_by_a_front_passes_the_gate_once(served: Path) -> None:
+    gate, principal = RemoteGate(authenticated=True), Principal("mcp", os.getuid(), subject="alice", scopes=ALL_SCOPES)
+
+    async def call(tool: str, arguments: dict[str, Any]) -> ToolResult:
+        return await gate.call(ToolCall(principal, tool, arguments, f"call_{os.urandom(8).hex()}"))
+
+    try:
+        await call("create_session", {"name": "s", "backend": "pty", "working_directory": str(served)})
+        audit = Audit(runtime(served))
+        for tool, arguments in TOOLS.items():
+            result = await call(tool, arguments)
+            ((begin, end),) = audit.calls()
+            assert (begin["tool"], begin["call"]) == (tool, result.call_id)
+            assert end["outcome"] == ("tool_error" if result.is_error else "ok")
+        assert audit.tools() == []
+        await gate.list_tools(principal)
+        assert audit.tools() == []
+        (await gate.watch_changes(principal)).close()
+        assert audit.tools() == ["watch_changes"]
+    finally:
+        await gate.close()
 
 
 def pass_once(client: Client, audit: Audit, *, modern: bool) -> None:

@@ -1,0 +1,138 @@
+"""Calls over HTTP at 1, 50 and 500 clients: the front with daemon, gate and audit behind it, beside a bare SDK server.
+
+Both are processes of their own on the same uvicorn and SDK; the bare one's tool does nothing, ours lists sessions. One
+asyncio program is all the clients, each on a connection of its own, one call after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+
+from ai_session.control_client import connect
+from benchmarks.report import Report
+
+CLIENTS = (1, 50, 500)
+CALLS, ROUNDS = 500, 3
+FRONT = [sys.executable, "-m", "ai_session", "mcp-server", "--http", "--port", "0", "--no-auth"]
+BARE = [sys.executable, "-m", "benchmarks.http_load"]
+UNLIMITED = {f"AI_SESSION_RATES_{name}_PER_MINUTE": str(1 << 40) for name in ("READ", "OUTPUT_BYTES")}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+async def run(report: Report, _directory: Path) -> None:
+    """Rounds of the two take turns, so that what else the machine does falls on both."""
+    os.environ.update(UNLIMITED)
+    report.title("HTTP: calls at the front (list_sessions), beside a bare SDK server whose tool does nothing")
+    try:
+        async with server(BARE) as bare, server(FRONT) as front:
+            for clients in CLIENTS:
+                rates: dict[int, list[float]] = {bare: [], front: []}
+                slow: dict[int, list[float]] = {bare: [], front: []}
+                for _ in range(ROUNDS):
+                    for port, tool in ((bare, "noop"), (front, "list_sessions")):
+                        seconds, waits = await load(port, tool, clients)
+                        rates[port].append(len(waits) / seconds)
+                        slow[port].append(statistics.quantiles(waits, n=100)[98] * 1e3)
+                name = f"{clients} client{'s' if clients > 1 else ''}"
+                rate, p99 = ({port: statistics.median(of[port]) for port in of} for of in (rates, slow))
+                report.row(f"calls per second, {name}", rate[front], "/s", floor=rate[bare], least_ratio=0.4)
+                report.row(f"p99, {name}", p99[front], "ms", floor=p99[bare], most_ratio=3)
+    finally:
+        await asyncio.to_thread(stop_daemon)
+
+
+def stop_daemon() -> None:
+    """It is of this benchmark's HOME."""
+    with connect(start=False) as client:
+        client.request("stop", sessions=True)
+        client.wait_closed()
+
+
+@asynccontextmanager
+async def server(command: list[str]) -> AsyncGenerator[int]:
+    """A server process; its port."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout
+    try:
+        line = (await process.stdout.readline()).decode()
+        yield int(line.rpartition(":")[2].partition("/")[0])
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+async def load(port: int, tool: str, clients: int) -> tuple[float, list[float]]:
+    """How long all took, and each call."""
+    waits: list[float] = []
+    lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(clients)]
+    try:
+        await asyncio.gather(*(calls(port, tool, *line, 1, []) for line in lines))
+        began = time.perf_counter()
+        each = max(1, CALLS // clients)
+        await asyncio.gather(*(calls(port, tool, *line, each, waits) for line in lines))
+        return time.perf_counter() - began, waits
+    finally:
+        for _, writer in lines:
+            writer.close()
+
+
+async def calls(
+    port: int, tool: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int, waits: list[float]
+) -> None:
+    """One client."""
+    params = {"name": tool, "arguments": {}, "_meta": ENVELOPE}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n"
+        f"Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    for _ in range(count):
+        began = time.perf_counter()
+        writer.write(head + body)
+        told = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert b" 200 " in told.split(b"\r\n")[0], told
+        answer = await reader.readexactly(int(told.partition(b"content-length:")[2].split(b"\r\n")[0]))
+        assert b'"result"' in answer, answer
+        waits.append(time.perf_counter() - began)
+
+
+async def list_tools(_: Any, __: Any) -> ListToolsResult:
+    """The one tool."""
+    return ListToolsResult(tools=[Tool(name="noop", description="Nothing.", input_schema={"type": "object"})])
+
+
+async def call_tool(_: Any, __: Any) -> CallToolResult:
+    """Nothing."""
+    return CallToolResult(content=[TextContent(text="")])
+
+
+def bare() -> None:
+    """The SDK's own server as its documentation has it, without its tracing."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
+    made: Server[Any] = Server("bare", version="0", on_list_tools=list_tools, on_call_tool=call_tool)
+    made.middleware.clear()
+    config = uvicorn.Config(made.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run([listener])
+
+
+if __name__ == "__main__":
+    bare()
