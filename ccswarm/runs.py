@@ -82,15 +82,14 @@ async def check(opened: App, settings: Settings, directory: str, files: Sequence
     assert opened.hands
     toolbox = opened.hands.toolbox({CHECKER: AgentSettings(name=CHECKER, grants=("*",))}, directory, files=files)
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
-    toolbox.require_logins(settings.agents)
     wrong = [*plans.check(settings, tools), *apps.brain_problems(settings)]
-    warnings: list[str] = []
-    for name, problem in toolbox.problems().items():
-        if any(one.endswith(f"server {name} offers no tools") for one in wrong):
-            raise ServerUnavailable(f"server {name}: {problem}", suggestion="ccswarm doctor")
-        warnings.append(f"{name}: {problem}")
+    problems = toolbox.problems()
+    needed = [name for name in problems if any(one.endswith(f"server {name} offers no tools") for one in wrong)]
+    toolbox.require_logins(settings.agents, needed)
+    for name in needed:
+        raise ServerUnavailable(f"server {name}: {problems[name]}", suggestion="ccswarm doctor")
     refuse(wrong)
-    return warnings
+    return [f"{name}: {problem}" for name, problem in problems.items()]
 
 
 async def submit(

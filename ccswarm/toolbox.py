@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, cast
@@ -116,10 +116,10 @@ class Toolbox:
         schemas = {name: schema.unusable for name, (_, schema) in self._schemas.items() if schema.unusable}
         return {**schemas, **self._catalogue.problems()}
 
-    def require_logins(self, agents: Sequence[AgentSettings]) -> None:
-        """Raises LoginNeeded where a server that one of ``agents`` may use wanted a login the last time."""
+    def require_logins(self, agents: Sequence[AgentSettings], servers: Collection[str]) -> None:
+        """Raises LoginNeeded where one of ``servers``, or one that an agent may use, wanted a login the last time."""
         for server, needed in self._catalogue.locked().items():
-            if any(Grants(agent.grants).may_reach(server) for agent in agents):
+            if server in servers or any(Grants(agent.grants).may_reach(server) for agent in agents):
                 raise LoginNeeded(needed.message, suggestion=needed.suggestion)
 
     async def find(self, tool: str) -> ToolInfo:

@@ -140,6 +140,7 @@ async def repeated(client: McpToolClient, arguments: dict[str, Any]) -> dict[str
         return await structured(client, "execute_command", **arguments)
 
 
+@pytest.mark.torture
 async def test_a_machine_logs_in_by_itself(line: CommandLine, tmp_path: Path) -> None:
     made = json.loads(line.out("http", "client", "add", "nightly", "--scope", "sessions:read", "--json"))
     async with fronted(line) as (url, _):

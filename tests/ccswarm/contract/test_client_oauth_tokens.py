@@ -65,6 +65,7 @@ async def test_one_renews_for_all(here: World) -> None:
     assert [form["grant_type"] for form in here.authorities.seen] == ["authorization_code", "refresh_token"]
 
 
+@pytest.mark.torture
 async def test_one_process_renews_for_all(here: World) -> None:
     await here.log_in()
     await about_to_end(here)

@@ -15,6 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from ccswarm import app, config, runs
+from ccswarm.errors import LoginNeeded
 from tests.ccswarm.contract.verb_desk import Desk
 from tests.ccswarm.oauth_world import World, world
 
@@ -86,6 +88,18 @@ async def log_in(place: Place) -> dict[str, Any]:
     return json.loads(out)
 
 
+async def test_what_needs_a_login_does_not_begin(place: Place) -> None:
+    settings = config.load(place.home / "ccswarm.toml").settings
+    async with app.working(settings, config.state_directory(), config.server_environment()) as opened:
+        with pytest.raises(LoginNeeded, match="server web wants a login: ccswarm login web") as caught:
+            await runs.check(opened, settings, str(place.home))
+        assert caught.value.suggestion == "ccswarm login web"
+        ada = settings.agents[0].model_copy(update={"grants": ("a.*",)})
+        with pytest.raises(LoginNeeded):  # a step calls it
+            await runs.check(opened, settings.model_copy(update={"agents": (ada,)}), str(place.home))
+
+
+@pytest.mark.torture
 async def test_a_run_that_needs_a_login_does_not_begin(place: Place) -> None:
     code, _, err = await place.run("run")
     assert code == 1
