@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ai_session.models import SessionSpec
-from ai_session.session import Session
+if TYPE_CHECKING:
+    # Who hears of sessions in another process needs none.
+    from ai_session.models import SessionSpec
+    from ai_session.session import Session
 
 Kind = Literal["list", "state", "output", "tools"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

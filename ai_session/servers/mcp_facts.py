@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ai_session.consent import Asker
 from ai_session.errors import AiSessionError, CommandNotFound, SessionNotFound, UnknownTool
 from ai_session.models import Answer, ToolResult
 from ai_session.servers.mcp_caller import call_of, caller_of, scrub
+
+if TYPE_CHECKING:
+    from ai_session.consent import Asker
 
 Context = ServerRequestContext[Any, Any]
 
