@@ -138,6 +138,13 @@ async def _wait(
     if arguments.wait_for == "pattern":
         if not arguments.pattern:
             raise InvalidArguments("wait_for='pattern' needs pattern", suggestion="pass the pattern to wait for")
+        if running is not None and current and not running.started:
+            # Until its start mark is read, the line that shows the command would count as its output.
+            loop, begun = asyncio.get_running_loop(), running
+            deadline = loop.time() + seconds
+            if not await waiting.for_output(session, seconds, lambda: begun.started or _over(session, begun.record)):
+                return "timeout"
+            record, seconds = find_command(session, record.command_id), deadline - loop.time()
         seeker = transcript(session, record, context.spans).seeker(arguments.pattern, max(arguments.offset, 0))
         if await waiting.for_output(session, seconds, lambda: seeker.found() or _over(session, record)):
             return "pattern" if seeker.found() else "finished"

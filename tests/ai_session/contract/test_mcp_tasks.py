@@ -127,7 +127,7 @@ def test_a_long_one_is_a_task_until_it_is_over(client: Tasking) -> None:
 
 
 def test_a_wait_for_what_runs_already_is_one_too_and_its_end_leaves_the_command(client: Tasking) -> None:
-    started, pipe = client.running("waited", "echo first; cat {pipe}; echo last; cat {pipe}", timeout_seconds=1)
+    started, pipe = client.running("waited", "echo first; cat {pipe}; echo last; cat {pipe}", timeout_seconds=0)
     facts = started["structuredContent"]
     waits = {"session_id": "waited", "wait_for": "pattern", "pattern": "last"}
     task = client.call("read_output", **waits)
