@@ -71,9 +71,7 @@ class Logins:
         try:
             self._to_file(text)
         except OSError as error:
-            raise ServerUnavailable(
-                f"the login at {self._name} cannot be kept: {error}", suggestion="mend the state directory"
-            ) from error
+            raise self._unkept(error) from error
 
     async def forget(self) -> None:
         """Nothing of it is kept any more."""
@@ -90,6 +88,8 @@ class Logins:
         except asyncio.CancelledError:
             taking.add_done_callback(_let_go)
             raise
+        except OSError as error:
+            raise self._unkept(error) from error
         try:
             yield
         finally:
@@ -155,6 +155,11 @@ class Logins:
                 keyring.delete_password(SERVICE, self._key)
         except Exception as error:  # each keyring has errors of its own
             raise self._closed(error) from error
+
+    def _unkept(self, error: OSError) -> ServerUnavailable:
+        return ServerUnavailable(
+            f"the login at {self._name} cannot be kept: {error}", suggestion="mend the state directory"
+        )
 
     def _closed(self, error: Exception) -> ServerUnavailable:
         return ServerUnavailable(

@@ -9,21 +9,16 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import httpx2
-from jwt.exceptions import PyJWTError
-from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
 
 from ccswarm.clients.mcp_bodies import read_whole
 from ccswarm.clients.mcp_logins import Login, Logins
 from ccswarm.clients.mcp_oauth import MAX_BODY_BYTES, Authority
 from ccswarm.clients.mcp_secrets import Veil
-from ccswarm.errors import LoginNeeded, ServerUnavailable
+from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError
 from ccswarm.settings import ServerSettings
 
 SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
-
-FLOW_ERRORS = (OAuthFlowError, PyJWTError, ValueError, TypeError)
-"""What goes wrong in a flow; what a server answers wrongly comes as ValueError."""
 
 
 class TokenAuth(httpx2.Auth):
@@ -85,7 +80,9 @@ class TokenAuth(httpx2.Auth):
                     return self._keep(found)
                 try:
                     renewed = await self._another(found, answer)
-                except FLOW_ERRORS as error:
+                except SwarmError:
+                    raise
+                except Exception as error:  # what servers say of themselves may break any of it
                     raise self._failed(error) from error
                 if renewed is None:
                     return self._login

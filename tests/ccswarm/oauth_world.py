@@ -72,6 +72,8 @@ class Authorities:
         """What the browser is sent back with instead."""
         self.lifetime: int | None = 3600
         self.down = False
+        self.instead: bytes | None = None
+        """What is said instead of a token."""
 
     def app(self) -> Starlette:
         routes = [
@@ -107,6 +109,8 @@ class Authorities:
         self.seen.append(form)
         if self.down:
             return Response("busy", 503)
+        if self.instead is not None:
+            return Response(self.instead, media_type="application/json")
         problem = self._client_problem(form)
         if problem:
             return JSONResponse({"error": problem}, 401)
@@ -153,7 +157,6 @@ class Guarded:
 
     def __init__(self, url: str, authorities: Authorities) -> None:
         self.url = f"{url}/mcp"
-        self._origin = url
         self._authorities = authorities
         self.metadata: dict[str, Any] = {
             "resource": self.url,
@@ -163,6 +166,7 @@ class Guarded:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.held, self.released = asyncio.Event(), asyncio.Event()
         self.last_token = ""
+        self.where = f"{url}/.well-known/oauth-protected-resource/mcp"
         server: Server[Any] = Server("guarded", on_list_tools=self._tools, on_call_tool=self._call)
         self._app = server.streamable_http_app(json_response=True)
 
@@ -179,7 +183,7 @@ class Guarded:
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         scopes = self._authorities.tokens.get(headers.get("authorization", "").removeprefix("Bearer "))
         self.last_token = headers.get("authorization", "")
-        about = f'resource_metadata="{self._origin}/.well-known/oauth-protected-resource/mcp"'
+        about = f'resource_metadata="{self.where}"'
         if scopes is None:
             refused = Response(status_code=401, headers={"www-authenticate": f"Bearer {about}"})
         elif headers.get("mcp-name") == "write" and "tools:write" not in scopes:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.clients.mcp import McpClients
-from ccswarm.errors import LoginNeeded, UsageInvalid
+from ccswarm.errors import LoginNeeded, ServerUnavailable, UsageInvalid
 from ccswarm.settings import ServerSettings
 from tests.ccswarm.oauth_world import Browser, World, query, world
 
@@ -160,6 +160,36 @@ async def test_a_server_that_claims_to_be_another(here: World) -> None:
     with pytest.raises(LoginNeeded, match="does not match"):
         await here.log_in()
     assert here.authorities.asked == []
+
+
+@pytest.mark.parametrize(
+    "where", ["::::", "there", "javascript:alert(1)", "http://[", "http://elsewhere.example/a", "//x"]
+)
+async def test_an_address_that_is_none(here: World, where: str) -> None:
+    here.guarded.where = where
+    with pytest.raises(LoginNeeded, match="the login at web failed"):
+        await here.log_in()
+    here.auth = {"grant": "client_credentials", "client_id": "a", "client_secret": "env:A", "issuer": "https://b"}
+    here.env = {"A": "a-secret-of-ours"}
+    with pytest.raises(LoginNeeded, match="which failed"):
+        await here.client().list_tools()
+    assert here.authorities.seen == []
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"[]", b'{"access_token": 3}', b'{"access_token": "x", "token_type": "mac"}', b"{"]
+)
+async def test_a_token_that_is_none(here: World, said: bytes) -> None:
+    here.authorities.instead = said
+    with pytest.raises(LoginNeeded, match="the login at web failed"):
+        await here.log_in()
+    assert await McpClients().login(here.settings, here.state) is None
+
+
+async def test_a_state_directory_that_cannot_be_written(here: World) -> None:
+    (here.state / "logins").write_text("a file")
+    with pytest.raises(ServerUnavailable, match="the login at web cannot be kept"):
+        await here.log_in()
 
 
 async def test_nobody_comes(here: World) -> None:
