@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.clients.mcp import McpToolClient
+from ccswarm.clients.mcp_questions import Ask
 from ccswarm.models import ServerAnswer
 from ccswarm.settings import ServerSettings
 
@@ -30,12 +31,14 @@ async def client_of(
     eras: MutableMapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     env_of_server: dict[str, str] | None = None,
+    ask: Ask | None = None,
     **more: Any,
 ) -> AsyncIterator[McpToolClient]:
     client = McpToolClient(
         settings(script, *args, env=env_of_server or {}, **more),
         env=os.environ if env is None else env,
         era_cache={} if eras is None else eras,
+        ask=ask,
     )
     try:
         yield client

@@ -270,3 +270,19 @@ async def test_tools_nobody_can_call_are_left_out_and_named() -> None:
         assert named == [f"tool {name}" for name in left_out]
         assert client.notes[3].endswith("its schema refers to https://example.com/a.json, which is not part of it")
         assert (await use(client, "also_good")).text == "also_good"
+
+
+async def test_a_server_that_asks_is_answered_where_somebody_is() -> None:
+    asked: list[str] = []
+
+    async def agree(message: str, _: Any) -> dict[str, Any]:
+        asked.append(message)
+        return {"sure": True}
+
+    async with client_of("plain", "legacy", ask=agree) as client:
+        assert "Elicitation not supported" not in (await use(client, "elicit")).text
+        assert "elicitation" in (await facts(client))["client"]["capabilities"]
+    async with client_of("plain", "modern", ask=agree) as client:
+        answer = await use(client, "wants_input")
+        assert answer.is_error  # it asks for ever
+    assert len(asked) == 11
