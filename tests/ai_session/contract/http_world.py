@@ -150,6 +150,7 @@ async def running(
     signed: bool = True,
     heartbeat_seconds: float = 10.0,
     seconds: Mapping[Owed, float] = ALLOWED_SECONDS,
+    bound_seconds: float = BOUND_SECONDS,
     **settings: Any,
 ) -> AsyncGenerator[Here]:
     """A front for the daemon of a home; the daemon is started where there is none, and goes on."""
@@ -166,7 +167,7 @@ async def running(
         front = Front(app, place, Door(chosen.max_connections, seconds))
         serving = asyncio.create_task(front.serve())
         try:
-            async with asyncio.timeout(BOUND_SECONDS), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
+            async with asyncio.timeout(bound_seconds), httpx2.AsyncClient(timeout=BOUND_SECONDS, verify=False) as http:
                 await front.listening.wait()
                 yield Here(place, front, tokens, http)
         finally:
