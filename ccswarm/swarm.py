@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from ccswarm.agent import PART, STOP, TASK
@@ -64,16 +64,17 @@ class Swarm:
         """A task of a run ends, or never begins, and the run goes on without it. Where it is under way it is told to
         stop, and cancelled when that takes longer than ``seconds``. Returns when it is over."""
         number = f"{run_id}.{task}"
-        try:
-            await self.engine.send(number, STOP, why)
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
+                try:
+                    await self.engine.send(number, STOP, why)
+                except RunNotFound:
+                    # An execution of that name is there from now on, and the run cannot start another one.
+                    await self.engine.submit(TASK, number, {})
+                    if (await self.engine.status(number)).payload:
+                        await self.engine.send(number, STOP, why)
                 await self.engine.wait(number)
                 return
-        except RunNotFound:
-            # An execution of that name is there from now on, so the run cannot start it any more.
-            await self.engine.submit(TASK, number, {})
-        except TimeoutError:
-            pass
         await self.engine.cancel(number)
         await self.engine.wait(number)
 

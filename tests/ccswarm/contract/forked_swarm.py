@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, NoReturn
 ROOT = Path(__file__).parents[3]
 LOADED = ("cli", "cli_run", "cli_watch", "cli_live", "cli_logs", "app", "clients.mcp", "clients.mcp_connection")
 ENGINE = ("engines.dbos_client", "brains.playbook", "plan")
-SERVING = ("cli_server", "servers.mcp", "servers.mcp_sdk")
+SERVING = ("cli_server", "servers.mcp", "servers.mcp_sdk", "cli_serve", "servers.visionflow", "runs")
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
 
