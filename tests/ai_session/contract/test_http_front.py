@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitResult
 
 from ai_session.audit_files import lines, records
 from tests.ai_session.contract.http_world import answer_of, answers_in, called, running
@@ -19,10 +22,13 @@ from tests.conftest import UNBOXED, new_home
 pytestmark = pytest.mark.anyio
 
 
+RISKY = '[[policy.rules]]\nid = "risky"\ndecision = "ask"\ntools = ["execute_command"]\ncommands = ["echo risky"]\n'
+
+
 @pytest.fixture(scope="module")
 def house(world: Path) -> Iterator[Path]:
     """A home whose daemon serves all tests of this module."""
-    home = new_home(world, UNBOXED)
+    home = new_home(world, UNBOXED + RISKY)
     yield home
     stop_daemons(home)
 
@@ -124,6 +130,29 @@ def given_up(house: Path) -> int:
     return sum(each["event"] == "tool.end" and each["outcome"] == "cancelled" for each in found)
 
 
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_person_behind_the_client_is_asked(house: Path, mode: Any) -> None:
+    asked: list[str] = []
+
+    async def answer(_: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"decision": "once"})
+
+    async with running(house) as here:
+        assert here.tokens
+        signed = httpx2.AsyncClient(headers={"Authorization": f"Bearer {here.tokens.give('grace')}"}, timeout=20)
+        reach = streamable_http_client(here.url, http_client=signed)
+        async with signed, Client(reach, mode=mode, elicitation_callback=answer) as client:
+            name = f"asked-{mode}"
+            await client.call_tool("create_session", {"name": name, "backend": "pty"})
+            ran = await client.call_tool("execute_command", {"session_id": name, "command": "echo risky"})
+            assert ran.structured_content, ran
+            assert ran.structured_content["output"] == "risky\n"
+    assert len(asked) == 1
+    assert asked[0].startswith("grace by ")
+    assert "echo risky" in asked[0]
+
+
 async def test_progress_rises_while_a_call_waits(house: Path) -> None:
     async with running(house, signed=False, heartbeat_seconds=0.05) as here:
         await here.call("create_session", name="beat", backend="pty")
@@ -174,6 +203,18 @@ async def test_changes_are_heard_in_both_eras_and_end_in_order(house: Path) -> N
         assert methods == [
             "notifications/subscriptions/acknowledged", "notifications/resources/list_changed", "result",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+async def test_a_stream_that_only_listens_ends_whole_when_the_front_leaves(house: Path, path: str) -> None:
+    async with running(house, signed=False, legacy_sse=True) as here:
+        session = await here.handshake()
+        headers = here.headers(**{"Mcp-Session-Id": session})
+        async with here.http.stream("GET", f"{here.place.base_url}{path}", headers=headers) as stream:
+            assert stream.status_code == 200
+            here.front.stop()
+            async for _ in stream.aiter_raw():  # raises where the last chunk is missing
+                pass
 
 
 async def test_the_transport_of_2024_is_served_where_it_is_asked_for(house: Path) -> None:
