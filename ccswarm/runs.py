@@ -75,12 +75,15 @@ def refuse(problems: Sequence[str]) -> None:
         raise PlanInvalid("; ".join(problems), suggestion="mend these places")
 
 
-async def check(opened: App, settings: Settings, directory: str, files: Sequence[str] = ()) -> list[str]:
+async def check(
+    opened: App, settings: Settings, directory: str, files: Sequence[str] = (), grants: Sequence[str] = ("*",)
+) -> list[str]:
     """What the servers' tools and the brains make impossible is found before anything starts, with the servers of
-    ``files`` beside those of this process. Returns which servers that are not
-    needed do not work; raises PlanInvalid, ServerUnavailable, LoginNeeded."""
+    ``files`` beside those of this process; servers that none of ``grants`` reaches are not asked. Returns which servers
+    that are not needed do not work; raises PlanInvalid, ServerUnavailable, LoginNeeded."""
     assert opened.hands
-    toolbox = opened.hands.toolbox({CHECKER: AgentSettings(name=CHECKER, grants=("*",))}, directory, files=files)
+    checker = AgentSettings(name=CHECKER, grants=tuple(grants))
+    toolbox = opened.hands.toolbox({CHECKER: checker}, directory, files=files)
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
     wrong = [*plans.check(settings, tools), *apps.brain_problems(settings)]
     problems = toolbox.problems()

@@ -267,8 +267,10 @@ class Visionflow:
                     one.end()
                 if talks:
                     await asyncio.wait(list(talks), timeout=CLOSE_SECONDS)
-                for task in list(talks):
+                left = list(talks)
+                for task in left:
                     task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
         finally:
             await swarms.close()
 

@@ -46,6 +46,8 @@ class Seat:
     async def end(self) -> None:
         """It lives no more when this returns, and where it was the last one there, its servers are gone."""
         self._ending.set()
+        if not self._ready.done():
+            self._loop.cancel()  # a server that never answers would hold everybody up
         await asyncio.gather(self._loop, return_exceptions=True)
 
     async def _live(self) -> None:

@@ -187,7 +187,7 @@ class Swarms:
             plan = plan_of(loaded.settings, kept, [agent], "…", "parallel", "medium")
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
-                    await runs.check(self._app, plan, kept.directory, sources_of(loaded))
+                    await runs.check(self._app, plan, kept.directory, sources_of(loaded), agent.grants)
             except TimeoutError:
                 raise PlanInvalid(f"the servers of {member.name} did not tell their tools in time") from None
 

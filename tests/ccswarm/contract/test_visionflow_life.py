@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.conftest import client_environment, environment
 
 LOST = "lost_after_seconds = 1.0\n"
 TOKEN = "correct horse"
+PLAIN = 'grants = ["small.*", "pipe.*"]\n'
 
 
 @pytest.fixture
@@ -82,6 +84,25 @@ def test_an_agent_that_cannot_be_started_again_is_not_active(desk: RunDesk) -> N
         assert wire.over(asked["taskId"])["status"] == "completed"
         wire.ask("agent_terminate", agentId=bob)
         assert wire.ask("agent_list", swarmId=swarm, filter="stopped")["agents"] == []
+
+
+def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(desk: RunDesk) -> None:
+    with served(desk) as first, connected(first.port) as wire:
+        swarm, (ada,) = wire.swarm("mesh", "researcher")
+    mute = '[[mcp.servers]]\nname = "mute"\ncommand = "sleep 1000"\nconnect_seconds = 300\n'
+    text = desk.file.read_text()
+    desk.file.write_text(text + mute)
+    with served(desk) as other, connected(other.port) as wire:  # who may not use it does not ask it
+        until(wire, swarm, activeAgents=1)
+    desk.file.write_text(text.replace("capabilities =", 'grants = ["*"]\ncapabilities =').replace(PLAIN, "", 1) + mute)
+    with served(desk) as second, connected(second.port) as wire:
+        (found,) = wire.ask("agent_list", swarmId=swarm)["agents"]
+        assert (found["id"], found["status"]) == (ada, "starting")
+        assert wire.fault("task_orchestrate", swarmId=swarm, task="go")["code"] == -32002
+        began = time.monotonic()
+        assert second.end() == 0
+        assert time.monotonic() - began < 20  # an agent may take 35 s to be started
+        assert children(second, "sleep") == []
 
 
 def test_a_file_that_is_no_swarm_is_left_alone(desk: RunDesk) -> None:
