@@ -110,6 +110,12 @@ def application(
     def protected(app: Asgi) -> Protected:
         return Protected(app, mcp.exchange, tokens, origins, settings.max_requests)
 
+    streamable = protected(endpoint.streamable)
+
+    def leave() -> None:
+        endpoint.leave()
+        streamable.leave()
+
     async def health(request: Request) -> Response:
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
@@ -123,7 +129,7 @@ def application(
         async with endpoint.run():
             yield
 
-    routes = [*(access.routes if access else ()), Route(MCP_PATH, protected(endpoint.streamable))]
+    routes = [*(access.routes if access else ()), Route(MCP_PATH, streamable)]
     routes.append(Route(HEALTH_PATH, health, methods=["GET"]))
     if settings.legacy_sse:
         routes.append(Route(STREAM_PATH, protected(endpoint.stream), methods=["GET"]))
@@ -136,7 +142,7 @@ def application(
         app = access.around(app)
     if settings.trusted_proxies:
         app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
-    return Application(app, endpoint.leave)
+    return Application(app, leave)
 
 
 def for_pages(settings: HttpSettings) -> list[Middleware]:

@@ -56,6 +56,12 @@ class Protected:
         self._origins = origins
         self._max_requests = max_requests
         self._under_way: Counter[str] = Counter()
+        self._listening: set[asyncio.Timeout] = set()
+
+    def leave(self) -> None:
+        """End what clients only listen to."""
+        for listening in self._listening:
+            listening.reschedule(asyncio.get_running_loop().time())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = self._tokens.token(scope) if self._tokens else None
@@ -87,8 +93,13 @@ class Protected:
         answer = Answer(send, known, hold=token is not None and scope["method"] == "POST")
         left = token.expires_at - time.time() if token is not None and token.expires_at else None
         try:
-            async with asyncio.timeout(None if left is None else max(left, LEAST_SECONDS)):
-                await self._app(scope, receive, answer.send)
+            async with asyncio.timeout(None if left is None else max(left, LEAST_SECONDS)) as bound:
+                listening = {bound} if scope["method"] == "GET" else set[asyncio.Timeout]()
+                self._listening |= listening
+                try:
+                    await self._app(scope, receive, answer.send)
+                finally:
+                    self._listening -= listening
         except TimeoutError:
             await answer.cut()
         except ClientDisconnect:

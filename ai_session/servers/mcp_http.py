@@ -134,6 +134,7 @@ class Endpoint:
             max_sessions=max_sessions,
             session_idle_timeout=IDLE_SECONDS,
         )
+        self._old_streams: set[Any] = set()
         self._sse = SseServerTransport(messages_path, max_request_body_size=max_body_bytes)
 
     @asynccontextmanager
@@ -146,7 +147,7 @@ class Endpoint:
 
     def leave(self) -> None:
         """End what clients listen to, so that they are told in time."""
-        for stream in list(self._callers.streams):
+        for stream in [*self._callers.streams, *self._old_streams]:
             stream.close()
 
     async def streamable(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -156,7 +157,11 @@ class Endpoint:
     async def stream(self, scope: Scope, receive: Any, send: Any) -> None:
         """The stream of a client of 2024-11-05."""
         async with self._sse.connect_sse(scope, receive, send) as (reading, writing):
-            await serve_loop(self._server, reading, writing, lifespan_state=self._callers)
+            self._old_streams.add(writing)
+            try:
+                await serve_loop(self._server, reading, writing, lifespan_state=self._callers)
+            finally:
+                self._old_streams.discard(writing)
 
     async def messages(self, scope: Scope, receive: Any, send: Any) -> None:
         """Where such a client posts."""

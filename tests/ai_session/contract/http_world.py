@@ -28,7 +28,6 @@ from tests.conftest import environment
 
 ACCEPT = "application/json, text/event-stream"
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
-ASKING = '[[policy.rules]]\nid = "ask"\ndecision = "ask"\ntools = ["execute_command"]\ncommand_words = ["risky"]\n'
 
 
 @dataclass

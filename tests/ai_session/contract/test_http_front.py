@@ -22,7 +22,7 @@ from tests.conftest import UNBOXED, new_home
 pytestmark = pytest.mark.anyio
 
 
-RISKY = '[[policy.rules]]\nid = "risky"\ndecision = "ask"\ntools = ["execute_command"]\ncommands = ["echo risky"]\n'
+RISKY = '[[policy.rules]]\nid = "risky"\ndecision = "ask"\ntools = ["resize_session"]\n'
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +145,12 @@ async def test_a_person_behind_the_client_is_asked(house: Path, mode: Any) -> No
         async with signed, Client(reach, mode=mode, elicitation_callback=answer) as client:
             name = f"asked-{mode}"
             await client.call_tool("create_session", {"name": name, "backend": "pty"})
-            ran = await client.call_tool("execute_command", {"session_id": name, "command": "echo risky"})
+            ran = await client.call_tool("resize_session", {"session_id": name, "rows": 30, "cols": 90})
             assert ran.structured_content, ran
-            assert ran.structured_content["output"] == "risky\n"
+            assert ran.structured_content["rows"] == 30
     assert len(asked) == 1
     assert asked[0].startswith("grace by ")
-    assert "echo risky" in asked[0]
+    assert "resize_session" in asked[0]
 
 
 async def test_progress_rises_while_a_call_waits(house: Path) -> None:
