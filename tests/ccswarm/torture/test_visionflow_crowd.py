@@ -17,7 +17,7 @@ import pytest
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.visionflow_desk import TEXT, Served, children, connected, served
 
-BOUND_SECONDS = 240.0
+BOUND_SECONDS = 600.0
 PAUSE_SECONDS = 0.1
 KINDS = ("researcher", "coder", "coordinator")
 TOPOLOGIES = ("mesh", "ring", "star", "hierarchical")
@@ -134,7 +134,7 @@ def test_a_few_who_mean_well_among_a_few_who_do_not(home: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(700)
 def test_fifty_swarms_among_two_hundred_connections(home: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
@@ -142,7 +142,7 @@ def test_fifty_swarms_among_two_hundred_connections(home: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(700)
 def test_terminated_under_load_nobody_stays(home: Path) -> None:
     """Twenty swarms whose agents all hang in a call, and have more to do; all are terminated at once."""
     desk = RunDesk(home, TEXT)

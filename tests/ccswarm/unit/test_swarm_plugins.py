@@ -12,7 +12,7 @@ def test_names_are_those_of_plug_ins_and_not_of_their_parts() -> None:
     assert plugins.names("engines") == ["dbos"]
     assert plugins.names("clients") == ["mail", "mcp"]
     assert plugins.names("brains") == ["cli", "guest", "llm", "playbook"]
-    assert plugins.names("servers") == ["guest", "mcp"]
+    assert plugins.names("servers") == ["guest", "mcp", "visionflow"]
 
 
 @pytest.mark.parametrize("name", ["base", "os.path", "../x", "", "Dbos", "nobody"])
