@@ -75,10 +75,15 @@ class OwnNames:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What a server runs. ``leave`` is called when it begins to leave: what clients listen to ends in order."""
+    """What a server runs."""
 
     asgi: Any
-    leave: Callable[[], None]
+    listened_to: tuple[Callable[[], None], ...]
+
+    def leave(self) -> None:
+        """The server begins to leave: what clients listen to ends in order."""
+        for end in self.listened_to:
+            end()
 
 
 def application(
@@ -112,10 +117,6 @@ def application(
 
     streamable = protected(endpoint.streamable)
 
-    def leave() -> None:
-        endpoint.leave()
-        streamable.leave()
-
     async def health(request: Request) -> Response:
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
@@ -142,7 +143,7 @@ def application(
         app = access.around(app)
     if settings.trusted_proxies:
         app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
-    return Application(app, leave)
+    return Application(app, (endpoint.leave, streamable.leave))
 
 
 def for_pages(settings: HttpSettings) -> list[Middleware]:
