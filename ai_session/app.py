@@ -18,6 +18,7 @@ from ai_session.config import Settings, home_directory
 from ai_session.consent import Consent
 from ai_session.errors import LimitReached
 from ai_session.gate import Gate
+from ai_session.gate_trace import rate_key
 from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
 from ai_session.network_proxy import environment as proxy_environment
@@ -73,7 +74,8 @@ class App:
 
         def admit(question: Question) -> None:
             who = question.principal
-            for key in (f"{who.kind}:{who.client}", f"{who.kind}:{who.uid}:{who.pid}"):  # a name is only a claim
+            claimed = f"{who.subject or who.kind}:{who.client}"
+            for key in (claimed, rate_key(who)):  # a name is only a claim
                 rates.acquire(key, "questions")
 
         consent = Consent(

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 SCOPES = {
     "sessions:read": "See your sessions: their screens, output and recordings",
-    "sessions:write": "Type into sessions, open and close them",
-    "sessions:execute": "Run commands",
+    "sessions:write": "Resize and close sessions, interrupt commands",
+    "sessions:execute": "Open sessions, type into them, run commands",
     "admin": "See and use the sessions of everybody",
 }
 """Every scope there is, and what it means to the person who grants it."""

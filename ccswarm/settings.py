@@ -47,7 +47,9 @@ class AuthSettings(Section):
     algorithm: str = Field(default="RS256", description="Of what the key signs.")
     client_metadata_url: str = Field(default="", description="https address of ccswarm's client metadata document.")
     issuer: str = Field(default="", description="The only authorization server that is given the secret or key.")
-    scopes: tuple[str, ...] = Field(default=(), description="Asked for beside those there are; of client_credentials all.")
+    scopes: tuple[str, ...] = Field(
+        default=(), description="Asked for beside those granted; of client_credentials all."
+    )
     redirect_port: int = Field(default=0, ge=0, le=65535, description="Where the browser returns to; 0: any.")
     keep: Literal["file", "keyring"] = Field(default="file", description="Where what a login gives is kept.")
 
