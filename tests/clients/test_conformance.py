@@ -13,7 +13,6 @@ from tests.clients.conformance_run import (
     RELAY,
     REVISIONS,
     TRANSPORTS,
-    Run,
     run,
     scenario,
     started,
@@ -43,33 +42,22 @@ WITHOUT_FIXTURES = {
 """What can be asked of the server itself, whose tools are its own."""
 
 
-@pytest.fixture(scope="module", params=[(t, r) for t in TRANSPORTS for r in REVISIONS], ids="-".join)
-def ran(request: pytest.FixtureRequest, shared_home: Path) -> Run:
-    transport, revision = request.param
-    return run(transport, revision, client_environment(shared_home))
-
-
 @pytest.mark.clients
+@pytest.mark.smoke
 @pytest.mark.timeout(240)
-def test_every_check_passes_that_is_not_excluded_by_name(ran: Run) -> None:
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_check_passes_that_is_not_excluded_by_name(shared_home: Path, transport: str, revision: str) -> None:
+    ran = run(transport, revision, client_environment(shared_home))
     failed = [f"{c.scenario}: {c.name}: {c.message}" for c in ran.checks if not c.passed and not c.excluded]
     assert failed == []
-
-
-@pytest.mark.clients
-def test_all_that_the_revision_requires_was_looked_at(ran: Run) -> None:
-    assert len(ran.required) == REQUIRED[ran.revision]
-    empty = [name for name in ran.required if not ran.scenarios.get(name)]
-    assert empty == []
-    if ran.revision == REVISIONS[-1]:
+    assert len(ran.required) == REQUIRED[revision]
+    assert [name for name in ran.required if not ran.scenarios.get(name)] == [], "looked at nothing"
+    if revision == REVISIONS[-1]:
         assert ran.scenarios.keys() >= TASKS
-
-
-@pytest.mark.clients
-def test_what_is_excluded_fails(ran: Run) -> None:
-    excluded = EXCLUDED[ran.transport].get(ran.revision, {})
+    excluded = EXCLUDED[transport].get(revision, {})
     expected = {(name, check) for name, checks in excluded.items() for check in checks}
-    assert {(c.scenario, c.name) for c in ran.checks if not c.passed} >= expected
+    assert {(c.scenario, c.name) for c in ran.checks if not c.passed} >= expected, "excluded, and passes"
 
 
 def test_nothing_is_excluded_over_http_and_nothing_but_what_http_has_over_pipes() -> None:
