@@ -227,12 +227,13 @@ class Evaluation:
         alone = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
         tools = (f"{shell}.list_sessions", f"{shell}.close_session")
         call = await app.hands.call({CLEANER: AgentSettings(name=CLEANER, grants=tools)}, directory)
-        listed = await call(CallRequest("", "", "list", CLEANER, tools[0], {}))
+        listed = await call(CallRequest("", "", "list", CLEANER, tools[0], {}, for_user=True))
         ended = listed.ok
         for session in (listed.structured or {}).get("sessions", ()):
             if alone or Path(session["working_directory"]).is_relative_to(directory):
                 given = {"session_id": session["session_id"]}
-                ended &= (await call(CallRequest("", "", "close", CLEANER, tools[1], given))).ok
+                request = CallRequest("", "", "close", CLEANER, tools[1], given, for_user=True)
+                ended &= (await call(request)).ok
         if not ended:
             await app.hands.release(directory)
 

@@ -87,6 +87,8 @@ class CallRequest:
     timeout_seconds: float | None = None
     approval: str = ""
     """Id of the question a person answered with yes, where the agent needs one."""
+    for_user: bool = False
+    """Made for the user whose swarm it is, who sees what every agent has open; servers are told of no agent."""
     claim: str = ""
     """The process that was about to make the call the first time; empty: this one."""
 

@@ -226,7 +226,8 @@ class Toolbox:
             raise BudgetExhausted(f"{name} is used up", suggestion="raise the budget, and resume the run")
         self._journal.append("call.begin", **self._facts(request, entry), **self._given(request))
         entry.begun, entry.repeatable = True, _same_twice(request, tool)
-        told = {**entry.carried, AGENT: request.agent, CLIENT_CALL_ID: entry.call_id, RUN: request.run_id}
+        whose = {} if request.for_user else {AGENT: request.agent, RUN: request.run_id}
+        told = {**entry.carried, CLIENT_CALL_ID: entry.call_id, **whose}
         answer = await self._clients[tool.server].call(
             tool.name,
             arguments,

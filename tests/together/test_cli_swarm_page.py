@@ -64,7 +64,7 @@ def test_arguments_and_options_are_those_of_the_program(name: str) -> None:
     assert row.verb == f"`{' '.join([name, *words])}`"
     options = {one.opts[0] for one in command.params if one.param_type_name == "option"}
     assert set(re.findall(r"--[a-z-]+", row.options)) == options - EVERYWHERE
-    assert ("--json" in options) is (name not in ("completion", "mcp-server"))
+    assert ("--json" in options) is (name not in ("completion", "mcp-server", "serve"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

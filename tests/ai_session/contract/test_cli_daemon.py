@@ -46,6 +46,7 @@ VERBS = [
     "completion",
     "mcp",
     "mcp-server",
+    "http",
 ]
 
 
@@ -200,7 +201,7 @@ def test_help_lists_every_verb_and_imports_nothing_heavy(cli: CommandLine) -> No
 def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
     groups = {"daemon": ["start", "stop", "restart", "status"], "config": ["show", "check", "path", "init"]}
     groups["mcp"] = ["install", "uninstall", "status"]
-    groups |= {"audit": ["tail", "show", "verify"], "policy": ["check", "explain"], "record": []}
+    groups |= {"audit": ["tail", "show", "verify"], "policy": ["check", "explain"], "record": [], "http": []}
     single = [
         (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
     ]

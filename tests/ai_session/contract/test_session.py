@@ -206,7 +206,7 @@ async def test_a_new_manager_takes_over_a_running_command(
     later = successor(manager)
     try:
         assert await later.adopt() == 1
-        again = later.get("main")
+        again = later.named("", "main")
         assert again.running is not None
         assert again.running.record.call_key == "key"
         taken = again.running
@@ -232,7 +232,7 @@ async def test_a_command_that_ended_while_nobody_was_there(
     later = successor(manager)
     try:
         await later.adopt()
-        again = later.get("main")
+        again = later.named("", "main")
         if again.running is not None:
             await waiting.for_command(again, again.running, BOUND, until_input=False)
         record = again.history.get("cmd_away")
@@ -250,7 +250,7 @@ async def test_a_command_whose_trigger_may_not_have_been_typed_runs_once(
     later = successor(manager)
     try:
         await later.adopt()
-        again = later.get("main")
+        again = later.named("", "main")
         if again.running is not None:
             await waiting.for_command(again, again.running, BOUND, until_input=False)
         record = again.history.get("cmd_early")
