@@ -24,9 +24,9 @@ from ai_session.gate_domains import DomainQuestions
 from ai_session.gate_subject import action_of, box_of, facts_of
 from ai_session.gate_trace import Trace, more_of, rate_key
 from ai_session.masking import Masking
-from ai_session.models import Effect, Principal, Question, ToolCall, ToolResult
+from ai_session.models import Effect, Question, ToolCall, ToolResult
 from ai_session.ownership import reach_of_call, require_scope
-from ai_session.policy import Action, Decision
+from ai_session.policy import Decision
 from ai_session.policy_mode import PolicyInForce
 from ai_session.policy_prefix import offered
 from ai_session.question import ask_about, narrowed, told
@@ -67,11 +67,6 @@ class Gate(ChangeDoor):
         self._telemetry = telemetry or Telemetry()
         self._domains = DomainQuestions(policy, consent, masking.masked)
         sessions.boxes.ask_domain = self._domains.ask
-
-    def list_tools(self, principal: Principal) -> Sequence[Tool]:
-        """The listed tools this principal may ever use, sorted by name."""
-        listed = (tool for tool in self._tools.values() if tool.listed)
-        return [t for t in listed if not self._policy.rules_out(Action(principal, t.name, t.effect))]
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         """Run one call. Raises UnknownTool only; every other failure is a result with ``is_error``.

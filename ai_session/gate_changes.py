@@ -1,12 +1,13 @@
-"""The gate's door for whoever wants to hear when something is worth reading again."""
+"""What callers may use, and the gate's door for whoever wants to hear when something is worth reading again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ai_session.gate_doors import Doors
 from ai_session.models import Effect, Principal
 from ai_session.ownership import reach_of, require_scope
+from ai_session.policy import Action
 from ai_session.session_changes import KINDS, LISTS, Changes, Kind
 from ai_session.tools.base import Tool
 
@@ -14,11 +15,14 @@ WATCH = "watch_changes"
 
 
 class ChangeDoor(Doors):
-    """Lets callers watch, each what it sees."""
+    """Lets callers list and watch, each what it sees. ``_tools`` are all there are, by name."""
+
+    _tools: Mapping[str, Tool]
 
     def list_tools(self, principal: Principal) -> Sequence[Tool]:
         """The listed tools this principal may ever use, sorted by name."""
-        raise NotImplementedError
+        listed = (tool for tool in self._tools.values() if tool.listed)
+        return [t for t in listed if not self._policy.rules_out(Action(principal, t.name, t.effect))]
 
     async def watch_changes(
         self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] = KINDS
