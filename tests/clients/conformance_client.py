@@ -1,5 +1,5 @@
-"""The program that the official conformance suite drives as a client: its last argument is a server's address. All it
-does, it does with ccswarm's own client; for a person it goes to the address of a login and follows where that leads."""
+"""What the official conformance suite drives as a client of the server whose address it is told. All it does, it does
+with ccswarm's own client; for a person it goes to the address of a login and follows where that leads."""
 
 from __future__ import annotations
 
@@ -152,7 +152,3 @@ class Known(dict[str, str]):
 
     def get(self, *_: Any) -> Any:
         return self._era
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[-1]))

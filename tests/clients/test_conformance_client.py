@@ -4,19 +4,20 @@ what is not scored what ccswarm offers."""
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.conformance_run import ROOT, suite
+from tests.clients.conformance_run import ROOT, started, suite
 
-pytestmark = pytest.mark.clients
+FORKS = Path(__file__).with_name("conformance_forks.py")
 
 COUNTS = {"2025-11-25": 18, "2026-07-28": 32}
-AT_ONCE = 2
 MILLISECONDS = "60000"
 BESIDES = ["auth/client-credentials-basic", "auth/client-credentials-jwt", "json-schema-2020-12-preservation"]
 """Run and reported by the suite, and not scored."""
@@ -40,18 +41,21 @@ def listed(revision: str) -> tuple[list[str], list[str]]:
     )
 
 
-def failures(scenario: str, revision: str, folder: Path) -> list[Any]:
-    """What failed of one scenario; the suite must have looked at something."""
-    folder = folder / scenario.replace("/", "-")
-    program = Path(__file__).with_name("conformance_client.py")
-    command = f"env PYTHONPATH={ROOT} {sys.executable} {program}"
-    words = ["--command", command, "--scenario", scenario]
-    words += [] if scenario in BESIDES else ["--spec-version", revision]  # extensions belong to none
-    suite("client", *words, "--timeout", MILLISECONDS, "-o", str(folder))
-    (file,) = folder.rglob("checks.json")
-    checks = json.loads(file.read_text())
-    assert any(check["status"] == "SUCCESS" for check in checks) or scenario == "json-schema-ref-no-deref", checks
-    return [(scenario, check) for check in checks if check["status"] == "FAILURE"]
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What the suite starts for each scenario."""
+    path = tmp_path_factory.mktemp("forks") / "socket"
+    with started([sys.executable, str(FORKS), str(path)], {**os.environ, "PYTHONPATH": str(ROOT)}) as word:
+        assert word == "serving"
+        yield f"{sys.executable} -S -E {FORKS} {path}"
+
+
+def checks_of(folder: Path) -> dict[str, list[Any]]:
+    """What was looked at, by scenario; its results stand in a folder called SCENARIO-TIME."""
+    files = {file: file.parent.relative_to(folder).as_posix() for file in folder.rglob("checks.json")}
+    return {
+        re.sub(r"-\d{4}-\d\d-\d\dT[\d-]+Z$", "", name): json.loads(file.read_text()) for file, name in files.items()
+    }
 
 
 @pytest.mark.parametrize("revision", COUNTS)
@@ -61,10 +65,14 @@ def test_everything_is_required_offered_or_excluded_by_name(revision: str) -> No
     assert sorted(reported) == sorted([*BESIDES, *NOT_OFFERED])
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("revision", COUNTS)
-def test_ccswarm_is_a_client_as_the_protocol_has_it(revision: str, tmp_path: Path) -> None:
-    scenarios = [*listed(revision)[0], *BESIDES]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = pool.map(lambda name: failures(name, revision, tmp_path), scenarios)
-        assert [failure for each in found for failure in each] == []
+def test_ccswarm_is_a_client_as_the_protocol_has_it(revision: str, command: str, tmp_path: Path) -> None:
+    suite("client", "--requirements", revision, "--command", command, "--timeout", MILLISECONDS, "-o", str(tmp_path))
+    ran = checks_of(tmp_path)
+    required, reported = listed(revision)
+    assert sorted(ran) == sorted([*required, *reported])
+    for name in (*required, *BESIDES):
+        found = [check["status"] for check in ran[name]]
+        assert "SUCCESS" in found or name == "json-schema-ref-no-deref", (name, found)
+        assert [check for check in ran[name] if check["status"] == "FAILURE"] == []
