@@ -95,7 +95,7 @@ def load_plan(path: Path, base: Settings) -> Settings:
 
 def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Settings:
     """As ``load_plan``, of a TOML text."""
-    data = _parsed(text, where)
+    data = parsed(text, where)
     _refuse(where, [*_not_valid(data, Settings), *_twice(data)])
     data = _with_main(data)
     below = base.model_dump()
@@ -168,14 +168,14 @@ def reference() -> str:
 
 def parse(text: str, *, where: str = "the text") -> Settings:
     """The settings that a TOML text says, as ``load`` reads them from a file. Raises ConfigInvalid."""
-    data = _parsed(text, where)
+    data = parsed(text, where)
     _refuse(where, [*_not_valid(data, Settings), *_twice(data), *_not_startable(data)])
     return Settings.model_validate(_with_main(data))
 
 
 def load_as(model: type[AnySection], path: Path, advice: str) -> AnySection:
     """What another kind of TOML file says. Raises ConfigInvalid, naming every problem, with ``advice``."""
-    data = _parsed(_read(path), str(path))
+    data = parsed(_read(path), str(path))
     _refuse(str(path), _not_valid(data, model), advice)
     return model.model_validate(data)
 
@@ -199,7 +199,8 @@ def _read(file: Path) -> str:
         raise ConfigInvalid(f"{file} cannot be read: {error}", suggestion="mend the file") from None
 
 
-def _parsed(text: str, where: str) -> _Table:
+def parsed(text: str, where: str) -> _Table:
+    """Any TOML as plain values. Raises ConfigInvalid."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -22,8 +22,7 @@ HEAD = """\
 # Conformance
 
 What this server is measured by: the official conformance suite of the Model Context Protocol, and forty rows of our
-own. `scripts/conformance_table.py` writes this page from a run; CI and `make clients` run the suite, every test run the
-rest.
+own. `scripts/conformance_table.py` writes this page from a run; `make test` runs both, server and client, each time.
 
 ## The official suite
 

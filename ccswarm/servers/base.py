@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,6 +74,23 @@ class Grounds:
     app: App
     variables: Mapping[str, str]
     tell: Callable[[str], None]
+
+    def port(self, listening: Listening, variable: str, own: int) -> int:
+        """Which one is meant: as it was given, as the variable says, or the dialect's own. Raises UsageInvalid."""
+        if listening.port is not None:
+            return listening.port
+        named = self.variables.get(variable, "")
+        if named and not (named.isascii() and named.isdecimal() and int(named) < 1 << 16):
+            raise UsageInvalid(f"{variable} is {named[:20]!r}, which is no port", suggestion="set it to a number")
+        return int(named or own)
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Dialect(Protocol):

@@ -11,13 +11,13 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Any, cast
 
 from ccswarm import __version__
 from ccswarm.errors import OperatorError, SwarmError, UsageInvalid
 from ccswarm.json_lines import LineReader, Message, Refused, encode, parse
-from ccswarm.servers.base import Grounds, Listening
+from ccswarm.rates import Rates
+from ccswarm.servers.base import Grounds, Listening, is_local
 from ccswarm.servers.visionflow_faults import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -41,28 +41,8 @@ WRITE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
 """For answers that are under way when the server ends."""
 MOST_WRONG_TOKENS = 5
-MOST_ADDRESSES = 10_000
 
 log = logging.getLogger(__name__)
-
-
-class Rates:
-    """How many requests an address may make: ``each_second``, and twice as many at once."""
-
-    def __init__(self, each_second: float) -> None:
-        self._each, self._left = each_second, dict[str, tuple[float, float]]()
-
-    def take(self, address: str, now: float) -> bool:
-        """Whether it may make one more."""
-        if not self._each:
-            return True
-        most = max(1.0, 2 * self._each)
-        left, at = self._left.get(address, (most, now))
-        left = min(most, left + (now - at) * self._each)
-        if address not in self._left and len(self._left) >= MOST_ADDRESSES:
-            self._left = {one: it for one, it in self._left.items() if it[0] + (now - it[1]) * self._each < most}
-        self._left[address] = (left - 1 if left >= 1 else left, now)
-        return left >= 1
 
 
 class Talk:
@@ -223,10 +203,10 @@ class Visionflow:
         """See Dialect."""
         host, port, token = (
             listening.host or "127.0.0.1",
-            _port(grounds, listening),
+            grounds.port(listening, PORT_VARIABLE, PORT),
             grounds.variables.get(TOKEN_VARIABLE, ""),
         )
-        if not token and not _is_local(host):
+        if not token and not is_local(host):
             raise UsageInvalid(
                 f"{host} can be reached by other machines, and anybody there could give the agents work",
                 suggestion=f"set {TOKEN_VARIABLE} to a token that clients authenticate with, or leave --host out",
@@ -273,22 +253,6 @@ class Visionflow:
                 await asyncio.gather(*left, return_exceptions=True)
         finally:
             await swarms.close()
-
-
-def _port(grounds: Grounds, listening: Listening) -> int:
-    if listening.port is not None:
-        return listening.port
-    named = grounds.variables.get(PORT_VARIABLE, "")
-    if named and not (named.isascii() and named.isdecimal() and int(named) < 1 << 16):
-        raise UsageInvalid(f"{PORT_VARIABLE} is {named[:20]!r}, which is no port", suggestion="set it to a number")
-    return int(named or PORT)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 PLUGIN = Visionflow()

@@ -1,38 +1,46 @@
-"""One interpreter that has all of ccswarm's client imported, and a fork of it for each scenario of the suite: importing
-takes a second, and there are fifty. The suite starts this file with a socket's path and a server's address."""
+"""One interpreter that has all imported, and a fork of it wherever the suite or the bridge starts a program: importing
+takes a second, and there are a hundred.
+
+    conformance_forks.py SOCKET                  answers at the socket until its standard input ends
+    conformance_forks.py SOCKET client URL       has conformance_client work with our standard input, output and error
+    conformance_forks.py SOCKET server stdio     the same with conformance_server
+"""
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import socket
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
 
 BYTES = 1 << 20
 TOLD = "MCP_CONFORMANCE_"
+IMPORTED = ("ccswarm.clients.mcp_http", "ccswarm.clients.mcp_login", "ai_session.servers.mcp_sdk")
 
 
-def ask(path: str, url: str) -> int:
-    """Has the client run with our standard output and error; its exit status."""
+def ask(path: str, words: list[str]) -> int:
+    """Has a fork do the work; its exit status."""
     told = {name: value for name, value in os.environ.items() if name.startswith(TOLD)}
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
-        descriptors = array.array("i", [1, 2])
-        link.sendmsg([b"\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        link.sendall(json.dumps([url, told]).encode())
+        socket.send_fds(link, [b"\n"], [0, 1, 2])
+        link.sendall(json.dumps([words, told]).encode())
         link.shutdown(socket.SHUT_WR)
         return int(link.recv(16) or b"70")
 
 
 def serve(path: str) -> None:
-    """Until standard input ends, whose writer is the test."""
     import importlib
     import selectors
     import signal
 
-    for name in ("mcp", "mcp_http", "mcp_login"):
-        importlib.import_module(f"ccswarm.clients.{name}")
+    for name in ("tests.clients.conformance_server", *IMPORTED):
+        importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as ready:
         listener.bind(path)
@@ -49,18 +57,17 @@ def serve(path: str) -> None:
 
 
 def _answer(link: socket.socket) -> None:
-    _, descriptors, _, _ = socket.recv_fds(link, 1, 2)
-    for number, descriptor in enumerate(descriptors, 1):
+    import asyncio
+
+    _, descriptors, _, _ = socket.recv_fds(link, 1, 3)
+    for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
-    url, told = json.loads(link.makefile("rb").read(BYTES))
+        os.close(descriptor)
+    (kind, word), told = json.loads(link.makefile("rb").read(BYTES))
     os.environ.update(told)
     status = 1
     try:
-        import asyncio
-
-        from tests.clients.conformance_client import main
-
-        asyncio.run(main(url))
+        asyncio.run(_work(kind, word))
         status = 0
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
@@ -70,7 +77,18 @@ def _answer(link: socket.socket) -> None:
         os._exit(status)
 
 
+def _work(kind: str, word: str) -> Coroutine[Any, Any, None]:
+    if kind == "client":
+        from tests.clients.conformance_client import main
+
+        return main(word)
+    from tests.clients.conformance_server import main as serve_fixtures
+
+    return serve_fixtures(word)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        sys.exit(ask(sys.argv[1], sys.argv[2]))
-    serve(sys.argv[1])
+    if len(sys.argv) == 2:
+        serve(sys.argv[1])
+    else:
+        sys.exit(ask(sys.argv[1], sys.argv[2:]))

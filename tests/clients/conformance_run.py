@@ -28,6 +28,7 @@ PASSED = ("SUCCESS", "INFO", "SKIPPED", "WARNING")
 
 FIXTURES = [sys.executable, "-m", "tests.clients.conformance_server"]
 BRIDGE = [sys.executable, "-m", "tests.clients.conformance_bridge"]
+FORKS = Path(__file__).with_name("conformance_forks.py")
 RELAY = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
 
 
@@ -85,6 +86,16 @@ def started(command: list[str], environment: dict[str, str]) -> Iterator[str]:
 
 
 @contextmanager
+def forks(environment: dict[str, str]) -> Iterator[list[str]]:
+    """The command of a program that is imported already; its last two words are to be added."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "socket")
+        with started([sys.executable, str(FORKS), path], {**environment, "PYTHONPATH": str(ROOT)}) as word:
+            assert word == "serving"
+            yield [sys.executable, "-S", "-E", str(FORKS), path]
+
+
+@contextmanager
 def served(transport: str, environment: dict[str, str]) -> Iterator[str]:
     """The address at which the fixtures are served by that way in."""
     environment = {**environment, "PYTHONPATH": str(ROOT)}
@@ -95,7 +106,7 @@ def served(transport: str, environment: dict[str, str]) -> Iterator[str]:
             assert stack.enter_context(started([*FIXTURES, "daemon"], environment)) == "serving"
             command = [*BRIDGE, *RELAY]
         else:
-            command = [*BRIDGE, *FIXTURES, "stdio"]
+            command = [*BRIDGE, *stack.enter_context(forks(environment)), "server", "stdio"]
         yield f"http://127.0.0.1:{stack.enter_context(started(command, environment))}/mcp"
 
 

@@ -106,7 +106,11 @@ async def http() -> None:
     place.listener.close()
 
 
-if __name__ == "__main__":
+async def main(kind: str) -> None:
     warnings.simplefilter("ignore")  # fixtures of 2025-11-25 use what is deprecated since
-    asyncio.run({"daemon": daemon, "http": http, "stdio": stdio}[sys.argv[1]]())
+    await {"daemon": daemon, "http": http, "stdio": stdio}[kind]()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
     os._exit(0)

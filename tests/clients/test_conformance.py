@@ -42,8 +42,6 @@ WITHOUT_FIXTURES = {
 """What can be asked of the server itself, whose tools are its own."""
 
 
-@pytest.mark.clients
-@pytest.mark.smoke
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -76,7 +74,6 @@ def real(shared_home: Path) -> Iterator[str]:
     stop_daemons(shared_home)
 
 
-@pytest.mark.clients
 @pytest.mark.parametrize(("revision", "name"), [(r, name) for r, names in WITHOUT_FIXTURES.items() for name in names])
 def test_the_server_itself(real: str, revision: str, name: str) -> None:
     checks = scenario(real, name, revision)

@@ -6,16 +6,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.conformance_run import ROOT, started, suite
-
-FORKS = Path(__file__).with_name("conformance_forks.py")
+from tests.clients.conformance_run import forks, suite
 
 COUNTS = {"2025-11-25": 18, "2026-07-28": 32}
 MILLISECONDS = "60000"
@@ -42,12 +39,10 @@ def listed(revision: str) -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def command() -> Iterator[str]:
     """What the suite starts for each scenario."""
-    path = tmp_path_factory.mktemp("forks") / "socket"
-    with started([sys.executable, str(FORKS), str(path)], {**os.environ, "PYTHONPATH": str(ROOT)}) as word:
-        assert word == "serving"
-        yield f"{sys.executable} -S -E {FORKS} {path}"
+    with forks(dict(os.environ)) as words:
+        yield " ".join([*words, "client"])
 
 
 def checks_of(folder: Path) -> dict[str, list[Any]]:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ccswarm import plan as plans
 from ccswarm import runs
 from ccswarm.errors import ConfigInvalid, PlanInvalid, UsageInvalid
-from ccswarm.servers.visionflow import Rates, Talk
+from ccswarm.rates import Rates
+from ccswarm.servers.visionflow import Talk
 from ccswarm.servers.visionflow_faults import Fault
 from ccswarm.servers.visionflow_kept import Assigned, Kept, Member
 from ccswarm.servers.visionflow_params import Param, checked
