@@ -23,18 +23,26 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def serve(
     tcp: Annotated[bool, typer.Option("--tcp", help="VisionFlow: JSON-RPC, one message a line, port 9500.")] = False,
+    a2a: Annotated[bool, typer.Option("--a2a", help="A2A, and AgentVault's profile of it: HTTP, port 41241.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen at; others than this machine's need a token.")] = "",
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port, instead of the dialect's own; 0: any.")
     ] = None,
+    tcp_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="That of --tcp, where both are served.")
+    ] = None,
+    a2a_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="That of --a2a, where both are served.")
+    ] = None,
     connections: Annotated[int, typer.Option(min=1, max=100_000, help="Most at the same time.")] = 50,
     requests: Annotated[float, typer.Option(min=0, help="Most in a second from one address; 0: no limit.")] = 100.0,
+    agent: Annotated[str, typer.Option("--agent", "-a", help="Whose tools AgentVault's clients call.")] = "",
     config: Config = None,
     workspace: Annotated[
         Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
     ] = None,
 ) -> None:
-    """Serve the swarm at an address, until SIGTERM or Ctrl-C: swarms are made, agents join them and are given tasks.
+    """Serve the swarm to other programs, until SIGTERM or Ctrl-C, in one dialect or in several side by side.
 
     Runs are carried out by this process; what is unfinished when it ends is handed back, and goes on with the next
     worker. Tokens are taken from the environment only.
@@ -43,12 +51,16 @@ def serve(
     """
     from ccswarm.servers.base import Entrance, Listening
 
-    chosen = {"visionflow": Listening(host, port, connections, requests)} if tcp else {}
-    if not chosen:
-        raise UsageInvalid("nothing to serve was named", suggestion="ccswarm serve --tcp")
+    asked = {"visionflow": (tcp, tcp_port), "a2a": (a2a, a2a_port)}
+    ports = {name: own for name, (wanted, own) in asked.items() if wanted}
+    if not ports:
+        raise UsageInvalid("nothing to serve was named", suggestion="ccswarm serve --tcp, or --a2a, or both")
+    if port is not None and len(ports) > 1:
+        raise UsageInvalid("--port could be that of either", suggestion="say --tcp-port and --a2a-port")
+    chosen = {name: Listening(host, port if own is None else own, connections, requests) for name, own in ports.items()}
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
-    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve())
+    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent)
     asyncio.run(_serve(entrance, chosen))
 
 

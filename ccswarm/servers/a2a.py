@@ -1,0 +1,99 @@
+"""A2A over HTTP: agents of other programs give the swarm tasks, in the standard's words or in AgentVault's."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from ccswarm.errors import OperatorError, UsageInvalid
+from ccswarm.servers.base import Grounds, Listening, is_local
+
+PORT = 41241
+PORT_VARIABLE, TOKEN_VARIABLE = "A2A_PORT", "A2A_AUTH_TOKEN"
+BACKLOG = 256
+
+
+class A2a:
+    """The dialect of ``ccswarm serve --a2a``."""
+
+    name = "a2a"
+
+    async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
+        """See Dialect."""
+        host, port = listening.host or "127.0.0.1", grounds.port(listening, PORT_VARIABLE, PORT)
+        tokens = grounds.variables.get(TOKEN_VARIABLE, "").replace(",", " ").split()
+        if not tokens and not is_local(host):
+            raise UsageInvalid(
+                f"{host} can be reached by other machines, and anybody there could give the agents work",
+                suggestion=f"set {TOKEN_VARIABLE} to a token that clients send along, or leave --host out",
+            )
+        listener = await asyncio.to_thread(_listener, host, port)
+        try:
+            await self._serve(grounds, listening, stop, listener, tokens)
+        finally:
+            listener.close()
+
+    async def _serve(
+        self,
+        grounds: Grounds,
+        listening: Listening,
+        stop: asyncio.Event,
+        listener: socket.socket,
+        tokens: list[str],
+    ) -> None:
+        from starlette.applications import Starlette
+
+        from ccswarm.servers import a2a_standard, a2a_vault
+        from ccswarm.servers.a2a_desk import Desk
+        from ccswarm.servers.a2a_http import Guard, Server
+        from ccswarm.servers.a2a_tasks import Tasks
+
+        host, port = listener.getsockname()[:2]
+        app = grounds.app
+        tasks = Tasks(app.state_directory / "a2a", app.settings.engine.retention_days)
+        tasks.open()
+        desk = Desk(grounds, tasks, secured=bool(tokens))
+        try:
+            routes = [*a2a_vault.routes(desk), *a2a_standard.routes(desk)]
+            guard = Guard(
+                Starlette(routes=routes),
+                tokens=tokens,
+                local=is_local(host),
+                open_paths={*a2a_vault.OPEN, *a2a_standard.OPEN},
+                requests=listening.requests,
+            )
+            server = Server(
+                guard,
+                listener,
+                stop,
+                most=listening.connections,
+                ready=lambda: grounds.tell(f"A2A is served at {host} port {port}"),
+                leave=desk.close,
+            )
+            await server.run_until_stopped()
+        finally:
+            await desk.close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Bound. Raises OperatorError."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, number)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise OperatorError(
+            f"{host} port {port} cannot be listened at: {error.strerror or error}",
+            suggestion=f"give another port, or set {PORT_VARIABLE}",
+        ) from None
+    return listener
+
+
+PLUGIN = A2a()

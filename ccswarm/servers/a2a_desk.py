@@ -1,0 +1,68 @@
+"""What the routes of both A2A profiles share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from starlette.requests import Request
+
+from ccswarm.servers.a2a_tasks import Tasks
+from ccswarm.servers.base import Grounds
+
+CLOSE_SECONDS = 5.0
+"""For what is under way when the server ends."""
+
+log = logging.getLogger(__name__)
+
+
+class Desk:
+    """``secured``: clients need a token, which the cards declare; whoever reaches a route but for the cards has shown
+    one. ``closing`` is set when the server ends: nothing new is begun then."""
+
+    def __init__(self, grounds: Grounds, tasks: Tasks, *, secured: bool) -> None:
+        self.grounds = grounds
+        self.tasks = tasks
+        self.secured = secured
+        self.closing = asyncio.Event()
+        self._work: dict[str, asyncio.Task[None]] = {}
+
+    def url(self, request: Request, path: str = "") -> str:
+        """The address of ``path``, as the client reaches this server."""
+        return f"{request.url.scheme}://{request.headers['host']}{path}"
+
+    def carry(self, task_id: str, work: Coroutine[Any, Any, None]) -> None:
+        """Does the work for a task beside everything else, one after the other is over. It is cancelled when the
+        server ends, where it takes too long, or by ``drop``."""
+        assert task_id not in self._work
+        one = self._work[task_id] = asyncio.create_task(work)
+        one.add_done_callback(lambda done: self._done(task_id, done))
+
+    def carried(self, task_id: str) -> bool:
+        """Whether there is some."""
+        return task_id in self._work
+
+    async def drop(self, task_id: str) -> None:
+        """Cancels the work for a task, and returns when it has ended."""
+        if one := self._work.get(task_id):
+            one.cancel()
+            await asyncio.wait([one])
+
+    async def close(self) -> None:
+        """What is under way has its time to end; then it is cancelled, and nobody follows anything any more."""
+        self.closing.set()
+        if self._work:
+            await asyncio.wait(list(self._work.values()), timeout=CLOSE_SECONDS)
+        left = list(self._work.values())
+        for one in left:
+            one.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        self.tasks.close()
+
+    def _done(self, task_id: str, done: asyncio.Task[None]) -> None:
+        if self._work.get(task_id) is done:
+            del self._work[task_id]
+        if not done.cancelled() and (error := done.exception()):
+            log.error("task %s: %s: %s", task_id, type(error).__name__, error)

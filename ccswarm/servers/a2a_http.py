@@ -1,0 +1,262 @@
+"""HTTP as A2A's routes need it: who may ask, how much, and how answers and streams are written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ccswarm.rates import Rates
+from ccswarm.servers.base import is_local
+
+if TYPE_CHECKING:
+    import socket
+
+MOST_BODY_BYTES = 1 << 20
+MOST_HEAD_BYTES = 64 << 10
+HEAD_SECONDS = 10.0
+"""From the beginning of a connection to the end of the first request's headers."""
+BODY_SECONDS = 30.0
+IDLE_SECONDS = 60
+HEARTBEAT_SECONDS = 15.0
+"""Without a word in a stream, after which a comment says that it lives."""
+LEAVE_SECONDS = 3
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+class Unreadable(Exception):
+    """A body that is no JSON, or too large or too slow. ``status`` is HTTP's."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status, self.why = status, why
+
+
+async def read_json(request: Request) -> Any:
+    """What the body says, integers as they are. Raises Unreadable."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MOST_BODY_BYTES:
+                    raise Unreadable(413, f"more than {MOST_BODY_BYTES} bytes")
+    except TimeoutError:
+        raise Unreadable(408, f"not there within {BODY_SECONDS:g} s") from None
+    except ClientDisconnect:
+        raise Unreadable(400, "the client is gone") from None
+    try:
+        message = json.loads(body.decode(), parse_constant=_refuse, parse_float=_finite)
+        if b"\\ud" in body or b"\\uD" in body:
+            to_bytes(message, errors="strict")
+    except RecursionError:
+        raise Unreadable(400, "nested too deeply") from None
+    except ValueError as problem:
+        words = "not UTF-8" if isinstance(problem, UnicodeError) else str(problem).partition(":")[0]
+        raise Unreadable(400, words) from None
+    return message
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError("a number is too large")
+    return number
+
+
+def to_bytes(value: Any, errors: str = "replace") -> bytes:
+    """As it is written to clients."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors=errors)
+
+
+def answered(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON."""
+    return Response(to_bytes(value), status, headers, media_type="application/json")
+
+
+def streamed(events: AsyncIterator[tuple[str, Any]]) -> Response:
+    """Server-sent events, of which each has a name, or none, and JSON. Whoever is gone is noticed by what is written
+    to them; ``events`` is closed then."""
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_events(events), headers=headers, media_type="text/event-stream")
+
+
+async def _events(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[bytes]:
+    following = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait([following], timeout=HEARTBEAT_SECONDS)
+            if not done:
+                yield b": here\n\n"
+                continue
+            if (event := following.result()) is None:
+                return
+            name, value = event
+            yield (f"event: {name}\n".encode() if name else b"") + b"data: " + to_bytes(value) + b"\n\n"
+            following = asyncio.ensure_future(anext(events, None))
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        if isinstance(events, contextlib.AbstractAsyncContextManager) or hasattr(events, "aclose"):
+            await events.aclose()  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+
+
+class Guard:
+    """Before any route: is this server called by a name of its own (421), may the page use it (403), does the address
+    ask too often (429), does it show a token (401). ``names`` are allowed where the server is not at loopback, all of
+    them where there are none; what lies at ``open_paths`` needs no token."""
+
+    def __init__(
+        self,
+        app: Asgi,
+        *,
+        tokens: Sequence[str],
+        local: bool,
+        names: Collection[str] = (),
+        open_paths: Collection[str],
+        requests: float,
+    ) -> None:
+        self._app, self._tokens, self._local = app, [token.encode() for token in tokens], local
+        self._names, self._open, self._rates = names, open_paths, Rates(requests)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refused(scope) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = host_of(headers.get("host", ""))
+        if not (is_local(host) or host in self._names if self._local or self._names else host):
+            return _refusal(421, "This server is not called so")
+        origin = headers.get("origin")
+        if origin is not None and origin != f"{scope['scheme']}://{headers['host']}":
+            return _refusal(403, "Pages of other origins may not use this server")
+        address = str((scope.get("client") or ("?",))[0])
+        if not self._rates.take(address, asyncio.get_running_loop().time()):
+            return _refusal(429, "Rate limit exceeded", {"Retry-After": "1"})
+        if self._tokens and scope["path"] not in self._open and not self._known(headers):
+            return _refusal(401, "Authentication required", {"WWW-Authenticate": "Bearer"})
+        return None
+
+    def _known(self, headers: Headers) -> bool:
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        shown = [given.strip()] if kind.lower() == "bearer" else []
+        shown += [headers["x-api-key"]] if "x-api-key" in headers else []
+        pairs = [(one.encode(), token) for one in shown for token in self._tokens]
+        return any(hmac.compare_digest(one, token) for one, token in pairs)
+
+
+def _refusal(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": words}}
+    return answered(error, status, {**(headers or {}), "Connection": "close"})
+
+
+def host_of(host: str) -> str:
+    """Of a Host header the name, without the port; empty where it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        return "" if parts.username is not None or parts.path else (parts.hostname or "")
+    except ValueError:
+        return ""
+
+
+class Visitor(H11Protocol):
+    """One connection: it has to ask for something soon, and there are only so many."""
+
+    most = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As asyncio's."""
+        super().connection_made(transport)
+        self._late: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._too_late)
+        if len(self.connections) > self.most:
+            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio's."""
+        if self._late:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def _too_late(self) -> None:
+        if self.cycle is None:  # pyright: ignore[reportUnnecessaryComparison] None before the first request
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Serves on a bound socket until ``stop`` is set; then ``leave`` is awaited, and what streams has ended with it.
+    ``ready`` is called when it listens."""
+
+    def __init__(
+        self,
+        app: Asgi,
+        listener: socket.socket,
+        stop: asyncio.Event,
+        *,
+        most: int,
+        ready: Callable[[], None],
+        leave: Callable[[], Awaitable[None]],
+        tls: Any = None,
+    ) -> None:
+        kind = type("Visitor", (Visitor,), {"most": most})
+        config = uvicorn.Config(
+            app,
+            http=kind,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=LEAVE_SECONDS,
+            h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+        )
+        super().__init__(config)
+        config.load()
+        config.ssl = tls
+        self._listener, self._stop, self._ready, self._leave = listener, stop, ready, leave
+
+    async def run_until_stopped(self) -> None:
+        """Serves."""
+        await self.serve(sockets=[self._listener])
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, without a clock."""
+        self._ready()
+        await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, after what is under way had its time."""
+        for server in self.servers:
+            server.close()
+        await self._leave()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Signals are the process's, which has other servers beside this one."""
+        yield

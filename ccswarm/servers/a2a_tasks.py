@@ -1,0 +1,231 @@
+"""The tasks that A2A clients gave, as both its profiles keep them: one JSON file for each, replaced as a whole.
+
+A task belongs to one ``profile``, whose routes alone find it; its messages and artifacts are in that profile's own
+words, kept as they are given. Everything here happens at once, in the loop, and is on record before it returns;
+whoever follows a task hears of it in the order in which it happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ccswarm.errors import BudgetExhausted, OperatorError
+from ccswarm.models import Json
+
+MOST_TASKS = 2000
+MOST_CHARS = 64 << 20
+"""Of all of them as they are written; what is over goes first, the oldest of it before others."""
+
+MOST_UNHEARD = 1000
+"""Happenings that a follower may be behind before it is let go."""
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
+
+log = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """As A2A 0.3 writes them; ``input-required`` waits for a person."""
+
+    SUBMITTED = "submitted"
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    AUTH_REQUIRED = "auth-required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    REJECTED = "rejected"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self in (State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED)
+
+
+@dataclass(slots=True)
+class Task:
+    """Changed by ``Tasks`` only. ``said`` is what is said of its present state, None where nothing is; ``runs`` the
+    swarm's runs that do it, the last being the present one. Times are seconds since 1970."""
+
+    id: str
+    profile: str
+    context: str = ""
+    state: State = State.SUBMITTED
+    said: Json = None
+    messages: list[Json] = field(default_factory=list[Json])
+    artifacts: list[Json] = field(default_factory=list[Json])
+    metadata: Json = None
+    runs: list[str] = field(default_factory=list[str])
+    created: float = field(default_factory=time.time)
+    updated: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """``kind`` is status, message or artifact; ``content`` what is said of the state, the message, or the artifact, or
+    what was given to be told instead of it. ``state`` is the task's when it happened."""
+
+    kind: str
+    content: Json
+    state: State
+    at: float
+
+
+class Tasks:
+    """Those of one state directory, which one process has at a time. What is over for ``days`` is forgotten."""
+
+    def __init__(self, directory: Path, days: float, most: int = MOST_TASKS, most_chars: int = MOST_CHARS) -> None:
+        self._directory = directory
+        self._days, self._most, self._most_chars = days, most, most_chars
+        self._tasks: dict[str, Task] = {}
+        self._chars: dict[str, int] = {}
+        self._queues: dict[str, list[asyncio.Queue[Happening | None]]] = {}
+        self._lock = -1
+
+    def open(self) -> None:
+        """Reads what is kept. Raises OperatorError where another process has it, or nothing can be kept."""
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(self._directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OperatorError(
+                "another process serves A2A with this state directory", suggestion="end it, or set XDG_STATE_HOME"
+            ) from None
+        except OSError as error:
+            raise OperatorError(
+                f"{self._directory} cannot be used: {error.strerror}", suggestion="mend it, or set XDG_STATE_HOME"
+            ) from None
+        for file in self._directory.glob("*.json"):
+            try:
+                text = file.read_text()
+                kept: dict[str, Any] = json.loads(text)
+                kept["state"] = State(kept["state"])
+                task = Task(**kept)
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                log.warning("%s is no task and is left alone: %s", file, error)
+                continue
+            self._tasks[task.id], self._chars[task.id] = task, len(text)
+        self._tasks = dict(sorted(self._tasks.items(), key=lambda one: one[1].created))
+        self._forget()
+
+    def close(self) -> None:
+        """Whoever follows something hears no more."""
+        for queues in self._queues.values():
+            for queue in queues:
+                queue.put_nowait(None)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def begin(
+        self, profile: str, task_id: str, *, context: str = "", messages: Sequence[Json] = (), metadata: Json = None
+    ) -> Task:
+        """A new one, submitted. Raises BudgetExhausted where too many are not over yet."""
+        assert ID.match(task_id)
+        assert task_id not in self._tasks
+        self._forget(room=1)
+        if len(self._tasks) >= self._most:
+            raise BudgetExhausted(
+                f"{len(self._tasks)} tasks are not over yet", suggestion="wait until some are, or cancel them"
+            )
+        task = Task(task_id, profile, context, messages=list(messages), metadata=metadata)
+        self._tasks[task_id] = task
+        self.keep(task)
+        return task
+
+    def find(self, profile: str, task_id: str) -> Task | None:
+        """The one of that id."""
+        task = self._tasks.get(task_id)
+        return task if task and task.profile == profile else None
+
+    def listed(self, profile: str, wanted: Callable[[Task], bool] = lambda _: True) -> list[Task]:
+        """The newest first."""
+        return [task for task in reversed(self._tasks.values()) if task.profile == profile and wanted(task)]
+
+    def turn(self, task: Task, state: State, said: Json = None) -> bool:
+        """Its state changes, unless it is over already: whether it did."""
+        if task.state.over:
+            return False
+        task.state, task.said = state, said
+        self._tell(task, "status", said)
+        return True
+
+    def say(self, task: Task, message: Json) -> None:
+        """A message more."""
+        task.messages.append(message)
+        self._tell(task, "message", message)
+
+    def give(self, task: Task, artifact: Json, *, place: int | None = None, told: Json = None) -> None:
+        """An artifact more, or the one at ``place`` anew. Followers are told ``told``, where that is something."""
+        if place is None:
+            task.artifacts.append(artifact)
+        else:
+            task.artifacts[place] = artifact
+        self._tell(task, "artifact", artifact if told is None else told)
+
+    def keep(self, task: Task) -> None:
+        """What was changed of it besides (``runs``, ``metadata``) is on record."""
+        if self._tasks.get(task.id) is not task:
+            return  # it was forgotten meanwhile
+        task.updated = time.time()
+        text = json.dumps(asdict(task))
+        file = self._directory / f"{task.id}.json"
+        beside = file.with_suffix(".new")
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w") as stream:
+            stream.write(text)
+        beside.replace(file)
+        self._chars[task.id] = len(text)
+
+    @contextmanager
+    def following(self, task: Task) -> Generator[AsyncIterator[Happening]]:
+        """What happens to it from now on; ends after the happening with which it is over, at once where it is, with
+        the server, and for who does not listen."""
+        queue = asyncio.Queue[Happening | None]()
+        queues = self._queues.setdefault(task.id, [])
+        queues.append(queue)
+        try:
+            yield _heard(queue, task.state.over)
+        finally:
+            queues.remove(queue)
+            if not queues and self._queues.get(task.id) is queues:
+                del self._queues[task.id]
+
+    def _tell(self, task: Task, kind: str, content: Json) -> None:
+        self.keep(task)
+        happening = Happening(kind, content, task.state, task.updated)
+        for queue in self._queues.get(task.id, ()):
+            queue.put_nowait(happening if queue.qsize() < MOST_UNHEARD else None)
+
+    def _forget(self, room: int = 0) -> None:
+        """Those that are over for too long, and the oldest that are over where there are too many."""
+        aged = time.time() - self._days * 86400
+        chars = sum(self._chars.values())
+        for task in [task for task in self._tasks.values() if task.state.over]:
+            if task.updated >= aged and len(self._tasks) + room <= self._most and chars <= self._most_chars:
+                continue
+            (self._directory / f"{task.id}.json").unlink(missing_ok=True)
+            chars -= self._chars.pop(task.id)
+            del self._tasks[task.id]
+
+
+async def _heard(queue: asyncio.Queue[Happening | None], over: bool) -> AsyncIterator[Happening]:
+    while not over:
+        happening = await queue.get()
+        if happening is None:
+            return
+        yield happening
+        over = happening.state.over
