@@ -200,10 +200,10 @@ def _read(file: Path) -> str:
 
 
 def parsed(text: str, where: str) -> _Table:
-    """Any TOML as plain values. Raises ConfigInvalid."""
+    """Any TOML, or a JSON object, as plain values. Raises ConfigInvalid."""
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"{where}: {error}", suggestion="mend what is not TOML there") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
@@ -15,6 +16,8 @@ from ccswarm.steps import circles, needs_of, problems, unknown
 
 OWN_SERVER = "swarm"
 """Every swarm has it: messages between its agents. It stands in no configuration."""
+
+PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] \S+ )")
 
 
 def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
@@ -31,6 +34,13 @@ def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]
     for task in settings.tasks:
         found += [f"task {task.id}: {problem}" for problem in _of_task(settings, task, tasks, tools)]
     return list(dict.fromkeys(found))
+
+
+def placed(problem: str) -> tuple[str, str]:
+    """The place that a problem begins with, ``""`` where it names none, and the rest."""
+    found = PLACE.match(problem)
+    place = found[0] if found else ""
+    return place.strip().removesuffix(":"), problem[len(place) :]
 
 
 def able(settings: Settings, task: TaskSettings) -> list[AgentSettings]:

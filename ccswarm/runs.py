@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from ccswarm import app as apps
+from ccswarm import config
 from ccswarm import plan as plans
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageInvalid
 from ccswarm.models import Priority, RunStatus
@@ -24,6 +26,9 @@ MAIN = "main"
 PLAYBOOK = "playbook"
 OWN_STEPS = "steps"
 """The setting of an agent that follows a playbook: what it does with a task in words."""
+
+CLIENTS_SWARM = ("name", "strategy")
+"""What a client's plan may say of the swarm. All else is what the person allows: agents, grants, servers, limits."""
 
 CHECKER = "checker"
 """Who looks at all tools there are before a run starts."""
@@ -67,6 +72,39 @@ def named(settings: Settings, name: str) -> Settings:
             f"{name[:80]!r} cannot name a run", suggestion="use letters, digits, - and _, at most 63"
         ) from None
     return settings.model_copy(update={"swarm": swarm})
+
+
+def planned(text: str, own: Settings, where: str = "the plan") -> Settings:
+    """The configuration ``own`` with a client's plan, which has tasks and leaves alone what is the person's to say.
+    Raises ConfigInvalid, PlanInvalid."""
+    settings = config.parse_plan(text, own, where=where)
+    changed = [f"[{name}]" for name in ("agents", "mcp", "engine") if getattr(settings, name) != getattr(own, name)]
+    changed += [
+        f"[swarm] {name}"
+        for name in type(own.swarm).model_fields
+        if name not in CLIENTS_SWARM and getattr(settings.swarm, name) != getattr(own.swarm, name)
+    ]
+    if changed:
+        raise PlanInvalid(
+            "; ".join(f"{where}: {name} is for the person's configuration to say" for name in changed),
+            suggestion="leave it out: list_agents shows the agents there are",
+        )
+    if not settings.tasks or settings.tasks == own.tasks:
+        raise PlanInvalid(f"{where}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
+    return settings
+
+
+def kept(app: App, run_id: str, plan: str) -> str:
+    """The file in which a client's plan is kept, for whoever goes on with its run; those of old runs go."""
+    folder, oldest = app.state_directory / "plans", time.time() - 2 * 86400 * app.settings.engine.retention_days
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for file in folder.glob("run_*.toml"):
+        if file.stat().st_mtime < oldest:
+            file.unlink(missing_ok=True)
+    file = folder / f"{run_id}.toml"
+    file.touch(mode=0o600)
+    file.write_text(plan)
+    return str(file)
 
 
 def refuse(problems: Sequence[str]) -> None:

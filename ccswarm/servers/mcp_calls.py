@@ -40,8 +40,6 @@ from ccswarm.servers.mcp_tools import BY_NAME, INTERRUPTED, Facts
 EVENT_CHARS = 24_000
 """Of the events in one answer, about 8,000 tokens."""
 
-PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] \S+ )")
-
 INSTEAD = {
     "ccswarm runs list": "list_runs shows the runs there are",
     "ccswarm runs show": "read_result reads what came of it, start_run begins another one",
@@ -263,10 +261,8 @@ async def check_plan(desk: Desk, given: Given) -> Answer:
 
 
 def _placed(problem: str) -> Facts:
-    """A problem, and the place that it begins with."""
-    found = PLACE.match(problem)
-    place = found[0] if found else ""
-    return {"place": place.strip().removesuffix(":"), "problem": problem[len(place) :]}
+    place, rest = plans.placed(problem)
+    return {"place": place, "problem": rest}
 
 
 async def read_result(desk: Desk, given: Given) -> Answer:

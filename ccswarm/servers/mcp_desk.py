@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
@@ -25,9 +24,6 @@ from ccswarm.servers.base import Entrance
 from ccswarm.settings import Settings
 
 MOST_PLAN_BYTES = 1_000_000
-OWN_SWARM = ("name", "strategy")
-"""What a client's plan may say of the swarm. All else is what the person allows: agents, grants, servers, limits."""
-
 REST_SECONDS = 60.0
 """Between looks whether anything is still to be carried out here."""
 
@@ -158,31 +154,14 @@ class Desk:
         if task:
             return runs.in_words(task, loaded.settings)
         if plan:
-            return self._planned(plan, loaded)
+            where, text = self._read(plan, loaded)
+            return runs.planned(text, loaded.settings, where)
         if not loaded.settings.tasks:
             raise PlanInvalid(
                 f"{loaded.path or 'there is no configuration, and so'}: there are no tasks",
                 suggestion="give a task or a plan",
             )
         return loaded.settings
-
-    def _planned(self, plan: str, loaded: Loaded) -> Settings:
-        where, text = self._read(plan, loaded)
-        settings, own = config.parse_plan(text, loaded.settings, where=where), loaded.settings
-        changed = [f"[{name}]" for name in ("agents", "mcp", "engine") if getattr(settings, name) != getattr(own, name)]
-        changed += [
-            f"[swarm] {name}"
-            for name in type(own.swarm).model_fields
-            if name not in OWN_SWARM and getattr(settings.swarm, name) != getattr(own.swarm, name)
-        ]
-        if changed:
-            raise PlanInvalid(
-                "; ".join(f"{where}: {name} is for the person's configuration to say" for name in changed),
-                suggestion="leave it out: list_agents shows the agents there are",
-            )
-        if not settings.tasks or settings.tasks == own.tasks:
-            raise PlanInvalid(f"{where}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
-        return settings
 
     async def looking(self) -> App:
         """To look at runs, and to stop them."""
@@ -250,7 +229,7 @@ class Desk:
         except TimeoutError:
             warnings = ["the servers did not tell their tools in time: the plan was not checked against them"]
         if loaded.path and plan:
-            files.append(_kept(app, run_id, plan))
+            files.append(runs.kept(app, run_id, plan))
         await runs.submit(app, settings, directory, files, run_id)
         self.begun.add(run_id)
         return run_id, warnings
@@ -298,16 +277,3 @@ class Desk:
         finally:
             async with self._changing:
                 await asyncio.gather(self._working.close(), self._looking.close())
-
-
-def _kept(app: App, run_id: str, plan: str) -> str:
-    """The file in which a client's plan is kept, for whoever goes on with its run; those of old runs go."""
-    folder, oldest = app.state_directory / "plans", time.time() - 2 * 86400 * app.settings.engine.retention_days
-    folder.mkdir(mode=0o700, exist_ok=True)
-    for file in folder.glob("run_*.toml"):
-        if file.stat().st_mtime < oldest:
-            file.unlink(missing_ok=True)
-    file = folder / f"{run_id}.toml"
-    file.touch(mode=0o600)
-    file.write_text(plan)
-    return str(file)
