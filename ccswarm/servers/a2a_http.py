@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import hmac
 import json
 import logging
@@ -124,8 +125,8 @@ async def _events(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[bytes
 
 class Guard:
     """Before any route: is this server called by a name of its own (421), may the page use it (403), does the address
-    ask too often (429), does it show a token (401). ``names`` are allowed where the server is not at loopback, all of
-    them where there are none; what lies at ``open_paths`` needs no token."""
+    ask too often (429), does it show a token (401), which the scope's ``owner`` stands for. ``names`` are allowed where
+    the server is not at loopback, all of them where there are none; what lies at ``open_paths`` needs no token."""
 
     def __init__(
         self,
@@ -155,16 +156,19 @@ class Guard:
         address = str((scope.get("client") or ("?",))[0])
         if not self._rates.take(address, asyncio.get_running_loop().time()):
             return _refusal(429, "Rate limit exceeded", {"Retry-After": "1"})
-        if self._tokens and scope["path"] not in self._open and not self._known(headers):
-            return _refusal(401, "Authentication required", {"WWW-Authenticate": "Bearer"})
+        if self._tokens and scope["path"] not in self._open:
+            if not (token := self._known(headers)):
+                return _refusal(401, "Authentication required", {"WWW-Authenticate": "Bearer"})
+            scope["owner"] = hashlib.sha256(token).hexdigest()[:16]
         return None
 
-    def _known(self, headers: Headers) -> bool:
+    def _known(self, headers: Headers) -> bytes:
+        """The token it shows; none where it is not one of those there are."""
         kind, _, given = headers.get("authorization", "").partition(" ")
         shown = [given.strip()] if kind.lower() == "bearer" else []
         shown += [headers["x-api-key"]] if "x-api-key" in headers else []
         pairs = [(one.encode(), token) for one in shown for token in self._tokens]
-        return any(hmac.compare_digest(one, token) for one, token in pairs)
+        return next((token for one, token in pairs if hmac.compare_digest(one, token)), b"")
 
 
 def _refusal(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
