@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ccswarm.clients.base import ToolClient
+from ccswarm.clients.base import ToolClient, Unlisted
 from ccswarm.errors import ConfigInvalid, LoginNeeded, ServerUnavailable, SwarmError, UnknownTool
 from ccswarm.models import ToolInfo
 
@@ -47,6 +47,9 @@ class Catalogue:
         found = (await self._of(server)).get(name)
         if found is None:  # a server need not say that it has more now
             found = (await self._of(server, fresh=True)).get(name)
+        client = self._clients[server]
+        if found is None and isinstance(client, Unlisted):
+            found = client.unlisted(name)
         if found is None:
             raise UnknownTool(f"server {server} has no tool {name[:80]!r}")
         return found

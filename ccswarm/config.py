@@ -322,6 +322,8 @@ def _not_startable(data: _Table) -> Iterator[str]:
             yield f"{place} needs either a command or a url"
         elif url:
             yield from (f"{place} {problem}" for problem in reach_problems(server))
+        elif server.get("protocol", "mcp") != "mcp":
+            yield f"{place} protocol {server['protocol']} is spoken at a url"
 
 
 def _table(value: object) -> _Table:

@@ -127,7 +127,7 @@ class ToolHands:
             key = (server.model_dump_json(), directory if own else "")
             if key not in self._clients:
                 settings = server.model_copy(update={"cwd": directory}) if own and directory else server
-                self._clients[key] = plugins.load("clients", "mcp").open(
+                self._clients[key] = plugins.load("clients", server.protocol).open(
                     settings, env=self._environ, state_directory=self._state
                 )
             found[server.name] = self._clients[key]

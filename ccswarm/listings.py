@@ -48,7 +48,7 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
         began = time.monotonic()
         client: Any = None
         try:
-            client = plugins.load("clients", "mcp").open(placed, env=environ, state_directory=state)
+            client = plugins.load("clients", placed.protocol).open(placed, env=environ, state_directory=state)
             tools = await client.list_tools()
             return Listing(server.name, time.monotonic() - began, tools, about=client.about, notes=client.notes)
         except SwarmError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -32,6 +33,11 @@ class ToolFilter(Section):
         default=(), description="Patterns of tool names that are not seen, whatever is allowed."
     )
 
+    def sees(self, name: str) -> bool:
+        """Whether the tool exists for this swarm."""
+        allowed = any(fnmatchcase(name, pattern) for pattern in self.allow)
+        return allowed and not any(fnmatchcase(name, pattern) for pattern in self.deny)
+
 
 class AuthSettings(Section):
     """How ccswarm logs in at a server that wants OAuth. Where people log in with their browser and clients register by
@@ -55,7 +61,7 @@ class AuthSettings(Section):
 
 
 class ServerSettings(Section):
-    """An MCP server: started by ``command``, or reached at ``url``."""
+    """A tool server: started by ``command``, or reached at ``url``."""
 
     name: Name = Field(description="What its tools are called by: NAME.tool.")
     command: str = Field(default="", description="Program and arguments, split as a shell splits them.")
@@ -63,6 +69,9 @@ class ServerSettings(Section):
     env: dict[str, str] = Field(default={}, description="Variables for the server, beside HOME, PATH and the locale.")
     cwd: str = Field(default="", description="Directory it is started in; empty: where ccswarm was started.")
     url: str = Field(default="", description="Address of a server that runs already (Streamable HTTP).")
+    protocol: Literal["mcp", "rpc"] = Field(
+        default="mcp", description="rpc: AgentVault's tool servers, where each tool is a method of JSON-RPC at the url."
+    )
     headers: dict[str, str] = Field(
         default={}, description="HTTP headers; env:NAME, or $NAME in a text, stands for a variable."
     )
@@ -230,6 +239,14 @@ class TelemetrySettings(Section):
     metrics_seconds: float = Field(default=60, ge=0.1, description="Between two exports of metrics.")
 
 
+class A2aSettings(Section):
+    """What ccswarm serve --a2a does for other agents."""
+
+    agent: str = Field(
+        default="", description="Whose tools AgentVault's clients call, with its grants; empty: the only agent's."
+    )
+
+
 class Settings(Section):
     """Everything. A plan file has the same shape, and may leave out what the configuration says already."""
 
@@ -237,6 +254,7 @@ class Settings(Section):
     swarm: SwarmSettings = SwarmSettings()
     engine: EngineSettings = EngineSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    a2a: A2aSettings = A2aSettings()
     agents: tuple[AgentSettings, ...] = ()
     tasks: tuple[TaskSettings, ...] = ()
     steps: tuple[PlanStep, ...] = Field(default=(), description="A plan of one task: its steps.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ccswarm.models import ServerAnswer, ToolInfo
 
@@ -56,6 +56,16 @@ class ToolClient(Protocol):
 
     async def close(self) -> None:
         """End the connection, and the server with every process of its group where it was started here."""
+        ...
+
+
+@runtime_checkable
+class Unlisted(Protocol):
+    """A ToolClient of a server that may have tools it does not list."""
+
+    def unlisted(self, name: str) -> ToolInfo | None:
+        """What may be called by that name, though nothing is known of it; None where there is no more than the list
+        says."""
         ...
 
 

@@ -27,7 +27,7 @@ from ccswarm.clients.mcp_eras import EraFile
 from ccswarm.clients.mcp_failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, SESSION_GONE, advice
 from ccswarm.clients.mcp_questions import Ask
 from ccswarm.clients.mcp_schemas import OutputSchemas
-from ccswarm.clients.mcp_tools import is_seen, to_infos
+from ccswarm.clients.mcp_tools import to_infos
 from ccswarm.errors import CallTimedOut, InvalidArguments, LoginNeeded, ServerLost, ServerUnavailable, UnknownTool
 from ccswarm.models import LoginFacts, ServerAnswer, ToolInfo
 from ccswarm.settings import ServerSettings
@@ -122,7 +122,7 @@ class McpToolClient:
         timeout_seconds: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ServerAnswer:
-        if not is_seen(name, self._settings.tools):
+        if not self._settings.tools.sees(name):
             raise self._unknown(name)
         seconds = self._settings.timeout_seconds if timeout_seconds is None else timeout_seconds
         async with self._slots:

@@ -23,9 +23,9 @@ from ccswarm import __version__
 from ccswarm.clients.mcp_failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, advice
 from ccswarm.clients.mcp_process import LEAVE_SECONDS, ServerProcess, started
 from ccswarm.clients.mcp_questions import MOST_ROUNDS, Ask, answered, going_on
-from ccswarm.clients.mcp_secrets import Veil
 from ccswarm.clients.mcp_tools import usable_page
 from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError
+from ccswarm.reach import Veil
 from ccswarm.settings import ServerSettings
 
 for _name in ("mcp", "client"):

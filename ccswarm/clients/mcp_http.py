@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -20,10 +19,10 @@ from ccswarm.clients.mcp_failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, OWN,
 from ccswarm.clients.mcp_lines import MAX_MESSAGE_BYTES
 from ccswarm.clients.mcp_logins import Logins
 from ccswarm.clients.mcp_oauth import Authority
-from ccswarm.clients.mcp_secrets import Veil, headers_of
 from ccswarm.clients.mcp_tokens import TokenAuth
 from ccswarm.errors import LoginNeeded, ServerUnavailable
-from ccswarm.settings import ServerSettings, in_clear
+from ccswarm.reach import Veil, client_options, headers_of
+from ccswarm.settings import ServerSettings
 
 LEAVE_SECONDS = 2.0
 
@@ -116,29 +115,9 @@ def failed(request: httpx2.Request, code: int, error: Exception | str, suggestio
     )
 
 
-def _options(settings: ServerSettings) -> dict[str, Any]:
-    """Of a client. What does not leave the machine goes through no proxy, which would read it."""
-    local = settings.url.startswith("http://") and not in_clear(settings.url)
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if local else httpx2.create_ssl_context()
-        if settings.ca_file:
-            context.load_verify_locations(Path(settings.ca_file).expanduser())
-    except OSError as error:
-        raise ServerUnavailable(
-            f"server {settings.name} cannot be reached: its ca_file cannot be used: {error}",
-            suggestion="name a file with certificates in PEM",
-        ) from error
-    return {
-        "timeout": httpx2.Timeout(settings.connect_seconds, read=None),
-        "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=max(20, settings.at_once)),
-        "verify": context,
-        "trust_env": not local,
-    }
-
-
 def plain_client(settings: ServerSettings) -> httpx2.AsyncClient:
     """Knows how a server is reached, and nothing that it may not know. Raises ServerUnavailable."""
-    return httpx2.AsyncClient(**_options(settings))
+    return httpx2.AsyncClient(**client_options(settings))
 
 
 @asynccontextmanager
@@ -153,7 +132,7 @@ async def reached(
     auth: httpx2.Auth | None = None
     if state_directory is not None and "authorization" not in map(str.lower, headers):
         auth = TokenAuth(settings, Authority(settings, env, plain, veil), Logins(settings, state_directory), veil)
-    client = GentleClient(headers=headers, auth=auth, **_options(settings))
+    client = GentleClient(headers=headers, auth=auth, **client_options(settings))
     client.patience = settings.retry_after_seconds
     async with (
         plain,

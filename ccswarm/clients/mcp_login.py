@@ -17,10 +17,10 @@ from ccswarm.clients.mcp_http import plain_client
 from ccswarm.clients.mcp_logins import Login, Logins
 from ccswarm.clients.mcp_oauth import MAX_BODY_BYTES, Authority, challenge
 from ccswarm.clients.mcp_redirect import listening
-from ccswarm.clients.mcp_secrets import Veil
 from ccswarm.clients.mcp_tokens import SCOPE_TOKEN
 from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError, UsageInvalid
 from ccswarm.models import LoginFacts
+from ccswarm.reach import Veil
 from ccswarm.settings import ServerSettings
 
 

@@ -28,8 +28,8 @@ from pydantic import AnyUrl, ValidationError
 
 from ccswarm.clients.mcp_bodies import read_whole
 from ccswarm.clients.mcp_logins import Login
-from ccswarm.clients.mcp_secrets import Veil, secret_of
 from ccswarm.errors import ServerUnavailable
+from ccswarm.reach import Veil, secret_of
 from ccswarm.settings import ServerSettings, in_clear
 
 MAX_BODY_BYTES = 1 << 20

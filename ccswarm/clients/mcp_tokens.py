@@ -14,8 +14,8 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 from ccswarm.clients.mcp_bodies import read_whole
 from ccswarm.clients.mcp_logins import Login, Logins
 from ccswarm.clients.mcp_oauth import MAX_BODY_BYTES, Authority
-from ccswarm.clients.mcp_secrets import Veil
 from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError
+from ccswarm.reach import Veil
 from ccswarm.settings import ServerSettings
 
 SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")

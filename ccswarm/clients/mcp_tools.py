@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
@@ -13,7 +12,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ccswarm.models import ToolInfo
-from ccswarm.settings import ServerSettings, ToolFilter
+from ccswarm.settings import ServerSettings
 
 ALL_OF_IT: Mapping[str, Any] = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
 """What a page must say of itself in the later revisions; nobody here asks."""
@@ -89,20 +88,13 @@ def _schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             waiting += cast("list[Any]", node)
 
 
-def is_seen(name: str, seen: ToolFilter) -> bool:
-    """Whether the tool exists for this swarm."""
-    return any(fnmatchcase(name, pattern) for pattern in seen.allow) and not any(
-        fnmatchcase(name, pattern) for pattern in seen.deny
-    )
-
-
 def to_infos(tools: Sequence[Tool], settings: ServerSettings, notes: list[str]) -> tuple[ToolInfo, ...]:
     """The tools that exist for this swarm, in the server's order; of two of one name the first."""
     infos: dict[str, ToolInfo] = {}
     for tool in tools:
         if tool.name in infos:
             notes.append(f"tool {tool.name} is listed twice: the first counts")
-        elif is_seen(tool.name, settings.tools):
+        elif settings.tools.sees(tool.name):
             infos[tool.name] = _to_info(tool, settings)
     return tuple(infos.values())
 

@@ -9,8 +9,8 @@ import pytest
 
 from ccswarm import config
 from ccswarm.clients.mcp_questions import answered, going_on
-from ccswarm.clients.mcp_secrets import Veil, headers_of
 from ccswarm.errors import ConfigInvalid, ServerUnavailable
+from ccswarm.reach import Veil, headers_of
 from ccswarm.settings import ServerSettings, in_clear
 
 

@@ -10,9 +10,11 @@ from ccswarm.errors import ConfigInvalid
 
 def test_names_are_those_of_plug_ins_and_not_of_their_parts() -> None:
     assert plugins.names("engines") == ["dbos"]
-    assert plugins.names("clients") == ["mail", "mcp"]
+    assert plugins.names("clients") == ["mail", "mcp", "rpc"]
     assert plugins.names("brains") == ["cli", "guest", "llm", "playbook"]
-    assert plugins.names("servers") == ["guest", "mcp", "visionflow"]
+    servers = plugins.names("servers")
+    assert [name for name in ("a2a", "guest", "mcp", "visionflow") if name not in servers] == []
+    assert [name for name in servers if "_" in name] == []
 
 
 @pytest.mark.parametrize("name", ["base", "os.path", "../x", "", "Dbos", "nobody"])

@@ -25,11 +25,16 @@ def mcp(directory: Path) -> ToolClient:
     return load("clients", "mcp").open(ServerSettings(name="s", command="none"), env={}, state_directory=directory)
 
 
+def rpc(directory: Path) -> ToolClient:
+    settings = ServerSettings(name="s", url="http://127.0.0.1:1/rpc", protocol="rpc")
+    return load("clients", "rpc").open(settings, env={}, state_directory=directory)
+
+
 def memory(_: Path) -> ToolClient:
     return MemoryClient("s")
 
 
-@pytest.mark.parametrize("make", [mail, mcp, memory])
+@pytest.mark.parametrize("make", [mail, mcp, rpc, memory])
 def test_a_client_has_what_the_port_names_and_knows_nothing_yet(
     make: Callable[[Path], ToolClient], tmp_path: Path
 ) -> None:

@@ -1,15 +1,18 @@
-"""Secrets that the settings of a server name, and what is said or answered without them."""
+"""How a server at an address is reached: its certificates, the secrets its settings name, what is said without them."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from string import Template
 from typing import Any, cast
 
+import httpx2
+
 from ccswarm.errors import ServerUnavailable
-from ccswarm.settings import SECRET_HEADER, ServerSettings
+from ccswarm.settings import SECRET_HEADER, ServerSettings, in_clear
 
 MIN_SECRET_CHARS = 6
 """Shorter ones are words that stand anywhere."""
@@ -106,3 +109,23 @@ def headers_of(settings: ServerSettings, env: Mapping[str, str], veil: Veil) -> 
                 # What a scheme stands before is a secret by itself.
                 veil.add(name, part.partition(" ")[2])
     return headers
+
+
+def client_options(settings: ServerSettings) -> dict[str, Any]:
+    """Of an HTTP client. What does not leave the machine goes through no proxy, which would read it."""
+    local = settings.url.startswith("http://") and not in_clear(settings.url)
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if local else httpx2.create_ssl_context()
+        if settings.ca_file:
+            context.load_verify_locations(Path(settings.ca_file).expanduser())
+    except OSError as error:
+        raise ServerUnavailable(
+            f"server {settings.name} cannot be reached: its ca_file cannot be used: {error}",
+            suggestion="name a file with certificates in PEM",
+        ) from error
+    return {
+        "timeout": httpx2.Timeout(settings.connect_seconds, read=None),
+        "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=max(20, settings.at_once)),
+        "verify": context,
+        "trust_env": not local,
+    }

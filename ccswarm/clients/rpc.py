@@ -1,0 +1,258 @@
+"""Tool servers as AgentVault has them: JSON-RPC over HTTP, where each tool is a method and its arguments the params.
+
+Such a server need not say what tools it has: it is asked with ``tools/list``, and where it does not know that, they are
+called by name. What it answers is kept as it is, integers and the order of keys too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from math import isinf
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import httpx2
+
+from ccswarm.clients.base import OnProgress, ToolClient
+from ccswarm.errors import CallTimedOut, InvalidArguments, ServerLost, ServerUnavailable, UnknownTool
+from ccswarm.models import ServerAnswer, ToolInfo
+from ccswarm.reach import Veil, client_options, headers_of
+from ccswarm.settings import ServerSettings
+
+MOST_BYTES = 8 << 20
+"""Of one answer."""
+
+METHOD_NOT_FOUND, INVALID_PARAMS = -32601, -32602
+ERROR = "ai-session/error"
+"""In ``meta``: what kind of error an answer is; its ``code`` becomes that of the outcome."""
+
+INVALID_RESPONSE, INVALID_RESULT = "invalid_response", "invalid_result"
+"""Codes of what is no answer of JSON-RPC, and of a result that is none of a tool."""
+
+UNKNOWN_EFFECT = "whether it had an effect is not known: look before it is called again"
+PLAIN = frozenset("*?[")
+
+
+class _Fault(Exception):
+    """The server's refusal, or what came instead of an answer. ``code`` is JSON-RPC's, or one of the above."""
+
+    def __init__(self, code: int | str, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data = code, message, data
+
+
+class RpcToolClient:
+    """One configured server; see ``ToolClient``. A call carries nothing but its arguments: ``meta`` is not sent."""
+
+    def __init__(self, settings: ServerSettings, *, env: Mapping[str, str]) -> None:
+        self._settings, self._env = settings, env
+        self._veil = Veil()
+        self._slots = asyncio.Semaphore(settings.at_once)
+        self._opened: httpx2.AsyncClient | None = None
+        self._tools: tuple[ToolInfo, ...] | None = None
+        self._lists = False
+        self._closed = False
+        self._problem = ""
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    @property
+    def problem(self) -> str:
+        return self._problem
+
+    @property
+    def about(self) -> str:
+        return ""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        if self._tools is None or self._lists:
+            return ()
+        return ("it does not list its tools, which may be called by name",)
+
+    async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
+        if self._tools is None or (fresh and self._lists):
+            try:
+                async with asyncio.timeout(self._settings.timeout_seconds):
+                    result = await self._asked("tools/list", {})
+            except TimeoutError:
+                raise self._unavailable(f"did not answer within {self._settings.timeout_seconds:g} s") from None
+            except _Fault:
+                result = None
+            except ServerLost as error:
+                raise self._unavailable(error.message) from None
+            listed: Any = cast("Mapping[str, Any]", result).get("tools") if isinstance(result, Mapping) else None
+            self._lists = isinstance(listed, list)
+            self._tools = tuple(self._listed(listed) if self._lists else self._named())
+        return self._tools
+
+    def unlisted(self, name: str) -> ToolInfo | None:
+        """See Unlisted."""
+        return None if self._lists or not name or not self._settings.tools.sees(name) else ToolInfo(self.name, name)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        meta: Mapping[str, Any],
+        timeout_seconds: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ServerAnswer:
+        if not self._settings.tools.sees(name):
+            raise UnknownTool(f"server {self.name} has no tool {name}")
+        seconds = self._settings.timeout_seconds if timeout_seconds is None else timeout_seconds
+        async with self._slots:
+            clock = asyncio.timeout(seconds)
+            try:
+                async with clock:
+                    result = await self._asked(name, arguments)
+            except TimeoutError:
+                raise CallTimedOut(
+                    f"server {self.name} did not answer {name} within {seconds:g} s", suggestion=UNKNOWN_EFFECT
+                ) from None
+            except _Fault as fault:
+                return self._refused(name, fault)
+        return self._answer(result)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._opened:
+            await self._opened.aclose()
+
+    async def _asked(self, method: str, params: Mapping[str, Any]) -> Any:
+        """The result. Raises _Fault, ServerUnavailable where nothing was sent, ServerLost."""
+        request = {"jsonrpc": "2.0", "id": f"mcp-req-{secrets.token_hex(4)}", "method": method, "params": params}
+        try:
+            body = json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, TypeError) as error:
+            raise InvalidArguments(f"the arguments of {method} are not JSON: {error}") from error
+        try:
+            async with self._client().stream("POST", self._settings.url, content=body) as response:
+                answer = await self._read(response)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+            raise self._unavailable(f"cannot be reached: {_words(error)}") from None
+        except httpx2.TransportError as error:
+            self._problem = f"server {self.name} did not answer: {_words(error)}"
+            raise ServerLost(f"while {method} was called, {self._problem}", suggestion=UNKNOWN_EFFECT) from None
+        self._problem = ""
+        return self._result(method, response.status_code, answer)
+
+    async def _read(self, response: httpx2.Response) -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MOST_BYTES:
+                raise _Fault(INVALID_RESPONSE, f"the answer has over {MOST_BYTES} bytes, which are not taken")
+        return bytes(body)
+
+    def _result(self, method: str, status: int, body: bytes) -> Any:
+        told = {"http_status": status, "response_body": self._veil.text(body[:500].decode(errors="replace"))}
+        try:
+            answer: Any = self._veil.value(json.loads(body, parse_constant=_refuse, parse_float=_finite))
+        except (ValueError, RecursionError):
+            answer = None
+        facts = cast("Mapping[str, Any]", answer if isinstance(answer, Mapping) else {})
+        if "result" in facts and "error" not in facts:
+            return facts["result"]
+        if isinstance(error := facts.get("error"), Mapping):
+            error = cast("Mapping[str, Any]", error)
+            code = error.get("code")
+            number = code if isinstance(code, int) and not isinstance(code, bool) else str(code)
+            raise _Fault(number, str(error.get("message") or "the server says no more"), error.get("data"))
+        if status == 404:
+            raise _Fault(METHOD_NOT_FOUND, f"there is no method {method} (HTTP 404)", told)
+        raise _Fault(INVALID_RESPONSE, f"HTTP {status} without an answer of JSON-RPC", told)
+
+    def _answer(self, result: Any) -> ServerAnswer:
+        if not isinstance(result, Mapping):
+            kind = type(result).__name__
+            meta = {ERROR: {"code": INVALID_RESULT, "message": f"the result is no object but a {kind}"}}
+            return ServerAnswer("", {"result": result}, is_error=True, meta=meta)
+        facts = cast("Mapping[str, Any]", result)
+        return ServerAnswer(_text(facts.get("content")), facts, is_error=facts.get("isError") is True)
+
+    def _refused(self, name: str, fault: _Fault) -> ServerAnswer:
+        if fault.code == METHOD_NOT_FOUND:
+            raise UnknownTool(f"server {self.name} has no tool {name}: {fault.message}")
+        if fault.code == INVALID_PARAMS:
+            raise InvalidArguments(f"server {self.name} refuses the arguments of {name}: {fault.message}")
+        meta = {ERROR: {"code": str(fault.code), "message": fault.message}}
+        return ServerAnswer(fault.message, {"data": fault.data}, is_error=True, meta=meta)
+
+    def _client(self) -> httpx2.AsyncClient:
+        if self._closed:
+            raise ServerUnavailable(f"server {self.name} was closed")
+        if self._opened is None:
+            headers = headers_of(self._settings, self._env, self._veil)
+            headers.setdefault("Accept-Encoding", "identity")  # what is unpacked has no bound
+            headers |= {"Content-Type": "application/json", "Accept": "application/json"}
+            self._opened = httpx2.AsyncClient(headers=headers, **client_options(self._settings))
+        return self._opened
+
+    def _listed(self, listed: list[Any]) -> list[ToolInfo]:
+        found: dict[str, ToolInfo] = {}
+        for one in listed:
+            facts = cast("Mapping[str, Any]", one if isinstance(one, Mapping) else {})
+            name, schema = facts.get("name"), facts.get("inputSchema")
+            if isinstance(name, str) and name and self._settings.tools.sees(name):
+                schema = cast("Mapping[str, Any]", schema if isinstance(schema, Mapping) else {})
+                found.setdefault(name, ToolInfo(self.name, name, str(facts.get("description") or ""), schema))
+        return list(found.values())
+
+    def _named(self) -> list[ToolInfo]:
+        """Of a server that lists none, those whose whole names the configuration allows."""
+        names = [name for name in self._settings.tools.allow if not PLAIN & set(name)]
+        return [ToolInfo(self.name, name) for name in names if self._settings.tools.sees(name)]
+
+    def _unavailable(self, what: str) -> ServerUnavailable:
+        self._problem = f"server {self.name} {what}"
+        return ServerUnavailable(self._problem, suggestion=f"see whether {self._settings.url} is up")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{text[:20]} is too large")
+    return number
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _text(content: Any) -> str:
+    """What a model reads of it: texts, and what code wrote."""
+    found: list[str] = []
+    for block in cast("list[Any]", content) if isinstance(content, list) else []:
+        facts = cast("Mapping[str, Any]", block if isinstance(block, Mapping) else {})
+        names = ("stdout", "stderr") if facts.get("type") == "code_output" else ("text",)
+        found += [text for name in names if isinstance(text := facts.get(name), str) and text]
+    return "\n".join(found)
+
+
+class RpcClients:
+    """Makes clients; nothing is asked before the first use of one."""
+
+    def open(
+        self,
+        settings: ServerSettings,
+        *,
+        env: Mapping[str, str],
+        state_directory: Path,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> ToolClient:
+        """A client of one server."""
+        return RpcToolClient(settings, env=env)
+
+
+PLUGIN = RpcClients()
