@@ -1,0 +1,71 @@
+"""What is refused, as both versions of A2A write it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+TASK_NOT_FOUND, TASK_NOT_CANCELABLE, PUSH_NOT_SUPPORTED, UNSUPPORTED, CONTENT_TYPE = (
+    -32001,
+    -32002,
+    -32003,
+    -32004,
+    -32005,
+)
+NO_EXTENDED_CARD, VERSION_NOT_SUPPORTED = -32007, -32009
+
+MESSAGES = {
+    PARSE_ERROR: "Invalid JSON payload",
+    INVALID_REQUEST: "Request payload validation error",
+    METHOD_NOT_FOUND: "Method not found",
+    INVALID_PARAMS: "Invalid parameters",
+    INTERNAL_ERROR: "Internal error",
+    TASK_NOT_FOUND: "Task not found",
+    TASK_NOT_CANCELABLE: "Task cannot be canceled",
+    PUSH_NOT_SUPPORTED: "Push Notification is not supported",
+    UNSUPPORTED: "This operation is not supported",
+    CONTENT_TYPE: "Incompatible content types",
+    NO_EXTENDED_CARD: "Authenticated Extended Card is not configured",
+    VERSION_NOT_SUPPORTED: "Protocol version is not supported",
+}
+REASONS = {
+    TASK_NOT_FOUND: "TASK_NOT_FOUND",
+    TASK_NOT_CANCELABLE: "TASK_NOT_CANCELABLE",
+    PUSH_NOT_SUPPORTED: "PUSH_NOTIFICATION_NOT_SUPPORTED",
+    UNSUPPORTED: "UNSUPPORTED_OPERATION",
+    CONTENT_TYPE: "CONTENT_TYPE_NOT_SUPPORTED",
+    NO_EXTENDED_CARD: "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+    VERSION_NOT_SUPPORTED: "VERSION_NOT_SUPPORTED",
+}
+"""Of the protocol's own errors, how they are called for programs."""
+
+Violation = tuple[str, str]
+"""A field, and what is wrong with it."""
+
+
+class Fault(Exception):
+    """A request that gets an error. ``told`` says what is the matter; ``facts`` are texts for programs."""
+
+    def __init__(self, code: int, told: str = "", violations: Sequence[Violation] = (), **facts: str) -> None:
+        super().__init__(told)
+        self.code, self.told, self.violations, self.facts = code, told, violations, facts
+
+    def to_json(self) -> dict[str, Any]:
+        """The error of a response."""
+        told = self.told or "; ".join(f"{field}: {what}" if field else what for field, what in self.violations)
+        message = f"{MESSAGES[self.code]}: {told}" if told else MESSAGES[self.code]
+        data: list[dict[str, Any]] = []
+        if self.code in REASONS:
+            data.append(
+                {
+                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                    "reason": REASONS[self.code],
+                    "domain": "a2a-protocol.org",
+                    "metadata": self.facts,
+                }
+            )
+        if self.violations:
+            shown = [{"field": field, "description": what} for field, what in self.violations]
+            data.append({"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": shown})
+        return {"code": self.code, "message": message, **({"data": data} if data else {})}
