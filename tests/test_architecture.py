@@ -29,6 +29,8 @@ STANDARD_LIBRARY_ONLY = {
     "control_client",
     "__main__",
 }
+JOINED = {"servers.orchestre": "servers.mcp"}
+"""Tools of a way in that have files of their own name."""
 SHORT = {"E": ("errors", "models")}
 
 
@@ -50,7 +52,8 @@ class Module:
     @property
     def family(self) -> str:
         """Files ``mcp.py`` and ``mcp_stream.py`` of one folder are one plug-in."""
-        return self.name.partition("_")[0]
+        name = self.name.partition("_")[0]
+        return JOINED.get(name, name)
 
 
 def is_family(row: str, name: str) -> bool:

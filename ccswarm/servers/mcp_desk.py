@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ccswarm import app as apps
 from ccswarm import config, runs
@@ -29,6 +29,9 @@ REST_SECONDS = 60.0
 
 CHECK_SECONDS = 35.0
 """Longest look at the servers before a run starts, so that the call ends before clients give up."""
+
+
+Own = TypeVar("Own")
 
 
 class Opened:
@@ -90,6 +93,13 @@ class Desk:
         """Over when this process executes nothing any more, until it is to work again."""
         self.begun: set[str] = set()
         """Runs that were started or gone on with here."""
+        self._own: dict[type[Any], Any] = {}
+
+    def own(self, kind: type[Own]) -> Own:
+        """The one thing of that kind that this client has, made when it is first asked for."""
+        if kind not in self._own:
+            self._own[kind] = kind()
+        return self._own[kind]
 
     @contextmanager
     def used(self) -> Generator[None]:

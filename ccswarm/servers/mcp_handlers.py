@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +38,11 @@ from mcp_types import (
 from ccswarm import __version__
 from ccswarm.errors import CallerError, SwarmError, UnknownTool
 from ccswarm.servers import mcp_resources as resources
+from ccswarm.servers import orchestre
 from ccswarm.servers.mcp_calls import call
 from ccswarm.servers.mcp_desk import Desk
 from ccswarm.servers.mcp_tools import BY_NAME, INSTRUCTIONS, TOOLS, SwarmTool
+from ccswarm.servers.orchestre_base import OrchestreTool
 
 ERROR = "ccswarm/error"
 CACHE_MS = 60_000
@@ -67,10 +69,10 @@ Context = ServerRequestContext[Client]
 
 async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
     """All tools on one page, whatever the cursor: four clients never ask for a second one."""
-    return ListToolsResult(tools=[describe(tool) for tool in TOOLS])
+    return ListToolsResult(tools=[describe(tool) for tool in (*TOOLS, *orchestre.BY_NAME.values())])
 
 
-def describe(tool: SwarmTool) -> Tool:
+def describe(tool: SwarmTool | OrchestreTool) -> Tool:
     """A tool as the SDK lists it. Titles twice: clients read the one or the other."""
     return Tool(
         name=tool.name,
@@ -91,6 +93,8 @@ def describe(tool: SwarmTool) -> Tool:
 async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
     """One call. A failed one has no structured content, which clients check against the schema."""
     client = ctx.lifespan_context
+    if params.name in orchestre.BY_NAME:
+        return await _orchestre(client, params.name, params.arguments or {})
     try:
         answer = await call(client.desk, params.name, params.arguments or {})
     except UnknownTool as problem:
@@ -105,6 +109,16 @@ async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResu
         await client.listed(resources.LIST)
     content = [TextContent(type="text", text=scrub(answer.text))]
     return CallToolResult(content=list(content), structured_content=scrub(answer.facts))
+
+
+async def _orchestre(client: Client, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    try:
+        told = await orchestre.call(client.desk, name, arguments)
+    except orchestre.MissingFields as missing:
+        raise MCPError(INVALID_PARAMS, "Invalid params", {"details": missing.details}) from None
+    content = [TextContent(type="text", text=scrub(told.text))]
+    facts = None if told.facts is None else scrub(told.facts)
+    return CallToolResult(content=list(content), structured_content=facts, is_error=told.facts is None)
 
 
 async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:

@@ -1,0 +1,4 @@
+import { createApp } from "./app.js";
+
+// The entry of the Cloudflare Worker.
+export default createApp();
