@@ -1,0 +1,179 @@
+"""Where in a text something is to be put: anchors that occur once; JavaScript without strings and comments. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+COMMENT, LITERAL = "\x01", "\x02"
+"""What stands in ``code_of`` for each character of a comment, and of a string, template or regular expression."""
+
+MAX_ANCHOR_LINES = 40
+_OPENING = {")": "(", "]": "[", "}": "{"}
+_BEFORE_REGEX = re.compile(r"(?:^|[(,=:\[!&|?{};+\-*%<>~^]|\b(?:return|typeof|case|in|of|await|yield))[ \t\r\n\x01]*\Z")
+_LOOK_BACK = 200
+
+
+def occurrences(text: str, pattern: str) -> int:
+    """How often ``pattern`` occurs: 0, 1, or 2 for more, which may overlap."""
+    first = text.find(pattern) if pattern else -1
+    if first < 0:
+        return 0
+    return 1 if text.find(pattern, first + 1) < 0 else 2
+
+
+def anchor(text: str, start: int, end: int) -> str:
+    """Text that ends at ``end``, begins at ``start`` or as many lines before as it takes, and occurs only once; empty
+    where there is none."""
+    for _ in range(MAX_ANCHOR_LINES):
+        if occurrences(text, text[start:end]) == 1:
+            return text[start:end]
+        if start == 0:
+            break
+        start = text.rfind("\n", 0, start - 1) + 1
+    return ""
+
+
+def line_end(text: str, place: int) -> int:
+    """Where the line of ``place`` ends, before its line break."""
+    end = text.find("\n", place)
+    end = len(text) if end < 0 else end
+    return end - 1 if end > place and text[end - 1] == "\r" else end
+
+
+def newline_of(text: str) -> str:
+    """The line break the text uses."""
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def code_of(text: str) -> str:
+    """JavaScript or TypeScript, of the same length, with COMMENT and LITERAL for what is no code.
+
+    Not a parser: a quote that is not closed in its line is taken as text, as an apostrophe in JSX is.
+    """
+    out: list[str] = []
+    place, templates = 0, [0][:0]
+    depth = 0
+    while place < len(text):
+        sign, pair = text[place], text[place : place + 2]
+        if pair == "//":
+            end = line_end(text, place)
+            out.append(COMMENT * (end - place))
+        elif pair == "/*":
+            found = text.find("*/", place + 2)
+            end = len(text) if found < 0 else found + 2
+            out.append(COMMENT * (end - place))
+        elif sign in "'\"":
+            end = _quoted_end(text, place)
+            out.append(LITERAL * (end - place) if end - place > 1 else sign)
+        elif sign == "`" or (sign == "}" and templates and templates[-1] == depth):
+            if sign == "}":
+                templates.pop()
+                depth -= 1
+            end, opens = _template_end(text, place + 1)
+            out.append(LITERAL * (end - place))
+            if opens:
+                depth += 1
+                templates.append(depth)
+        elif sign == "/" and _BEFORE_REGEX.search("".join(out[-_LOOK_BACK:])) and (end := _regex_end(text, place)):
+            out.append(LITERAL * (end - place))
+        else:
+            depth += (sign == "{") - (sign == "}")
+            end = place + 1
+            out.append(sign)
+        place = end
+    return "".join(out)
+
+
+def _quoted_end(text: str, start: int) -> int:
+    quote, place = text[start], start + 1
+    while place < len(text):
+        sign = text[place]
+        if sign == quote:
+            return place + 1
+        if sign == "\n":
+            break
+        place += 2 if sign == "\\" else 1
+    return start + 1
+
+
+def _template_end(text: str, place: int) -> tuple[int, bool]:
+    """Behind the closing back quote, or behind ``${`` with True."""
+    while place < len(text):
+        if text[place] == "`":
+            return place + 1, False
+        if text.startswith("${", place):
+            return place + 2, True
+        place += 2 if text[place] == "\\" else 1
+    return len(text), False
+
+
+def _regex_end(text: str, start: int) -> int:
+    """Behind the closing slash, 0 where there is none in the line."""
+    place, group = start + 1, False
+    while place < len(text) and text[place] != "\n":
+        sign = text[place]
+        if sign == "/" and not group:
+            return place + 1
+        group = sign == "[" or (group and sign != "]")
+        place += 2 if sign == "\\" else 1
+    return 0
+
+
+def unbalanced(text: str) -> str:
+    """What is wrong with the brackets of JavaScript or TypeScript; empty where each closes its own."""
+    open_: list[tuple[str, int]] = []
+    line = 1
+    for sign, plain in zip(text, code_of(text), strict=True):
+        line += sign == "\n"
+        if plain in "([{":
+            open_.append((plain, line))
+        elif plain in _OPENING and (not open_ or open_.pop()[0] != _OPENING[plain]):
+            return f"line {line}: {plain!r} closes nothing"
+    return f"line {open_[-1][1]}: {open_[-1][0]!r} is not closed" if open_ else ""
+
+
+def members(text: str, keys: Sequence[str]) -> list[tuple[str, int]] | None:
+    """The members of the object at ``keys`` in plain JSON: each name, and where its value ends. The first pair is an
+    empty name, and where the object opens. None where there is no such object. Raises ValueError for what is no JSON.
+    """
+    place, rest = _space(text, 0), list(keys)
+    while True:
+        if text[place : place + 1] != "{":
+            return None
+        found, starts = _object(text, place)
+        if not rest:
+            return found
+        key = rest.pop(0)
+        if key not in starts:
+            return None
+        place = starts[key]
+
+
+def _object(text: str, place: int) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    import json
+
+    decoder = json.JSONDecoder()
+    found, starts = [("", place + 1)], dict[str, int]()
+    place = _space(text, place + 1)
+    while text[place : place + 1] == '"':
+        name, place = decoder.raw_decode(text, place)
+        place = _space(text, place)
+        if text[place : place + 1] != ":":
+            raise ValueError("a colon is missing")
+        starts[str(name)] = start = _space(text, place + 1)
+        _, place = decoder.raw_decode(text, start)
+        found.append((str(name), place))
+        place = _space(text, place)
+        if text[place : place + 1] != ",":
+            break
+        place = _space(text, place + 1)
+    if text[place : place + 1] != "}":
+        raise ValueError("an object is not closed")
+    return found, starts
+
+
+def _space(text: str, place: int) -> int:
+    while place < len(text) and text[place] in " \t\r\n\ufeff":
+        place += 1
+    return place
