@@ -324,8 +324,8 @@ class Agent:
     async def _ask(self, step: CallTool) -> None:
         request = request_of(self._work, step)
         number = approval_id(self._work.task_id, request)
-        shown = {name: _shown(value) for name, value in step.arguments.items()}
-        self._asked[number] = {"id": number, "agent": request.agent, "tool": step.tool, "arguments": shown}
+        asked = {name: shown(value) for name, value in step.arguments.items()}
+        self._asked[number] = {"id": number, "agent": request.agent, "tool": step.tool, "arguments": asked}
         await self._flow.publish({"approvals": list(self._asked.values())})
         await tell(self._flow, "approval.asked", **self._asked[number])  # who hears it may answer at once
         topic = f"approval:{number}"
@@ -357,7 +357,8 @@ def _exhausted(short: tuple[str, str], where: str) -> Ending:
     return Ending("budget_exhausted", f"the {kind}'s {what} are used up, {where}", scope=kind)
 
 
-def _shown(value: Json) -> str:
+def shown(value: Json) -> str:
+    """As a person sees an argument."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     left = len(text) - SHOWN_CHARS
     return text if left <= 0 else f"{text[:SHOWN_CHARS]}… ({left} characters more are not shown)"

@@ -74,6 +74,9 @@ async def _serve(entrance: Entrance, chosen: Mapping[str, Listening]) -> None:
     engine = settings.engine.model_copy(update={"worker_id": ""})
     settings = settings.model_copy(update={"engine": engine})
     stop, loop, environ = asyncio.Event(), asyncio.get_running_loop(), config.server_environment()
+    dialects = {name: plugins.load("servers", name) for name in chosen}
+    for dialect in dialects.values():
+        settings = dialect.settings(settings, environ)
     for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
 
@@ -86,12 +89,12 @@ async def _serve(entrance: Entrance, chosen: Mapping[str, Listening]) -> None:
     with logged(executed):
         async with app.working(settings, config.state_directory(), environ) as opened:
             grounds = Grounds(entrance, opened, environ, tell)
-            coming = [plugins.load("servers", name).serve(grounds, at, stop) for name, at in chosen.items()]
-            dialects = [asyncio.create_task(dialect) for dialect in coming]
+            coming = [dialects[name].serve(grounds, at, stop) for name, at in chosen.items()]
+            served = [asyncio.create_task(one) for one in coming]
             try:
-                await asyncio.gather(*dialects)
+                await asyncio.gather(*served)
             finally:
                 stop.set()
                 for number in SIGNALS:
                     loop.remove_signal_handler(number)  # a second one ends it at once
-                await asyncio.gather(*dialects, return_exceptions=True)
+                await asyncio.gather(*served, return_exceptions=True)

@@ -12,9 +12,10 @@ from ccswarm.agent import PART, STOP, TASK
 from ccswarm.crew import Crew
 from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
-from ccswarm.models import Json, Priority, RunStatus
+from ccswarm.models import CallRequest, Json, Priority, RunStatus
 from ccswarm.settings import Settings
 from ccswarm.swarm_places import STAYING, Places
+from ccswarm.swarm_question import QUESTION, ask, question_of
 from ccswarm.swarm_run import RUN, RunFlow
 from ccswarm.swarm_task import Hands, TaskFlow
 from ccswarm.telemetry import Telemetry
@@ -40,6 +41,7 @@ class Swarm:
         engine.define(RUN, self._run, queue=RUNS)
         engine.define(TASK, self._task)
         engine.define(PART, self._task, queue=RUNS)
+        engine.define(QUESTION, ask, queue=RUNS)
 
     async def submit(
         self,
@@ -55,6 +57,13 @@ class Swarm:
             raise PlanInvalid("the plan has no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
         Crew(plan.swarm, plan.agents)
         await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files), priority=priority)
+
+    async def ask(self, execution_id: str, request: CallRequest) -> str:
+        """Has a person asked whether a call beside any run may be made, and returns the question's id; a second time
+        with that execution's id does nothing. It is over, with the answer as its result, when they said so."""
+        question = question_of(request)
+        await self.engine.submit(QUESTION, execution_id, question, agent=request.agent)
+        return str(question["id"])
 
     async def call_off(self, run_id: str, why: str) -> None:
         """Tell a run to end: its tasks are told to stop, and what they have done is kept. Raises RunNotFound."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 
 from ccswarm.errors import OperatorError, UsageInvalid
 from ccswarm.servers.base import Grounds, Listening, is_local
+from ccswarm.settings import Settings
 
 PORT = 41241
 PORT_VARIABLE, TOKEN_VARIABLE = "A2A_PORT", "A2A_AUTH_TOKEN"
@@ -17,6 +19,12 @@ class A2a:
     """The dialect of ``ccswarm serve --a2a``."""
 
     name = "a2a"
+
+    def settings(self, settings: Settings, variables: Mapping[str, str]) -> Settings:
+        """See Dialect."""
+        from ccswarm.servers.a2a_vault_targets import with_mapped
+
+        return with_mapped(settings, variables)
 
     async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
         """See Dialect."""

@@ -9,7 +9,7 @@ import hmac
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_BODY_BYTES = 1 << 20
 MOST_HEAD_BYTES = 64 << 10
+MOST_DEPTH = 100
+"""Of values within values."""
 HEAD_SECONDS = 10.0
 """From the beginning of a connection to the end of the first request's headers."""
 BODY_SECONDS = 30.0
@@ -72,7 +74,21 @@ async def read_json(request: Request) -> Any:
     except ValueError as problem:
         words = "not UTF-8" if isinstance(problem, UnicodeError) else str(problem).partition(":")[0]
         raise Unreadable(400, words) from None
+    if is_deep(message):
+        raise Unreadable(400, "nested too deeply")
     return message
+
+
+def is_deep(value: Any) -> bool:
+    """Whether there are more values within values than may be."""
+    level: list[Any] = [value]
+    for _ in range(MOST_DEPTH):
+        objects = [cast("dict[str, Any]", one) for one in level if isinstance(one, dict)]
+        lists = [cast("list[Any]", one) for one in level if isinstance(one, list)]
+        level = [inner for one in objects for inner in one.values()] + [inner for one in lists for inner in one]
+        if not level:
+            return False
+    return True
 
 
 def _refuse(name: str) -> NoReturn:

@@ -17,16 +17,19 @@ from ccswarm.errors import UsageInvalid
 if TYPE_CHECKING:
     from ccswarm.app import App
     from ccswarm.config import Loaded
+    from ccswarm.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
     """What the program was started with. ``config`` and ``workspace`` are as they were given, None where they were
-    not; ``agent`` is empty where nobody's tools are meant, but the swarm itself."""
+    not; ``agent`` is empty where nobody's tools are meant, but the swarm itself. ``trace``: messages are told on standard
+    error."""
 
     config: Path | None = None
     workspace: Path | None = None
     agent: str = ""
+    trace: bool = False
 
     def root(self, loaded: Loaded) -> Path:
         """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
@@ -97,6 +100,11 @@ class Dialect(Protocol):
     """A way in at an address, of which ``ccswarm serve`` opens several side by side; found as a Server is."""
 
     name: str
+
+    def settings(self, settings: Settings, variables: Mapping[str, str]) -> Settings:
+        """What the process works with: the configuration, and what the dialect's own variables name. Raises
+        SwarmError."""
+        ...
 
     async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
         """Serves until ``stop`` is set, then answers what it was asked and lets its clients go. Tells where it listens

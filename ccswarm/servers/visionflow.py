@@ -29,6 +29,7 @@ from ccswarm.servers.visionflow_faults import (
 )
 from ccswarm.servers.visionflow_methods import METHODS, TOOLS, call, listed
 from ccswarm.servers.visionflow_swarms import Swarms
+from ccswarm.settings import Settings
 
 PORT = 9500
 PORT_VARIABLE, TOKEN_VARIABLE = "MCP_TCP_PORT", "TCP_AUTH_TOKEN"
@@ -198,6 +199,10 @@ class Visionflow:
     """The dialect of ``ccswarm serve --tcp``."""
 
     name = "visionflow"
+
+    def settings(self, settings: Settings, variables: Mapping[str, str]) -> Settings:
+        """See Dialect."""
+        return settings
 
     async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
         """See Dialect."""
