@@ -17,7 +17,7 @@ from ccswarm.steps import circles, needs_of, problems, unknown
 OWN_SERVER = "swarm"
 """Every swarm has it: messages between its agents. It stands in no configuration."""
 
-PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] \S+ )")
+PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for )\S+ )")
 
 
 def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:

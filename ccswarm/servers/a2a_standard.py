@@ -57,8 +57,6 @@ CARD_SECONDS = 60
 """How old a card may be that a client has kept."""
 WAIT_SECONDS = 50.0
 """Longest wait for a task before the client is told how it is; it goes on."""
-MOST_DEPTH = 100
-"""Of values within values."""
 
 log = logging.getLogger(__name__)
 
@@ -141,20 +139,7 @@ def _request(message: Any) -> tuple[str, Any]:
         raise Fault(INVALID_REQUEST, "id must be a string or an integer")
     if not isinstance(method, str):
         raise Fault(INVALID_REQUEST, "method must be a string")
-    if _deep(given):
-        raise Fault(INVALID_REQUEST, f"more than {MOST_DEPTH} values within each other")
     return method, given.get("params") or {}
-
-
-def _deep(value: Any) -> bool:
-    level: list[Any] = [value]
-    for _ in range(MOST_DEPTH):
-        objects = [cast("Object", one) for one in level if isinstance(one, dict)]
-        lists = [cast("list[Any]", one) for one in level if isinstance(one, list)]
-        level = [inner for one in objects for inner in one.values()] + [inner for one in lists for inner in one]
-        if not level:
-            return False
-    return True
 
 
 class Asked:

@@ -204,10 +204,8 @@ def _read(model: type[AnySection], params: Any) -> AnySection:
 
 def _violation(place: Sequence[str | int], message: str) -> Violation:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
-    words = (
-        message.removeprefix("Value error, ").replace("Input should", "should").replace("Field required", "required")
-    )
-    return path, words
+    words = message.removeprefix("Value error, ").replace("Input should", "should")
+    return path, words.replace("Field required", "is required")
 
 
 def _sent_10(params: Any) -> Any:
