@@ -101,6 +101,8 @@ class App:
         """Adopt sessions left by an earlier daemon."""
         self._telemetry.start()
         await self.sessions.adopt()
+        for session in [session for session in self.sessions.all() if session.spec.once]:
+            await self.sessions.close(session)
         for session in self.sessions.all():
             with suppress(LimitReached):  # as each call on it is told
                 self._masking.learn(session.spec.env, partial(self._open, session.spec.session_id))

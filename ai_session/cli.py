@@ -27,6 +27,7 @@ from ai_session.cli_commands import exec_, logs, screen, send
 from ai_session.cli_doctor import doctor
 from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report, write_text
 from ai_session.cli_sandbox import sandbox
+from ai_session.cli_serve import serve
 from ai_session.cli_sessions import info, interrupt, kill, ls, new, rename, share
 from ai_session.errors import AiSessionError, InvalidArguments
 
@@ -50,6 +51,7 @@ app.add_typer(cli_audit.app, name="audit", no_args_is_help=True)
 app.add_typer(cli_policy.app, name="policy", no_args_is_help=True)
 app.add_typer(cli_daemon.app, name="daemon", no_args_is_help=True)
 app.command()(sandbox)
+app.command()(serve)
 app.command()(doctor)
 app.add_typer(cli_config.app, name="config", no_args_is_help=True)
 app.add_typer(cli_install.app, name="mcp", no_args_is_help=True)

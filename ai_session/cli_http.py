@@ -1,4 +1,7 @@
-"""`ai-session mcp-server --http`: starts the front, and says where it is and what clients are to be told."""
+"""`ai-session mcp-server --http`: starts the front, and says where it is and what clients are to be told.
+
+`ai-session serve` starts its front from here as well.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ai_session.cli_output import write_error_text, write_text
@@ -27,23 +30,33 @@ log = logging.getLogger(__name__)
 
 
 def serve(flags: Mapping[str, Any], *, no_auth: bool) -> None:
-    """Serve until Ctrl-C or SIGTERM. Raises ConfigInvalid, DaemonUnavailable."""
-    from ai_session import config, http_server
+    """Serve MCP until Ctrl-C or SIGTERM. Raises ConfigInvalid, DaemonUnavailable."""
+    from ai_session import config
+    from ai_session.http_app import MCP_PATH, application
+
+    settings = config.load(overrides=flags)
+    run(settings, MCP_PATH, application, lambda place: greeting(place, settings, no_auth=no_auth), no_auth=no_auth)
+
+
+def run(
+    settings: Settings, path: str, make: Callable[..., Any], greet: Callable[[Place], str], *, no_auth: bool
+) -> None:
+    """Serve what ``make`` makes, an application found at ``path``, and say so once clients are answered."""
+    from ai_session import http_server
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for name in NOISY:  # whoever reaches the port could fill the disk with their warnings
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("mcp.server.streamable_http").addFilter(not_gone)
-    settings = config.load(overrides=flags)
-    place = http_server.find_place(settings.http, authenticated=not no_auth)
+    place = http_server.find_place(settings.http, authenticated=not no_auth, path=path)
 
     def get_access(base_url: str) -> Any:
-        return access(settings, base_url)
+        return access(settings, base_url, path)
 
     def ready(front: Front) -> None:
-        write_text(greeting(place, settings, no_auth=no_auth))
+        write_text(greet(place))
 
-    asyncio.run(http_server.serve(settings.http, place, None if no_auth else get_access, ready))
+    asyncio.run(http_server.serve(settings.http, place, None if no_auth else get_access, ready, make))
 
 
 def not_gone(record: logging.LogRecord) -> bool:
@@ -51,8 +64,8 @@ def not_gone(record: logging.LogRecord) -> bool:
     return not (record.exc_info and type(record.exc_info[1]).__name__ == "ClientDisconnect")
 
 
-def access(settings: Settings, base_url: str) -> Any:
-    """Who may reach the front at ``base_url``."""
+def access(settings: Settings, base_url: str, path: str) -> Any:
+    """Who may reach what the front at ``base_url`` serves at ``path``."""
     from ai_session import config, oauth
     from ai_session.oauth_fetch import Fetcher
 
@@ -63,7 +76,7 @@ def access(settings: Settings, base_url: str) -> Any:
         announce=lambda line: write_error_text(f"{line}\n"),
         fetcher=Fetcher(),
     )
-    return oauth.access(settings.oauth, base_url, around)
+    return oauth.access(settings.oauth, base_url, around, path)
 
 
 def note(name: str, facts: Mapping[str, Any]) -> None:

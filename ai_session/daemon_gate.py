@@ -39,12 +39,12 @@ class StartingGate:
             return ToolResult(text, {"error": facts}, is_error=True, call_id=call.call_id)
         return await gate.call(call, asker)
 
-    def list_tools(self, principal: Principal) -> Any:
+    def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Any:
         """As Gate.list_tools; only after the start."""
         app = self._app()
         if app is None:
             raise DaemonUnavailable("the daemon is still starting", suggestion="wait for started()")
-        return app.gate.list_tools(principal)
+        return app.gate.list_tools(principal, also)
 
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Any:
         """As Gate.attach."""

@@ -12,6 +12,7 @@
     │   ├── CommandNotFound         command_not_found
     │   ├── OutputExpired           output_expired
     │   ├── DirectoryUnusable       directory_unusable
+    │   ├── FileUnusable            file_unusable
     │   ├── ShellUnavailable        shell_unavailable
     │   ├── CallKeyConflict         call_key_conflict
     │   ├── CallInterrupted         call_interrupted
@@ -119,6 +120,12 @@ class DirectoryUnusable(CallerError, OSError):
     """The working directory does not exist or cannot be entered."""
 
     code = "directory_unusable"
+
+
+class FileUnusable(CallerError, OSError):
+    """There is no such file in the workspace, or it is none that can be read or written."""
+
+    code = "file_unusable"
 
 
 class ShellUnavailable(CallerError, LookupError):

@@ -120,7 +120,7 @@ class Gate(ChangeDoor):
             raise unknown_tool(self._masking.masked(call.name), self._tools)
         self._audit.require_room(tool.effect)
         require_scope(call.principal, tool.name, tool.effect)
-        self._count(call.principal, tool.effect, opens=tool.name == "create_session")
+        self._count(call.principal, tool.effect, opens=tool.name in OPENING)
         arguments, ignored = validate(tool, call.arguments)
         reach = reach_of_call(call)
         context = Context(
@@ -170,7 +170,7 @@ class Gate(ChangeDoor):
     def _question(self, call: ToolCall, subject: Subject, arguments: Arguments, decision: Decision) -> Question:
         place, session = subject.place, subject.session
         given = arguments.model_dump(exclude={"call_key"})
-        first = subject.command or (place.directory if place else "")
+        first = subject.command or subject.path or (place.directory if place else "")
         if subject.raw_input:
             first = " ".join([repr(given.get("text", "")), *given.get("keys", ())])
         about = told(given, first)
@@ -213,4 +213,5 @@ class Gate(ChangeDoor):
 
 
 DENIED = "do something else, or ask the person, whose configuration says so"
+OPENING = ("create_session", "run_python")
 OUTCOME_FACTS = ("status", "exit_code", "command_id", "omitted_bytes")

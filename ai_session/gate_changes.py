@@ -19,9 +19,9 @@ class ChangeDoor(Doors):
 
     _tools: Mapping[str, Tool]
 
-    def list_tools(self, principal: Principal) -> Sequence[Tool]:
-        """The listed tools this principal may ever use, sorted by name."""
-        listed = (tool for tool in self._tools.values() if tool.listed)
+    def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Tool]:
+        """The tools that are listed, or named by ``also``, and that this principal may ever use, sorted by name."""
+        listed = (tool for tool in self._tools.values() if tool.listed or tool.name in also)
         return [t for t in listed if not self._policy.rules_out(Action(principal, t.name, t.effect))]
 
     async def watch_changes(

@@ -22,7 +22,7 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
         level=subject.level,
         command=subject.command,
         raw_input=subject.raw_input,
-        paths=(place.directory,) if place else (),
+        paths=(subject.path or place.directory,) if place else (),
         outside_workspace=bool(place and place.outside),
         loosens=subject.loosens,
     )
@@ -30,6 +30,8 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
 
 def facts_of(subject: Subject) -> dict[str, Any]:
     """What the end record tells."""
+    if subject.path:
+        return {"path": subject.path, "workspace": subject.place.workspace if subject.place else None}
     facts: dict[str, Any] = {"profile": subject.profile.name, "level": str(subject.level)}
     if session := subject.session:
         facts |= {"session": session.spec.session_id, "name": session.spec.name, "cwd": session.at.cwd}

@@ -8,8 +8,8 @@ protocol say (400, 404, 406, 413), may the token do that (403, once the gate has
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -109,13 +109,38 @@ def application(
         heartbeat_seconds=heartbeat_seconds,
         registry=registry,
     )
+    protected = protection(settings, base_url, access, mcp.exchange)
+    streamable = protected(endpoint.streamable)
+    routes = [Route(MCP_PATH, streamable)]
+    if settings.legacy_sse:
+        routes.append(Route(STREAM_PATH, protected(endpoint.stream), methods=["GET"]))
+        routes.append(Route(MESSAGES_PATH, protected(endpoint.messages), methods=["POST"]))
+    app = framed(settings, host, base_url, gate, access, routes, endpoint.run)
+    return Application(app, (endpoint.leave, streamable.leave))
+
+
+def protection(settings: HttpSettings, base_url: str, access: Any | None, exchange: str) -> Callable[[Asgi], Protected]:
+    """What puts an application behind the checks of its requests."""
+    tokens = Tokens(plugins.load("servers", "mcp_http"), access) if access else None
     origins = frozenset(map(str.lower, (base_url, *settings.allowed_origins)))
-    tokens = Tokens(mcp, access) if access else None
 
     def protected(app: Asgi) -> Protected:
-        return Protected(app, mcp.exchange, tokens, origins, settings.max_requests)
+        return Protected(app, exchange, tokens, origins, settings.max_requests)
 
-    streamable = protected(endpoint.streamable)
+    return protected
+
+
+def framed(
+    settings: HttpSettings,
+    host: str,
+    base_url: str,
+    gate: Any,
+    access: Any | None,
+    routes: Sequence[Route],
+    run: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+) -> Any:
+    """``routes`` with all that a front has besides: its names, /health, what signing in needs. They serve while ``run``
+    is entered."""
 
     async def health(request: Request) -> Response:
         try:
@@ -127,23 +152,20 @@ def application(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        async with endpoint.run():
+        async with run():
             yield
 
-    routes = [*(access.routes if access else ()), Route(MCP_PATH, streamable)]
-    routes.append(Route(HEALTH_PATH, health, methods=["GET"]))
-    if settings.legacy_sse:
-        routes.append(Route(STREAM_PATH, protected(endpoint.stream), methods=["GET"]))
-        routes.append(Route(MESSAGES_PATH, protected(endpoint.messages), methods=["POST"]))
+    own = [*(access.routes if access else ()), Route(HEALTH_PATH, health, methods=["GET"])]
     middleware = [Middleware(OwnNames, names=own_names(settings, host, base_url)), *for_pages(settings)]
     if access:
-        middleware.append(Middleware(AuthenticationMiddleware, backend=mcp.authentication(access)))
-    app: Any = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+        authentication = plugins.load("servers", "mcp_http").authentication(access)
+        middleware.append(Middleware(AuthenticationMiddleware, backend=authentication))
+    app: Any = Starlette(routes=[*own, *routes], middleware=middleware, lifespan=lifespan)
     if access:
         app = access.around(app)
     if settings.trusted_proxies:
         app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
-    return Application(app, (endpoint.leave, streamable.leave))
+    return app
 
 
 def for_pages(settings: HttpSettings) -> list[Middleware]:

@@ -1,4 +1,4 @@
-"""`ai-session mcp-server --http`: the process between HTTP clients and the daemon. It holds no terminal."""
+"""`ai-session mcp-server --http` or `serve`: the process between HTTP clients and the daemon. It holds no terminal."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ class Place:
     base_url: str
     listener: socket.socket
     tls: ssl.SSLContext | None
+    path: str = MCP_PATH
 
     @property
     def url(self) -> str:
         """What clients are configured with."""
-        return self.base_url + MCP_PATH
+        return self.base_url + self.path
 
 
-def find_place(settings: HttpSettings, *, authenticated: bool) -> Place:
+def find_place(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -> Place:
     """Bind the configured address. Raises ConfigInvalid for one where tokens, or everything, would lie open."""
     host = settings.host
     loopback = is_loopback(host)
@@ -70,7 +71,7 @@ def find_place(settings: HttpSettings, *, authenticated: bool) -> Place:
     port: int = listener.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
     base_url = public or f"{'https' if tls else 'http'}://{name}:{port}"
-    return Place(host, base_url, listener, tls)
+    return Place(host, base_url, listener, tls, path)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -180,7 +181,11 @@ class Front(uvicorn.Server):
 
 
 async def serve(
-    settings: HttpSettings, place: Place, get_access: GetAccess | None, ready: Callable[[Front], None]
+    settings: HttpSettings,
+    place: Place,
+    get_access: GetAccess | None,
+    ready: Callable[[Front], None],
+    make: Callable[..., Application] = application,
 ) -> None:
     """Serve until SIGINT or SIGTERM. ``ready`` is told when clients are answered. Without ``get_access`` nobody has to
     sign in. Raises DaemonUnavailable, ConfigInvalid."""
@@ -191,7 +196,7 @@ async def serve(
     access = await asyncio.to_thread(get_access, place.base_url) if get_access else None
     try:
         await gate.started()
-        front = Front(application(settings, place.host, place.base_url, gate, access), place, Door(limit))
+        front = Front(make(settings, place.host, place.base_url, gate, access), place, Door(limit))
         serving = asyncio.create_task(front.serve())
         listening = asyncio.create_task(front.listening.wait())
         await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)

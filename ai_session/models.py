@@ -132,6 +132,8 @@ class SessionSpec:
     owner: str = ""
     """A path, ``user:NAME/run:RUN/agent:NAME`` or what is known of it; empty: the user of this machine."""
     shared_with: tuple[str, ...] = ()
+    once: bool = False
+    """It is for one call, which ends it, so no later daemon has a use for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,17 +77,20 @@ class Surroundings:
     clock: Callable[[], float] = time.time
 
 
-def access(settings: OauthSettings, base_url: str, around: Surroundings) -> Access:
-    """``base_url`` is where clients reach the front: scheme, host and port. Raises ConfigInvalid, OperatorError."""
+def access(settings: OauthSettings, base_url: str, around: Surroundings, path: str = MCP_PATH) -> Access:
+    """``base_url`` is where clients reach the front: scheme, host and port; tokens are for what it serves at ``path``.
+
+    Raises ConfigInvalid, OperatorError.
+    """
     parts = urlsplit(base_url)
     if not acceptable(base_url) or parts.path or parts.query or parts.fragment:
         raise ConfigInvalid(
             f"{base_url!r} is no address for clients to sign in at",
             suggestion="use https://HOST[:PORT], or http on this machine, without a path",
         )
-    resource = base_url + MCP_PATH
+    resource = base_url + path
     issuer = base_url if settings.mode == "builtin" else _external_issuer(settings)
-    routes = [_resource_metadata(resource, issuer)]
+    routes = [_resource_metadata(resource, issuer, path)]
     if settings.mode == "builtin":
         authority = _authority(settings, base_url, resource, around)
         verifier: TokenVerifier = OwnVerifier(authority)
@@ -99,7 +102,7 @@ def access(settings: OauthSettings, base_url: str, around: Surroundings) -> Acce
         {"issuer_url": issuer, "resource_server_url": resource, "validate_token_resource": True}
     )
     careful = Careful(verifier, lambda why: around.event("unreachable", {"reason": why}))
-    return Access(careful, auth, routes, Challenges(f"{base_url}{PRM_PATH}{MCP_PATH}"), close)
+    return Access(careful, auth, routes, Challenges(f"{base_url}{PRM_PATH}{path}"), close)
 
 
 class OwnVerifier:
@@ -127,7 +130,7 @@ class OwnVerifier:
         )  # fmt: skip
 
 
-def _resource_metadata(resource: str, issuer: str) -> Route:
+def _resource_metadata(resource: str, issuer: str, path: str) -> Route:
     metadata = ProtectedResourceMetadata.model_validate(
         {
             "resource": resource, "authorization_servers": [issuer], "scopes_supported": list(USUAL),
@@ -135,7 +138,7 @@ def _resource_metadata(resource: str, issuer: str) -> Route:
         }
     )  # fmt: skip
     handler = cors_middleware(ProtectedResourceMetadataHandler(metadata).handle, ["GET", "OPTIONS"])
-    return Route(PRM_PATH + MCP_PATH, handler, methods=["GET", "OPTIONS"])
+    return Route(PRM_PATH + path, handler, methods=["GET", "OPTIONS"])
 
 
 def _authority(settings: OauthSettings, base_url: str, resource: str, around: Surroundings) -> Authority:

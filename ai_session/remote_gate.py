@@ -162,9 +162,9 @@ class RemoteGate:
             return ToolResult(text, {"error": facts}, is_error=True, call_id=call.call_id)
         return result_of(message["result"], call.principal)
 
-    async def list_tools(self, principal: Principal) -> Sequence[Listed]:
+    async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Listed]:
         """As Gate.list_tools. Raises DaemonUnavailable."""
-        result = await self._ask("tools", who=who(principal))
+        result = await self._ask("tools", who=who(principal), also=sorted(also))
         return [Listed(**facts) for facts in result["tools"]]
 
     async def watch_changes(

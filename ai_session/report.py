@@ -87,7 +87,7 @@ def read_stderr(path: str, max_chars: int, spans: Spans | None = None, *, growin
     The file is the shell's to write, so a link there is not followed and a pipe not waited for.
     """
     data, size = b"", 0
-    with contextlib.suppress(OSError), open(path, "rb", opener=_open_plain) as file:
+    with contextlib.suppress(OSError), open(path, "rb", opener=open_plain) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - STDERR_READ_BYTES))
         data = file.read()
@@ -97,7 +97,8 @@ def read_stderr(path: str, max_chars: int, spans: Spans | None = None, *, growin
     return kept, size - len(data) + len(text[:begin].encode())
 
 
-def _open_plain(path: str, flags: int) -> int:
+def open_plain(path: str, flags: int) -> int:
+    """An opener for what the shell may have replaced: raises OSError where it is a link or no file."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

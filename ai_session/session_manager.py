@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 AUTO = ("tmux", "pty")
 """Backends ``auto`` tries, best first."""
 
+KEPT = ("profile", "call_key", "owner", "once")
+"""What a session's spec has as it was asked for."""
+
 SPARE_DESCRIPTORS = 8
 """A new session must leave so many free, or those that exist could run nothing more."""
 
@@ -136,9 +139,7 @@ class SessionManager:
                 created_at=time.time(),
                 nonce=secrets.token_hex(8),
                 cookie=secrets.token_hex(16),
-                profile=request.profile,
-                call_key=request.call_key,
-                owner=request.owner,
+                **{name: getattr(request, name) for name in KEPT},
             )
             spec, terminal = await self._open(spec, directory, shell_plugin, backend)
             session = await self._begin(spec, shell_plugin, terminal)

@@ -63,6 +63,7 @@ class NewSession:
     profile: SandboxProfile = TRUSTED
     call_key: str = ""
     owner: str = ""
+    once: bool = False
 
 
 def find_shell(wanted: str) -> tuple[Shell, str]:

@@ -4,7 +4,7 @@ After the hello both sides send JSON objects, one a line. The front asks, each r
 requests run side by side:
 
     {id, method: "call", who, call, asks}           → {id, result}, what the gate returned
-    {id, method: "tools", who}                      → {id, result: {tools}}
+    {id, method: "tools", who, also}                → {id, result: {tools}}, with those unlisted ones that also names
     {id, method: "watch", who, agent, run, kinds}   → {id, result: {}}, then {id, changes} again and again
     {id, method: "started"}                         → {id, result: {}} once the gate answers
     {cancel: id}                                      the wait is given up, without an answer; commands go on
@@ -169,7 +169,8 @@ class Front:
 
     async def _tools(self, request: Request) -> None:
         await self._connection.daemon.started()
-        tools = [tool_facts(tool) for tool in self._gate.list_tools(self._who(request))]
+        also: Any = request.params.get("also") or ()
+        tools = [tool_facts(tool) for tool in self._gate.list_tools(self._who(request), also)]
         await self._send({"id": request.id, "result": {"tools": tools}})
 
     async def _watch(self, request: Request) -> None:

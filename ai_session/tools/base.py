@@ -71,13 +71,15 @@ class Limits:
 class Subject:
     """What a call is about, as the policy judges it and the tool then finds it.
 
-    ``profile`` and ``level`` are the box of the session it acts in, or would create at ``place``.
+    ``profile`` and ``level`` are the box of the session it acts in, or would create at ``place``. ``path`` is a file or
+    directory it touches itself, which it cannot leave the workspace by.
     """
 
     session: Session | None = None
     profile: SandboxProfile = TRUSTED
     level: SandboxLevel = SandboxLevel.NONE
     place: Place | None = None
+    path: str = ""
     command: str | None = None
     raw_input: bool = False
     loosens: bool = False

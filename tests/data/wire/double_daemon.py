@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ class Gate:
         self.answered = asyncio.Event()
         self.changes = ChangeFeed(tuple)
 
-    def list_tools(self, principal: Principal) -> list[Tool]:
+    def list_tools(self, principal: Principal, also: Collection[str] = ()) -> list[Tool]:
         return [Tool("echo", always_load=True), Tool("fail"), Tool("seen", read_only=True), Tool("wait")]
 
     async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:

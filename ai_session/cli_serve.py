@@ -1,0 +1,103 @@
+"""The verb serve: tools for programs that connect to an address, in another dialect than MCP."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ai_session.cli_output import Json
+from ai_session.errors import InvalidArguments, SandboxRefused
+
+if TYPE_CHECKING:
+    from ai_session.http_server import Place
+    from ai_session.settings import Settings
+
+RPC_PORT = 8766
+
+
+def serve(
+    rpc: Annotated[bool, typer.Option("--rpc", help="AgentVault: JSON-RPC over HTTP, tools as methods.")] = False,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = RPC_PORT,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Whoever reaches it is you; on this machine only.")
+    ] = False,
+    workspace: Annotated[
+        Path | None,
+        typer.Option("--workspace", "-w", help="Directory of files and code, instead of the present one."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Serve files, Python and sessions to programs over HTTP until ended; sessions go on.
+
+    What else is in [http] of the configuration holds as for mcp-server --http.
+
+    Exit codes: 0 ended as it was told, 1 the address or the daemon cannot be used, 2 wrong usage or configuration.
+    """
+    if not rpc:
+        raise InvalidArguments("nothing to serve was named", suggestion="ai-session serve --rpc")
+    from ai_session import cli_http, config
+    from ai_session.http_rpc import RPC_PATH, application
+
+    settings = config.load(overrides={"http.host": host, "http.port": port})
+    if workspace is not None:
+        enter(workspace)
+    root = root_of(settings, chosen=workspace is not None)
+
+    def greet(place: Place) -> str:
+        if as_json:
+            return json.dumps(facts(place, root, no_auth=no_auth)) + "\n"
+        return greeting(place, root, no_auth=no_auth)
+
+    cli_http.run(settings, RPC_PATH, application, greet, no_auth=no_auth)
+
+
+def enter(workspace: Path) -> None:
+    """Serve from there, so that it is this server's workspace. Raises InvalidArguments."""
+    try:
+        os.chdir(workspace)
+    except OSError as error:
+        reason = error.strerror or "it cannot be entered"
+        raise InvalidArguments(
+            f"the workspace {str(workspace)!r} cannot be used: {reason}", suggestion="make it, or name another one"
+        ) from None
+
+
+def root_of(settings: Settings, *, chosen: bool) -> str:
+    """The directory that paths are counted from, as the daemon finds it. Raises InvalidArguments for a ``chosen`` one
+    that can be no workspace; DirectoryUnusable, SandboxRefused where there is none."""
+    from ai_session import config
+    from ai_session.workspace import Workspaces
+
+    home = config.home_directory()
+    known = Workspaces(settings.sandbox.workspaces, str(home), [str(config.runtime_directory(home, os.getuid()))])
+    here = os.getcwd()
+    if chosen and (reason := known.unfit(here)):
+        raise SandboxRefused(
+            f"{here!r} cannot be a workspace: {reason}", suggestion="name the directory of one project"
+        )
+    return known.place("", here).workspace
+
+
+def facts(place: Place, root: str, *, no_auth: bool) -> dict[str, Any]:
+    """What a program that started it wants to know."""
+    health = f"{place.base_url}/health"
+    return {"url": place.url, "health": health, "workspace": root, "authenticated": not no_auth}
+
+
+def greeting(place: Place, root: str, *, no_auth: bool) -> str:
+    """What a person who started it wants to know."""
+    servers = dict.fromkeys(("filesystem", "code", "session"), place.base_url)
+    signing = "Whoever reaches it runs commands as you." if no_auth else "Clients need a token (docs/oauth.md)."
+    lines = [
+        f"Serving AgentVault's tools at {place.url}",
+        f"{signing} Ctrl-C ends it; sessions go on.",
+        f"Files and code: {root}",
+        "",
+        f"proxy agent   MCP_SERVER_MAP='{json.dumps(servers)}'",
+    ]
+    return "\n".join(lines) + "\n"
