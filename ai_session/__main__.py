@@ -8,10 +8,10 @@ import sys
 def main() -> None:
     """Run the command line in ``sys.argv``."""
     arguments = sys.argv[1:]
-    if arguments == ["mcp-server", "--stdio"]:
+    if arguments in (["mcp-server", "--stdio"], ["mcp-server", "--stdio", "--dialect", "fluxloop"]):
         from ai_session import relay
 
-        relay.main()
+        relay.main(*arguments[3:])
     elif arguments[:1] == ["mcp-server"] and sorted(arguments[1:]) == ["--no-daemon", "--stdio"]:
         from ai_session import daemon
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
@@ -25,7 +25,7 @@ from ai_session.cli_approvals import approvals, approve, reject
 from ai_session.cli_attach import attach
 from ai_session.cli_commands import exec_, logs, screen, send
 from ai_session.cli_doctor import doctor
-from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report, write_text
+from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, leave, report, write_text
 from ai_session.cli_sandbox import sandbox
 from ai_session.cli_serve import serve
 from ai_session.cli_sessions import info, interrupt, kill, ls, new, rename, share
@@ -88,8 +88,12 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
 @app.command("mcp-server")
 def mcp_server(
     stdio: Annotated[
-        bool, typer.Option("--stdio", help="Speak MCP on standard input and output (as it does unless --http).")
+        bool, typer.Option("--stdio", help="Serve on standard input and output (as it does unless --http).")
     ] = False,
+    dialect: Annotated[
+        Literal["auto", "mcp", "fluxloop"],
+        typer.Option(help="What the client speaks; auto: what its first line shows."),
+    ] = "auto",
     no_daemon: Annotated[
         bool, typer.Option("--no-daemon", help="Serve in this process; sessions end with it.")
     ] = False,
@@ -102,20 +106,34 @@ def mcp_server(
     legacy_sse: Annotated[
         bool, typer.Option("--legacy-sse", help="With --http: serve clients of 2024-11-05 too, at /sse.")
     ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Answer --query as FluxLoop does, and exit.")] = False,
+    query: Annotated[
+        str | None, typer.Option(help="With --once: a question about ai-session or ccswarm.", show_default=False)
+    ] = None,
 ) -> None:
     """Serve MCP to the client that starts it, or over HTTP."""
+    if once or query is not None:
+        if query is None or not once:
+            raise InvalidArguments("--once goes with --query, and --query with --once")
+        if http or no_daemon or dialect == "mcp":
+            raise InvalidArguments("--once goes with neither --http nor --no-daemon nor --dialect mcp")
+        from ai_session import cli_once
+
+        leave(cli_once.ask(query))
     if http:
-        if stdio or no_daemon:
-            raise InvalidArguments("--http goes with neither --stdio nor --no-daemon")
+        if stdio or no_daemon or dialect != "auto":
+            raise InvalidArguments("--http goes with neither --stdio nor --no-daemon nor --dialect")
         from ai_session import cli_http
 
         cli_http.serve({"http.host": host, "http.port": port, "http.legacy_sse": legacy_sse or None}, no_auth=no_auth)
         return
+    role = "fluxloop" if dialect == "fluxloop" else "mcp"
+    more = ',"dialect":"mcp"' if dialect == "mcp" else ""
     if no_daemon:
         from ai_session import daemon
 
-        daemon.serve_stdio()
-    relay.main()
+        daemon.serve_stdio(role=role, more=more)
+    relay.main(role, more)
 
 
 def with_only(verb: list[str]) -> typer.Typer:

@@ -38,7 +38,7 @@ HELLO_SECONDS = 10.0
 LEAVE_SECONDS = 10.0
 FLUSH_SECONDS = 1.0
 BACKLOG = 128
-ROLES = ("mcp", "control", "front", "leave")
+ROLES = ("mcp", "fluxloop", "control", "front", "leave")
 
 MakeApp = Callable[[Path], "tuple[App, float]"]
 
@@ -267,8 +267,11 @@ def main(arguments: list[str]) -> NoReturn:
     run_and_leave(Daemon(directory, listener).run(expected=arguments[:1] == ["--handed"]))
 
 
-def serve_stdio(make: MakeApp | None = None) -> NoReturn:
-    """`ai-session mcp-server --stdio --no-daemon`: one client, in this process; its sessions end with it."""
+def serve_stdio(make: MakeApp | None = None, role: str = "mcp", more: str = "") -> NoReturn:
+    """`ai-session mcp-server --stdio --no-daemon`: one client, in this process; its sessions end with it.
+
+    ``role`` and ``more`` are what its hello says, as for relay.connect.
+    """
     import tempfile
 
     # Children must neither read the client's bytes nor write between ours.
@@ -277,7 +280,8 @@ def serve_stdio(make: MakeApp | None = None) -> NoReturn:
     os.dup2(null, 0)
     os.dup2(2, 1)
     directory = Path(tempfile.mkdtemp(prefix=f"ai-session-{os.getuid()}-", dir="/tmp"))
-    run_and_leave(_serve_one(Daemon(directory, None, make), source, target), partial(remove, directory))
+    converse = partial(relay.converse, source=source, target=target, role=role, more=more)
+    run_and_leave(_serve_one(Daemon(directory, None, make), converse), partial(remove, directory))
 
 
 def remove(directory: Path) -> None:
@@ -288,10 +292,10 @@ def remove(directory: Path) -> None:
         shutil.rmtree(directory.rename(f"{directory}.gone"))
 
 
-async def _serve_one(daemon: Daemon, source: int, target: int) -> None:
+async def _serve_one(daemon: Daemon, converse: Callable[[socket.socket], int]) -> None:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours, limit=HELLO_BYTES)
-    pumping = asyncio.get_running_loop().run_in_executor(None, relay.converse, theirs, source, target)
+    pumping = asyncio.get_running_loop().run_in_executor(None, converse, theirs)
     serving = asyncio.create_task(daemon.accept(reader, writer))
     serving.add_done_callback(lambda _: daemon.stop(sessions=True))
     await daemon.run()

@@ -50,8 +50,8 @@ class Unreachable(Exception):
         self.code = code
 
 
-def main() -> NoReturn:
-    """Relay standard input and output until either side ends. Status 0 after the client's end, 1 after the daemon's."""
+def main(role: str = "mcp", more: str = "") -> NoReturn:
+    """Relay standard input and output in ``role`` until either side ends: status 0 after the client, else 1."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     for fd in range(3):
@@ -60,7 +60,7 @@ def main() -> NoReturn:
         except OSError:
             os.open(os.devnull, os.O_RDWR)
     try:
-        link = connect("mcp")
+        link = connect(role, more=more)
     except Unreachable as error:
         warn(f"{error.message}; {error.suggestion}")
         os._exit(1)
@@ -68,9 +68,9 @@ def main() -> NoReturn:
     os._exit(pump(link, 0, 1))
 
 
-def converse(link: socket.socket, source: int, target: int) -> int:
+def converse(link: socket.socket, source: int, target: int, role: str = "mcp", more: str = "") -> int:
     """Greet the daemon at the other end of ``link``, then relay for a client that is not on descriptors 0 and 1."""
-    _greet(link, "mcp")
+    _greet(link, role, more)
     link.recv(READ_BYTES)
     return pump(link, source, target)
 

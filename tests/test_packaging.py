@@ -19,6 +19,7 @@ PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
 SECONDS = 50
+MANUAL = "ai_session/manual/"
 
 
 def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -41,8 +42,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_holds_every_file_of_the_packages_and_no_other(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     pages = {name for name in names if ".data/data/share/man/man1/" in name}
+    manual = {name for name in names if name.startswith(MANUAL)}
     assert {Path(name).name for name in pages} == {path.name for path in (ROOT / "man").iterdir()}
-    assert names - pages == {name for package in PACKAGES for name in sources(package)}
+    assert names - pages - manual == {name for package in PACKAGES for name in sources(package)}
+
+
+def test_wheel_holds_the_documentation_as_it_is(wheel: Path) -> None:
+    """For `faq`, which answers from it."""
+    archive = zipfile.ZipFile(wheel)
+    held = {name.removeprefix(MANUAL): archive.getinfo(name) for name in archive.namelist() if name.startswith(MANUAL)}
+    assert held.keys() == {"README.md", *sources("docs")}
+    assert all(archive.read(info) == (ROOT / name).read_bytes() for name, info in held.items())
+    assert sum(info.compress_size for info in held.values()) < 400_000
 
 
 def test_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
@@ -52,6 +63,10 @@ def test_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
             "-P", "-c", f"import sys; sys.path.insert(0, '.'); import {package} as p; print(p.__file__)", cwd=tmp_path
         )
         assert version.stdout.strip() == str(tmp_path / package / "__init__.py")
+    if "ai_session" in PACKAGES:
+        code = "from ai_session.documentation import folder, index; print(folder(), len(index().sections) > 300)"
+        ran = python("-P", "-c", f"import sys; sys.path.insert(0, '.'); {code}", cwd=tmp_path)
+        assert ran.stdout.split() == [str(tmp_path / MANUAL.rstrip("/")), "True"], ran.stderr
 
 
 @pytest.mark.parametrize("script", [name for name in PROJECT["scripts"] if name.replace("-", "_") in PACKAGES])

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 from typing import TYPE_CHECKING, Any
 
+from ai_session import plugins
 from ai_session.servers.base import Connection
 from ai_session.servers.mcp_first import FirstAnswers
 from ai_session.servers.mcp_lines import LineReader, Message, Refused, encode, parse
@@ -42,17 +44,18 @@ class Peer:
         self._conversation: Conversation | None = None
         self._waiting: list[tuple[Message, bool]] = []
 
-    async def run(self) -> None:
-        """Serve until the client is gone."""
+    async def run(self, chunk: bytes) -> None:
+        """Serve until the client is gone. ``chunk`` is what was read of it before."""
         self._writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         if self._server.sdk:
             self._converse(self._server.sdk)
         loading: asyncio.Task[None] | None = None
         lines = LineReader()
         try:
-            while chunk := await self._connection.reader.read(READ_BYTES):
+            while chunk := chunk or await self._connection.reader.read(READ_BYTES):
                 for line in lines.feed(chunk):
                     self._take(line)
+                chunk = b""
                 if self._conversation is None and loading is None:
                     loading = asyncio.create_task(self._load())
                 await self._writer.drain()
@@ -136,7 +139,35 @@ class McpServer:
 
     async def serve(self, gate: Gate, connection: Connection) -> None:
         """One client, until it closes its side; calls it still waits for are given up then, commands go on."""
-        await Peer(self, gate, connection).run()
+        read = await first_line(connection.reader)
+        if connection.hello.get("dialect") != self.name and is_envelope(read):
+            other = await asyncio.to_thread(plugins.load, "servers", "fluxloop")
+            await other.serve(gate, connection, read)
+        else:
+            await Peer(self, gate, connection).run(read)
+
+
+async def first_line(reader: asyncio.StreamReader) -> bytes:
+    """The first line that is not blank, or what there is where it has no end; nothing of one that is very long."""
+    line = b"\n"
+    try:
+        while line.isspace():
+            line = await reader.readuntil(b"\n")
+    except asyncio.IncompleteReadError as end:
+        return end.partial
+    except (asyncio.LimitOverrunError, ConnectionError):
+        return b""
+    return line
+
+
+def is_envelope(line: bytes) -> bool:
+    """Whether a client that begins so speaks FluxLoop's dialect."""
+    if b'"jsonrpc"' in line:
+        return False
+    with contextlib.suppress(ValueError, RecursionError):
+        message: Any = json.loads(line)
+        return isinstance(message, dict) and "method" not in message and ("type" in message or "tool" in message)
+    return False
 
 
 PLUGIN = McpServer()

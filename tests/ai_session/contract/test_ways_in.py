@@ -291,5 +291,5 @@ def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(
 
 def test_no_role_and_no_server_is_left_out() -> None:
     """Who says ``leave`` only makes a daemon go that serves nobody and holds no session."""
-    assert daemon.ROLES == ("mcp", "control", "front", "leave")
-    assert [name for name in plugins.names("servers") if "_" not in name] == ["control", "front", "mcp"]
+    assert daemon.ROLES == ("mcp", "fluxloop", "control", "front", "leave")
+    assert [name for name in plugins.names("servers") if "_" not in name] == ["control", "fluxloop", "front", "mcp"]

@@ -43,6 +43,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "list_commands": {"session_id": "s"},
     "list_calls": {"session_id": "s"},
     "get_recording": {"session_id": "s"},
+    "faq": {"query": "how is a terminal shared?"},
     "close_session": {"session_id": "s"},
 }
 

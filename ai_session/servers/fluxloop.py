@@ -1,0 +1,228 @@
+"""FluxLoop's dialect: envelopes of JSON, one a line, for questions about the documentation and for integration plans.
+
+Each line is answered by one line, in their order, and nothing else is ever sent; whatever is wrong with a line costs
+that line only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import re
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from ai_session import __version__
+from ai_session.errors import AiSessionError, UnknownTool
+from ai_session.models import ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from ai_session.gate import Gate
+    from ai_session.servers.base import Connection
+
+NAME = "fluxloop-mcp"
+TOOLS = (
+    "handshake",
+    "faq",
+    "analyze_repository",
+    "detect_frameworks",
+    "generate_integration_steps",
+    "propose_edit_plan",
+    "validate_edit_plan",
+    "run_integration_workflow",
+)
+"""In the order in which the protocol lists them; all but the first are tools of the gate."""
+
+ENVELOPE = ("type", "id", "tool", "params")
+CODES = {"invalid_arguments": "invalid_payload", "file_not_found": "file_not_found", "internal_error": "internal_error"}
+"""Codes of this protocol for those of our errors that have one; every other one is a tool_error."""
+
+NAME_CHARS = 80
+KEPT_BYTES = 4096
+TYPE_FIRST = rb'\s*\{\s*(?:"type"\s*:\s*"\w{1,20}"\s*,\s*)?'
+ID = re.compile(TYPE_FIRST + rb'"id"\s*:\s*(-?\d{1,18}(?=[\s,}])|"[^"\\\x00-\x1f]{0,200}")')
+"""The id of a line that cannot be read, where every client writes it."""
+
+Message = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+class Fault(Exception):
+    """Why a line has no result. ``request_id`` is None where none can be known."""
+
+    def __init__(self, code: str, message: str, details: Message | None = None, request_id: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+        self.request_id = request_id
+
+
+class Talk:
+    """One client."""
+
+    def __init__(self, gate: Gate, connection: Connection) -> None:
+        self._gate = gate
+        self._principal = replace(connection.principal, client="fluxloop")
+        self._reader = connection.reader
+        self._writer = connection.writer
+
+    async def run(self, read: bytes) -> None:
+        """Until the client has closed its side and has its answers. ``read`` is what was read of it before."""
+        with contextlib.suppress(ConnectionError):
+            async for line in self._lines(read):
+                if line.strip():
+                    self._writer.write(await self._answer(line))
+                    await self._writer.drain()
+
+    async def _lines(self, read: bytes) -> AsyncIterator[bytes]:
+        """Every line; the beginning of one that is longer than the reader keeps, which is no JSON then."""
+        head = b""
+        if read:
+            yield read
+        while True:
+            try:
+                line = await self._reader.readuntil(b"\n")
+            except asyncio.IncompleteReadError as end:
+                yield head or end.partial
+                return
+            except asyncio.LimitOverrunError as longer:
+                piece = await self._reader.readexactly(longer.consumed)
+                head = head or piece[:KEPT_BYTES]
+                continue
+            yield head or line
+            head = b""
+
+    async def _answer(self, line: bytes) -> bytes:
+        request_id = None
+        try:
+            message = parse(line)
+            request_id = message.get("id")
+            result = await self._result(message)
+            return encode({"type": "response", "id": request_id, "result": result})
+        except Fault as fault:
+            found, request_id = fault, fault.request_id if request_id is None else request_id
+        except Exception as problem:  # a defect of ours: told to the client, whose request must never stay unanswered
+            log.exception("a request of FluxLoop's failed")
+            found = Fault("internal_error", f"the request failed: {type(problem).__name__}")
+        error: Message = {"code": found.code, "message": found.message}
+        if found.details:
+            error["details"] = found.details
+        return encode({"type": "error", "id": request_id, "error": error})
+
+    async def _result(self, message: Message) -> Any:
+        tool = tool_of(message)
+        if tool == "handshake":
+            return {"name": NAME, "version": __version__, "capabilities": {"tools": list(TOOLS)}}
+        # An unknown tool is put on record too, under a name that no tool of another protocol has.
+        name = tool if tool in TOOLS else f"fluxloop.{tool[:NAME_CHARS]}"
+        call = ToolCall(self._principal, name, arguments_of(message), "call_" + secrets.token_urlsafe(16))
+        try:
+            result = await self._gate.call(call)
+        except UnknownTool:
+            raise not_found(tool) from None
+        return result.structured if not result.is_error else refuse(result)
+
+
+def parse(line: bytes) -> Message:
+    """The message on a line, its id checked. Raises Fault, with the id that the line seems to carry."""
+    try:
+        message = DECODER.decode(line.decode())
+        if b"\\ud" in line or b"\\uD" in line:
+            encode(message, errors="strict")
+    except RecursionError:
+        raise Fault("invalid_payload", "the message is nested too deeply", None, recovered_id(line)) from None
+    except ValueError as problem:
+        why = "not UTF-8" if isinstance(problem, UnicodeError) else str(problem).partition(":")[0]
+        told = f"not one message of JSON on a line: {why}"
+        raise Fault("invalid_payload", told, None, recovered_id(line)) from None
+    if not isinstance(message, dict):
+        raise Fault("invalid_payload", "a message is a JSON object")
+    found = cast("Message", message)
+    request_id = found.get("id")
+    if isinstance(request_id, (bool, list, dict)) or (isinstance(request_id, float) and not math.isfinite(request_id)):
+        raise Fault("invalid_payload", "id must be a string or a number")
+    return found
+
+
+def recovered_id(line: bytes) -> Any:
+    """The id with which a line begins that cannot be read."""
+    found = ID.match(line[:KEPT_BYTES])
+    with contextlib.suppress(ValueError):
+        return DECODER.decode(found[1].decode()) if found else None
+    return None
+
+
+def tool_of(message: Message) -> str:
+    """What is asked for. A message without a type is a request, as earlier clients sent them. Raises Fault."""
+    kind = message.get("type", "request")
+    if kind == "handshake":
+        return "handshake"
+    if kind != "request":
+        told = repr(kind[:40]) if isinstance(kind, str) else "no text"
+        raise Fault("invalid_payload", f"type must be handshake or request, and is {told}")
+    tool = message.get("tool")
+    if not isinstance(tool, str):
+        raise Fault("invalid_payload", "a request names its tool", {"availableTools": list(TOOLS)})
+    return tool
+
+
+def arguments_of(message: Message) -> Message:
+    """``params``, and what stands beside it as the shipped client has it. Raises Fault."""
+    params = message.get("params")
+    if params is not None and not isinstance(params, dict):
+        raise Fault("invalid_payload", "params must be an object")
+    beside = {name: value for name, value in message.items() if name not in ENVELOPE}
+    return beside | cast("Message", params or {})
+
+
+def not_found(tool: str) -> Fault:
+    """The error for a tool that there is not."""
+    return Fault("tool_not_found", f"Unknown tool: {tool[:NAME_CHARS]}", {"availableTools": list(TOOLS)})
+
+
+def refuse(result: ToolResult) -> NoReturn:
+    """What the gate refused, or a tool failed with, in this protocol's words. Raises Fault."""
+    error: Message = dict(result.structured.get("error", {}))
+    code, message = str(error.get("code", "")), str(error.pop("message", result.text))
+    raise Fault(CODES.get(code, "tool_error"), message, {name: value for name, value in error.items() if value})
+
+
+def encode(message: Any, errors: str = "replace") -> bytes:
+    """One line. Raises ValueError for values that JSON cannot carry, with ``errors="strict"`` for lone surrogates."""
+    return ENCODER.encode(message).encode(errors=errors) + b"\n"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class Fluxloop:
+    """Role ``fluxloop`` of the daemon's socket."""
+
+    name = "fluxloop"
+
+    async def serve(self, gate: Gate, connection: Connection, read: bytes = b"") -> None:
+        """One client, until it closes its side. ``read``: its first line, where that told that it is one."""
+        starting = asyncio.create_task(self._start(connection))
+        try:
+            await Talk(gate, connection).run(read)
+        finally:
+            starting.cancel()
+
+    async def _start(self, connection: Connection) -> None:
+        with contextlib.suppress(AiSessionError):  # told to whoever calls a tool
+            await connection.daemon.started()
+
+
+PLUGIN = Fluxloop()
