@@ -55,7 +55,7 @@ def serve(
     ports = {name: own for name, (wanted, own) in asked.items() if wanted}
     if not ports:
         raise UsageInvalid("nothing to serve was named", suggestion="ccswarm serve --tcp, or --a2a, or both")
-    if port is not None and len(ports) > 1:
+    if port is not None and sum(own is None for own in ports.values()) > 1:
         raise UsageInvalid("--port could be that of either", suggestion="say --tcp-port and --a2a-port")
     chosen = {name: Listening(host, port if own is None else own, connections, requests) for name, own in ports.items()}
     if workspace and not workspace.is_dir():

@@ -60,7 +60,8 @@ class Swarm:
 
     async def ask(self, execution_id: str, request: CallRequest) -> str:
         """Has a person asked whether a call beside any run may be made, and returns the question's id; a second time
-        with that execution's id does nothing. It is over, with the answer as its result, when they said so."""
+        with that execution's id does nothing. It tells ``approval.asked`` when it can be answered, and is over, with
+        the answer as its result, when it was."""
         question = question_of(request)
         await self.engine.submit(QUESTION, execution_id, question, agent=request.agent)
         return str(question["id"])

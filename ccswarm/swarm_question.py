@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccswarm.agent import APPROVAL_SECONDS, approval_id, shown
+from ccswarm.agent import APPROVAL_SECONDS, approval_id, shown, tell
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallRequest, Json
 
 QUESTION = "question"
+ASKED = "approval.asked"
+"""The event that tells that the question can be answered now."""
 
 
 def question_of(request: CallRequest) -> dict[str, Any]:
@@ -21,6 +23,7 @@ def question_of(request: CallRequest) -> dict[str, Any]:
 async def ask(flow: Flow, payload: Json) -> Json:
     """A durable function: what the person answered, or nothing where nobody did in time."""
     await flow.publish({"approvals": [payload]})
+    await tell(flow, ASKED, **payload)  # who hears it may answer at once
     answer: Json = await flow.receive(f"approval:{payload['id']}", APPROVAL_SECONDS)
     await flow.publish({"approvals": []})
     return answer or {}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ccswarm import config
+from ccswarm.engines.base import Execution
 from ccswarm.errors import RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, RunStatus
+from ccswarm.runs_facts import ended_here
 from ccswarm.servers.a2a_desk import Desk
 from ccswarm.servers.a2a_tasks import State, Task
 from ccswarm.servers.a2a_vault_targets import found
@@ -82,10 +85,8 @@ class Calls:
             return False
         await self._desk.drop(task.id)
         for question in task.runs:
-            try:
+            with suppress(RunNotFound):
                 await self._app.engine.cancel(question)
-            except RunNotFound:
-                continue
         return True
 
     def _tell(self, task: Task, content: Mapping[str, Any]) -> None:
@@ -123,11 +124,12 @@ class Calls:
 
     async def _answer(self, task: Task, request: CallRequest) -> Mapping[str, Any]:
         """What a person says of a call; ``id`` is the question's. Raises Waits where the server ends before."""
+        if task.runs:
+            await self._recover(task)
         question = await self._app.swarm.ask(task.id, request)
         task.runs = [task.id]
-        words = f"a person has to agree: ccswarm approve {question}, or ccswarm reject {question}"
-        self._desk.tasks.turn(task, State.INPUT_REQUIRED, words)
-        waiting = asyncio.create_task(self._app.engine.wait(task.id))
+        self._desk.tasks.keep(task)
+        waiting = asyncio.create_task(self._answered(task, question))
         closing = asyncio.create_task(self._desk.closing.wait())
         try:
             await asyncio.wait([waiting, closing], return_when=asyncio.FIRST_COMPLETED)
@@ -140,6 +142,21 @@ class Calls:
             await asyncio.gather(waiting, closing, return_exceptions=True)
         answer: Mapping[str, Any] = over.result if over.status is RunStatus.SUCCEEDED and over.result else {}
         return {**answer, "id": question}
+
+    async def _answered(self, task: Task, question: str) -> Execution:
+        """When a person has answered, or nobody will any more."""
+        words = f"a person has to agree: ccswarm approve {question}, or ccswarm reject {question}"
+        async for event in self._app.engine.events(task.id):
+            if event["event"] == "approval.asked":
+                self._desk.tasks.turn(task, State.INPUT_REQUIRED, words)
+        return await self._app.engine.wait(task.id)
+
+    async def _recover(self, task: Task) -> None:
+        """A question that a process of this machine had open when it was killed is open again at once."""
+        with suppress(RunNotFound):
+            asked = await self._app.engine.status(task.id)
+            if asked.status is RunStatus.RUNNING and ended_here(asked.worker):
+                await self._app.engine.recover(asked.worker)
 
     async def _budget(self, request: CallRequest) -> str:
         """All calls of this process count, for there is no run that they belong to."""
