@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Entrance:
     """What the program was started with. ``config`` and ``workspace`` are as they were given, None where they were
-    not; ``agent`` is empty where nobody's tools are meant, but the swarm itself. ``trace``: messages are told on standard
-    error."""
+    not; ``agent`` is empty where nobody's tools are meant, but the swarm itself. ``trace``: messages are told on
+    standard error."""
 
     config: Path | None = None
     workspace: Path | None = None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ccswarm.servers.mcp_sdk import Conversation
+    from ccswarm.servers.orchestre_debug import Trace
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FLUSH_SECONDS = 0.3
@@ -40,6 +41,7 @@ class Peer:
         self._wire = Wire()
         self._first = FirstAnswers()
         self._conversation: Conversation | None = None
+        self._trace = _trace() if entrance.trace else None
         self._waiting: list[tuple[Message, bool]] = []
 
     async def run(self) -> None:
@@ -64,6 +66,8 @@ class Peer:
                     async with asyncio.timeout(CLOSE_SECONDS):
                         await self._conversation.close()
             await self._wire.flushed(FLUSH_SECONDS)
+            if self._trace:
+                await asyncio.to_thread(self._trace.close, FLUSH_SECONDS)
         finally:
             told.cancel()
 
@@ -84,6 +88,8 @@ class Peer:
         try:
             if isinstance(line, Refused):
                 raise line
+            if self._trace:
+                self._trace.received(line)
             message = parse(line)
         except Refused as refused:
             for answer in refused.answers:
@@ -108,7 +114,15 @@ class Peer:
         self._waiting.clear()
 
     def _send(self, message: Message) -> None:
+        if self._trace:
+            self._trace.sent(message)
         self._wire.write(encode(message))
+
+
+def _trace() -> Trace:
+    from ccswarm.servers.orchestre_debug import Trace
+
+    return Trace()
 
 
 def _import_sdk() -> ModuleType:

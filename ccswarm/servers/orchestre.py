@@ -16,11 +16,11 @@ from typing import Any
 
 from ccswarm import __version__, config
 from ccswarm.errors import SwarmError
-from ccswarm.servers import orchestre_context, orchestre_project
+from ccswarm.servers import orchestre_context, orchestre_project, orchestre_thinking
 from ccswarm.servers.orchestre_base import Desk, Facts, Given, OrchestreTool, Refusal
 from ccswarm.servers.orchestre_redaction import Redaction
 
-ALL = (*orchestre_context.TOOLS, *orchestre_project.TOOLS)
+ALL = (*orchestre_context.TOOLS, *orchestre_project.TOOLS, *orchestre_thinking.TOOLS)
 BY_NAME: dict[str, OrchestreTool] = {tool.name: tool for tool in sorted(ALL, key=lambda tool: tool.name)}
 
 MOST_CALLS = 10
@@ -73,7 +73,11 @@ async def call(desk: Desk, name: str, arguments: Given) -> Told:
     tool = BY_NAME[name]
     kinds = tool.input_schema["properties"]
     # null is what programs write for what they do not give, where it is no value itself.
-    given = {key: value for key, value in arguments.items() if value is not None or "type" not in kinds.get(key, {})}
+    given = {
+        key: value
+        for key, value in arguments.items()
+        if value is not None or "type" not in kinds.get(key, {"type": ""})
+    }
     redacted = Redaction(config.server_environment())
     try:
         given = checked(tool, given)
