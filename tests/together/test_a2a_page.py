@@ -1,0 +1,60 @@
+"""The page about A2A is true: its conversation, byte for byte, with its configuration; only times, places and what
+terminals are called are others."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ccswarm.contract.a2a_standard_desk import Wire, connected, served
+from tests.ccswarm.contract.run_desk import RunDesk
+from tests.together.swarm_house import QUICK, ROOT, open_house
+
+pytestmark = pytest.mark.timeout(120)
+PAGE = (ROOT / "docs/protocols/a2a.md").read_text()
+CONFIGURATION, CONVERSATIONS = (
+    re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for kind in ("toml", "json-lines")
+)
+COMMAND = 'command = "ai-session mcp-server --stdio"'
+UNBOXED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
+OTHER = (
+    (r'"timestamp":"[^"]*Z"', '"timestamp":"2026-01-01T12:00:00.000Z"'),
+    (r"\b(ses|cmd)_[\w-]{22}", r"\1_…"),
+    (r'"duration_seconds":[\d.e-]+', '"duration_seconds":0.01'),
+    (r'"(working_directory|cwd)":"[^"]*"', r'"\1":"/home/me/project"'),
+    (r'"(shell|backend|sandbox)":"[^"]*"', r'"\1":"…"'),
+)
+
+
+def plain(text: str) -> str:
+    """Without what is another one each time, or on another machine."""
+    for pattern, instead in OTHER:
+        text = re.sub(pattern, instead, text)
+    return text
+
+
+def answers(wire: Wire, body: str) -> list[str]:
+    """What a request is answered with: one text, or the data of each event."""
+    answer = wire.http.post("/", content=body, headers={"Content-Type": "application/json"})
+    if answer.headers["content-type"].startswith("application/json"):
+        return [answer.text]
+    return [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
+
+
+def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
+    (configuration,) = CONFIGURATION
+    assert COMMAND in configuration
+    ours = f'command = "{sys.executable} -m ai_session mcp-server --stdio"\nenv = {{ PYTHONPATH = "{ROOT}" }}'
+    assert len(CONVERSATIONS) == 2
+    with open_house(world, QUICK + configuration.replace(COMMAND, ours), UNBOXED) as house:
+        words = ("--config", str(house.file), "--workspace", str(house.project))
+        with served(RunDesk(house.home), *words) as server, connected(server.port) as wire:
+            for conversation in CONVERSATIONS:
+                for exchange in re.findall(r"^> .*\n(?:< .*\n)+", conversation, re.MULTILINE):
+                    asked, *told = exchange.splitlines()
+                    found = answers(wire, asked[2:])
+                    assert [plain(one) for one in found] == [plain(one[2:]) for one in told], asked
+        assert house.lines("notes.txt") == ["count the stars", "count them again"]
