@@ -47,7 +47,7 @@ def inspect(person: Person, home: Path, era: str, *words: str) -> tuple[int, dic
 def test_every_schema_is_portable_and_calls_are_answered(person: Person, home: Path, era: str) -> None:
     status, result, complaints = inspect(person, home, era, "--method", "tools/list", "--strict")
     assert (status, complaints) == (0, "")
-    assert len(result["tools"]) == 11
+    assert len(result["tools"]) == 18
     status, result, _ = inspect(person, home, era, "--method", "tools/call", "--tool-name", "start_run")
     assert (status, result["structuredContent"]["run"][:4]) == (0, "run_")
     status, result, _ = inspect(person, home, era, "--method", "resources/read", "--uri", "run://list")

@@ -104,7 +104,7 @@ async def test_the_official_client_has_agents_work_in_every_era(house: House) ->
     for number, mode in enumerate(("legacy", "auto", "2026-07-28")):
         async with connected(house, mode) as client:
             names = [one.name for one in (await client.list_tools()).tools]
-            assert len(names) == 11
+            assert len(names) == 18
             plan = PLAN.format(agent="maker", command=f"echo $((6 * 7)) > made{number}; cat made{number}")
             assert (await tool(client, "check_plan", plan=plan))["valid"]
             run = (await tool(client, "start_run", plan=plan))["run"]

@@ -103,7 +103,7 @@ def test_whatever_is_wrong_with_a_line_costs_that_line_only(desk: RunDesk) -> No
 def test_a_client_that_reads_late_gets_everything(desk: RunDesk) -> None:
     with serving(*words(desk)) as client:
         numbers = [client.begin("tools/list") for _ in range(600)]
-        assert all(len(client.answer(number)["result"]["tools"]) == 11 for number in numbers)
+        assert all(len(client.answer(number)["result"]["tools"]) == 18 for number in numbers)
 
 
 def test_calls_do_not_wait_for_each_other_and_can_be_given_up(desk: RunDesk) -> None:
