@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOOL_ERROR = 5
 
 
-@pytest.fixture(params=["legacy", "modern", pytest.param("auto", marks=pytest.mark.clients)])
+@pytest.fixture(params=["modern", *(pytest.param(era, marks=pytest.mark.clients) for era in ("legacy", "auto"))])
 def era(request: pytest.FixtureRequest) -> str:
     return request.param
 

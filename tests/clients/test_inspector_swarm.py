@@ -43,7 +43,8 @@ def inspect(person: Person, home: Path, era: str, *words: str) -> tuple[int, dic
     return ran.returncode, json.loads(ran.stdout or "{}").get("result", {}), ran.stderr
 
 
-@pytest.mark.parametrize("era", [pytest.param("legacy", marks=pytest.mark.clients), "modern"])
+@pytest.mark.clients
+@pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_every_schema_is_portable_and_calls_are_answered(person: Person, home: Path, era: str) -> None:
     status, result, complaints = inspect(person, home, era, "--method", "tools/list", "--strict")
     assert (status, complaints) == (0, "")

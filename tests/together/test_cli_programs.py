@@ -98,6 +98,7 @@ async def started(app: Any, run_id: str) -> bool:
     return bool(await event(app, run_id, "task.started"))
 
 
+@pytest.mark.torture
 async def test_a_worker_is_killed_and_the_program_goes_on(house: House) -> None:
     long = execute("echo begun >> made.txt; read line < go; echo $line >> made.txt")
     plan = house.plan(agent("ada", OPEN, long, CLOSE, "finish:succeeded:both lines"))

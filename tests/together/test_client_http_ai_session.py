@@ -106,6 +106,7 @@ async def structured(client: McpToolClient, name: str, /, **arguments: Any) -> d
     return dict(answer.structured or {})
 
 
+@pytest.mark.torture
 async def test_a_person_logs_in_and_grants_more_later(line: CommandLine, tmp_path: Path) -> None:
     async with fronted(line) as (url, process):
         settings = ServerSettings(name="shell", url=url, trusted=True)

@@ -46,6 +46,7 @@ def piece(name: str, agent: str, gate: str) -> dict[str, object]:
     return {"id": name, "agent": agent, "text": f"Write {name}.txt.", "gates": [{"command": gate}], "visits": 3}
 
 
+@pytest.mark.torture
 async def test_a_task_in_words_becomes_work_of_others(world: Path) -> None:
     tasks = [piece("one", "ada", "grep -qx 1 one.txt"), piece("two", "bob", "grep -qx 2 two.txt")]
     handed_on = Reply("I hand it on.", [("swarm.delegate", {"tasks": tasks})])

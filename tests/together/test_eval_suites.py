@@ -88,6 +88,7 @@ def alone(desk: RunDesk) -> str:
     ]""".replace("\n           args", " args")
 
 
+@pytest.mark.torture
 def test_nothing_leaks_nothing_an_agent_leaves_counts_and_gates_decide(desk: RunDesk) -> None:
     outside = desk.home / "outside"
     outside.mkdir()

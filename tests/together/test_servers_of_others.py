@@ -92,6 +92,7 @@ def statuses(run: Execution) -> dict[str, str]:
     return {name: task["status"] for name, task in run.result["tasks"].items()}
 
 
+@pytest.mark.clients
 async def test_servers_from_npm(world: Path) -> None:
     every = server("every", *program("mcp-server-everything"))
     with open_house(world, AI_SESSION + QUICK + CREW + every, "") as house:

@@ -236,6 +236,7 @@ async def test_an_agent_sees_no_tool_that_it_is_not_granted(house: House) -> Non
         journal.close()
 
 
+@pytest.mark.torture
 async def test_bad_servers_beside_good_ones_cost_only_their_own_tasks(world: Path) -> None:
     with open_house(world, AI_SESSION + QUICK + BAD_SERVERS, "") as house:
         async with house.client() as app, house.worker():
