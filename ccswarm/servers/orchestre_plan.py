@@ -78,7 +78,7 @@ class Preferences:
 def preferences_of(given: object, brief: Brief, able: int) -> Preferences:
     """``able`` is how many agents could do tasks."""
     said = table(given)
-    methodology = str(said.get("methodology") or "phases")
+    methodology = cut(" ".join(str(said.get("methodology") or "phases").split()), TITLE_CHARS)
     length = said.get("sprintLength")
     sprint = days_in(str(length or "")) or count_in(length) * WEEK
     if not sprint and SPRINTING.search(methodology):
@@ -109,7 +109,7 @@ def plan_of(
     lengths = [phase.days(wanted.team) for phase in phases]
     effort = sum(work.days for phase in phases for work in phase.works)
     return {
-        "overview": f"{len(statements(brief.requirements))} requirements in {len(phases)} phases, "
+        "overview": f"{_count(len(statements(brief.requirements)), 'requirement')} in {len(phases)} phases, "
         f"{sum(len(phase.works) for phase in phases)} tasks, {effort} days of work: "
         + cut(" ".join(brief.requirements.split()), 200),
         "methodology": wanted.methodology,
@@ -275,6 +275,10 @@ def _risks_of(analysis: Mapping[str, Any], works: Sequence[Work]) -> list[str]:
     text = "\n".join(work.description for work in works)
     met = [one for one in map(table, items(analysis.get("challenges"))) if one and str(one.get("area") or "-") in text]
     return [cut(f"{one.get('area')}: {one.get('description', '')}", 300) for one in met[:20]]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _chain(works: Sequence[Work]) -> int:

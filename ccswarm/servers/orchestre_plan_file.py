@@ -12,6 +12,7 @@ from ccswarm import runs
 from ccswarm.models import PRIORITIES
 from ccswarm.servers.orchestre_plan import KINDS
 from ccswarm.servers.orchestre_toml import comment, tables
+from ccswarm.servers.orchestre_values import cut
 from ccswarm.settings import AgentSettings, Settings
 
 Facts = dict[str, Any]
@@ -31,6 +32,8 @@ VISITS = 2
 """How often an agent that thinks may try until they do."""
 
 MOST_TEXT = 12_000
+LEAST_SHARE, MOST_SHARED = 400, 16_000
+"""Characters of the requirements that every task but the first repeats, and all of them together."""
 
 
 def able_agents(settings: Settings) -> list[AgentSettings]:
@@ -101,7 +104,10 @@ def toml_of(plan: Mapping[str, Any], requirements: str, settings: Settings, fact
     are none."""
     agents = {agent.name: agent for agent in able_agents(settings)}
     gate = gate_of(settings, facts)
-    found = [_task(task, agents[task["assignee"]], requirements, gate) for task in tasks_in(plan)]
+    tasks = list(tasks_in(plan))
+    share = max(LEAST_SHARE, MOST_SHARED // len(tasks))
+    said = [requirements, *[cut(requirements, share)] * len(tasks)]
+    found = [_task(one, agents[one["assignee"]], text, gate) for one, text in zip(tasks, said, strict=False)]
     head = comment(f"{plan.get('overview', '')}\nEfforts and order are by rules: look at them before you run it.")
     return head + "\n" + tables("tasks", found, ("steps", "gates"))
 

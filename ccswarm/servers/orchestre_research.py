@@ -28,7 +28,8 @@ COMMON = re.compile(
 RULE = (
     "Words of the topic with three letters or more, common ones left out and without the s of a plural, looked for in "
     "the lines of the workspace's text files, in any case, also as the beginning of a word. Files with more different "
-    "words come first, then documentation, then code, then tests. Nothing else was read."
+    "words come first, of these those with more of them in one line, then documentation, code, tests. Nothing else was "
+    "read."
 )
 
 
@@ -41,9 +42,10 @@ class Hits:
     """How many different words, the number, the line."""
 
     @property
-    def rank(self) -> tuple[int, int, int, str]:
+    def rank(self) -> tuple[int, int, int, int, str]:
         place = ("documentation", "code", "tests").index(self.kind)
-        return -len(self.words), place, -len(self.lines), self.path
+        best = max(count for count, _, _ in self.lines)
+        return -len(self.words), -best, place, -len(self.lines), self.path
 
 
 def words_of(topic: str) -> list[str]:

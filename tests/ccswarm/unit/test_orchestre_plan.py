@@ -154,6 +154,16 @@ def test_a_given_analysis_is_used_in_whatever_it_is_wrapped() -> None:
         assert ["Warehouse robots: They move"] in [one["risks"] for one in plan["phases"]]
 
 
+def test_long_requirements_make_no_endless_plan() -> None:
+    requirements = "\n".join(f"- The {number}. thing that is wanted, with words that tell it" for number in range(90))
+    requirements = requirements[:5000]
+    plan = planned(requirements)
+    text = toml_of(plan, requirements, SETTINGS, None)
+    assert requirements in as_run(plan, requirements).tasks[0].text
+    assert len(list(tasks_in(plan))) == 44
+    assert len(text) < 60_000
+
+
 def test_problems_of_a_plan() -> None:
     def plan(*tasks: tuple[str, list[str]]) -> dict[str, Any]:
         return {"phases": [{"tasks": [{"id": name, "dependencies": needs} for name, needs in tasks]}]}
