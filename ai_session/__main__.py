@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import sys
 
+DIALECTS = {
+    "": ("mcp", ""),
+    "--dialect fluxloop": ("fluxloop", ""),
+    "--dialect mcp": ("mcp", ',"dialect":"mcp"'),
+}
+"""What the relay says to the daemon, for what the client is said to speak; without a word its first line tells."""
+
 
 def main() -> None:
     """Run the command line in ``sys.argv``."""
     arguments = sys.argv[1:]
-    if arguments in (["mcp-server", "--stdio"], ["mcp-server", "--stdio", "--dialect", "fluxloop"]):
+    if arguments[:2] == ["mcp-server", "--stdio"] and " ".join(arguments[2:]) in DIALECTS:
         from ai_session import relay
 
-        relay.main(*arguments[3:])
+        relay.main(*DIALECTS[" ".join(arguments[2:])])
     elif arguments[:1] == ["mcp-server"] and sorted(arguments[1:]) == ["--no-daemon", "--stdio"]:
         from ai_session import daemon
 

@@ -45,7 +45,7 @@ CODES = {"invalid_arguments": "invalid_payload", "file_not_found": "file_not_fou
 NAME_CHARS = 80
 KEPT_BYTES = 4096
 TYPE_FIRST = rb'\s*\{\s*(?:"type"\s*:\s*"\w{1,20}"\s*,\s*)?'
-ID = re.compile(TYPE_FIRST + rb'"id"\s*:\s*(-?\d{1,18}(?=[\s,}])|"[^"\\\x00-\x1f]{0,200}")')
+ID = re.compile(TYPE_FIRST + rb'"id"\s*:\s*(-?\d{1,18}(?=[\s,}])|"(?:[^"\\\x00-\x1f]|\\.){0,200}")')
 """The id of a line that cannot be read, where every client writes it."""
 
 Message = dict[str, Any]
@@ -155,7 +155,9 @@ def recovered_id(line: bytes) -> Any:
     """The id with which a line begins that cannot be read."""
     found = ID.match(line[:KEPT_BYTES])
     with contextlib.suppress(ValueError):
-        return DECODER.decode(found[1].decode()) if found else None
+        request_id = DECODER.decode(found[1].decode()) if found else None
+        encode(request_id, errors="strict")
+        return request_id
     return None
 
 

@@ -112,6 +112,8 @@ BAD: list[tuple[bytes, Any, str]] = [
     (b"7", None, "a message is a JSON object"),
     (b"\xff\xfe", None, "not one message of JSON on a line: not UTF-8"),
     (b'{"type":"request","id":"7","tool":', "7", "not one message of JSON on a line: Expecting value"),
+    (b'{"type":"request","id":"\\u001f\\"","tool":', '\x1f"', "not one message of JSON on a line: Expecting value"),
+    (b'{"type":"request","id":"\\ud800","tool":', None, "not one message of JSON on a line: Expecting value"),
     (b'{"id": 8, "type":"request"', 8, "not one message of JSON on a line: Expecting"),
     (b'{"type":"request","id":7,"tool":"faq","params":{"query":NaN}}', 7, "not one message of JSON on a line: NaN is"),
     (b'{"type":"handshake","id":"9","x":' + b"[" * 9000 + b"]" * 9000 + b"}", "9", "the message is nested too deeply"),
