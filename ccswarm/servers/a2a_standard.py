@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
+from datetime import UTC
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -189,7 +190,8 @@ class Asked:
 
     def _listed(self, params: Any) -> Object:
         given = listed(params)
-        since = given.status_timestamp_after
+        after = given.status_timestamp_after
+        since = after and (after if after.tzinfo else after.replace(tzinfo=UTC))
         found = [
             task
             for task in self._work.all()

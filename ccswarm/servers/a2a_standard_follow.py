@@ -66,7 +66,8 @@ class Follower:
         try:
             facts = await facts_of(self._engine, self._run)
         except RunNotFound:
-            self._turn(State.FAILED, "its run is not kept", f"{task.id}-gone")
+            if self._desk.carried(task.id):  # else it is just being queued
+                self._turn(State.FAILED, "its run is not kept", f"{task.id}-gone")
             return
         status = RunStatus(facts["status"])
         # What waits for a person and what goes on may be there at the same time.
