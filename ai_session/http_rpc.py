@@ -17,7 +17,7 @@ RPC_PATH = "/rpc"
 
 def application(settings: HttpSettings, host: str, base_url: str, gate: Any, access: Any | None) -> Application:
     """As http_app.application, for /rpc."""
-    rpc = plugins.load("servers", "rpc")
+    rpc = plugins.load("servers", "rpc_http")
     endpoint = rpc.endpoint(gate, max_body_bytes=settings.max_body_bytes)
     answered = protection(settings, base_url, access, rpc.exchange)(endpoint.answer)
     routes = [Route(RPC_PATH, answered, methods=["POST"])]

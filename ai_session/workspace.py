@@ -36,16 +36,17 @@ class Workspaces:
         self._private = [os.path.realpath(path) for path in private]
         self._roots = [os.path.realpath(os.path.join(self.home, os.path.expanduser(root))) for root in roots]
 
-    def place(self, wanted: str, client_directory: str) -> Place:
-        """Where ``wanted`` (relative to the client's directory; empty: the default) is.
+    def place(self, wanted: str, client_directory: str, *, make: bool = True) -> Place:
+        """Where ``wanted`` (relative to the client's directory; empty: the default) is. Without ``make`` the default
+        need not exist yet.
 
         Raises DirectoryUnusable, and SandboxRefused for a directory that can be nobody's workspace.
         """
         base = os.path.realpath(client_directory) if client_directory else ""
         roots = [*self._roots, *([base] if base and os.path.isdir(base) and not self.unfit(base) else [])]
-        start = base if base in roots else roots[0] if roots else self._default()
+        start = base if base in roots else roots[0] if roots else self._default(make=make)
         directory = os.path.realpath(existing(wanted, start)) if wanted else start
-        if not os.path.isdir(directory):
+        if make and not os.path.isdir(directory):
             raise DirectoryUnusable(f"the workspace {directory!r} does not exist", suggestion="create it, or pass one")
         around = [root for root in [*roots, start] if directory == root or directory.startswith(root.rstrip("/") + "/")]
         workspace = max(around, key=len, default=directory)
@@ -57,10 +58,11 @@ class Workspaces:
             )
         return Place(directory, workspace, outside=not around)
 
-    def _default(self) -> str:
+    def _default(self, *, make: bool) -> str:
         path = os.path.join(self.home, DEFAULT_NAME)
         try:
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            if make:
+                os.makedirs(path, mode=0o700, exist_ok=True)
         except OSError as error:
             raise DirectoryUnusable(
                 f"no workspace: {path!r} cannot be made ({error.strerror})",

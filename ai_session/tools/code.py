@@ -59,7 +59,7 @@ def subject_of_code(context: Context, arguments: RunPython) -> Subject:
     template = boxes.profile("")
     if template.name == "trusted":
         template = boxes.profile("workspace")
-    place = context.workspaces.place("", context.principal.working_directory)
+    place = context.workspaces.place("", context.principal.working_directory, make=False)
     profile = replace(
         template,
         workspace=place.workspace,
@@ -71,14 +71,14 @@ def subject_of_code(context: Context, arguments: RunPython) -> Subject:
 
 async def run_python(context: Context, arguments: RunPython) -> ToolResult:
     """Whoever waits may go away at any time: the session is ended all the same, also one that is still being made."""
-    place = context.subject.place
+    place = context.workspaces.place("", context.principal.working_directory)
     request = NewSession(  # noqa: S604 - the name of a shell
         name=f"python-{secrets.token_hex(4)}",
         client_env=context.principal.env,
         env={},
         shell="sh",
         backend="pty",
-        working_directory=place.directory if place else "",
+        working_directory=place.directory,
         profile=context.subject.profile,
         once=True,
     )

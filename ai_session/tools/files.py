@@ -53,7 +53,7 @@ class ListDirectory(Arguments):
 
 def subject_of_path(context: Context, arguments: ReadFile | WriteFile | ListDirectory) -> Subject:
     """Where the path leads. The workspace contains it whatever the box of sessions, only a read-only one is kept."""
-    place = context.workspaces.place("", context.principal.working_directory)
+    place = context.workspaces.place("", context.principal.working_directory, make=False)
     at = workspace_files.locate(place.workspace, arguments.path, ALIAS)
     boxes = context.sessions.boxes
     template = boxes.profile("")
@@ -64,8 +64,9 @@ def subject_of_path(context: Context, arguments: ReadFile | WriteFile | ListDire
 
 
 def _at(context: Context) -> tuple[workspace_files.Location, SandboxProfile]:
-    """What was judged, which is not looked for again."""
+    """What was judged, which is not looked for again; its workspace exists now."""
     subject = context.subject
+    context.workspaces.place("", context.principal.working_directory)
     root = subject.profile.workspace
     names = subject.path.removeprefix(root.rstrip("/")).split("/")
     return workspace_files.Location(root, tuple(filter(None, names))), subject.profile

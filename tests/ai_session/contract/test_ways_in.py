@@ -93,6 +93,7 @@ VERBS: dict[str, Way | str] = {
     "daemon stop": Way("daemon stop --yes", ["list_sessions", "stop"]),
     "daemon run": "is the daemon; what reaches it is tried here",
     "mcp-server": "is the way of MCP clients, which is tried below",
+    "serve": "is the way of other clients; they come by the front, which is tried below",
     "completion": "prints a script of the shell",
     "audit tail": "reads the log's files, which only their owner can, and must tell when there is no daemon",
     "audit show": "reads the log's files",

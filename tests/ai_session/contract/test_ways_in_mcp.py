@@ -44,6 +44,10 @@ TOOLS: dict[str, dict[str, Any]] = {
     "list_calls": {"session_id": "s"},
     "get_recording": {"session_id": "s"},
     "faq": {"query": "how is a terminal shared?"},
+    "write_file": {"path": "made.txt", "content": ""},
+    "read_file": {"path": "made.txt"},
+    "list_directory": {"path": "."},
+    "run_python": {"code": "print(1)"},
     "close_session": {"session_id": "s"},
 }
 
@@ -115,7 +119,8 @@ def test_every_tool_over_mcp_passes_the_gate_once(served: Path, flags: tuple[str
 
 
 @pytest.mark.anyio
-async def test_every_tool_by_a_front_passes_the_gate_once(served: Path) -> None:
+async def test_every_tool_by_a_front_passes_the_gate_once(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(served)  # where a front is started, files are written
     gate, principal = RemoteGate(authenticated=True), Principal("mcp", os.getuid(), subject="alice", scopes=ALL_SCOPES)
 
     async def call(tool: str, arguments: dict[str, Any]) -> ToolResult:

@@ -234,11 +234,11 @@ def encoded(message: Any) -> bytes:
         return json.dumps(message, separators=(",", ":")).encode()
 
 
-class Rpc:
+class RpcHttp:
     """What the HTTP server takes from here."""
 
     endpoint = Endpoint
     exchange = EXCHANGE
 
 
-PLUGIN = Rpc()
+PLUGIN = RpcHttp()
