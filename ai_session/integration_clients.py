@@ -142,7 +142,7 @@ def _edit(place: Place, path: str, text: str | None) -> Edit | None:
 
 
 def _inserted(path: str, text: str, found: list[tuple[str, int]], value: Mapping[str, Any]) -> Edit | None:
-    """The value's one member as the object's last one, or, where no text there occurs only once, as its first."""
+    """The value's one member as the object's last one or its first, whichever place takes less text to name."""
     (name, inner) = next(iter(value.items()))
     empty = len(found) == 1
     opens, last = found[0][1], found[-1][1]
@@ -158,10 +158,9 @@ def _inserted(path: str, text: str, found: list[tuple[str, int]], value: Mapping
         choices = [(opens, entry + rest)]
     else:
         choices = [(last, "," + entry), (opens, entry + ",")]
-    for place, code in choices:
-        if pattern := anchor(text, text.rfind("\n", 0, place) + 1, place):
-            return Edit(path, "insert", code.replace("\n", newline), "", pattern)
-    return None
+    named = [(anchor(text, text.rfind("\n", 0, place) + 1, place), code) for place, code in choices]
+    pattern, code = min((row for row in named if row[0]), key=lambda row: len(row[0]), default=("", ""))
+    return Edit(path, "insert", code.replace("\n", newline), "", pattern) if pattern else None
 
 
 def _indentation(text: str) -> str:

@@ -13,6 +13,12 @@ from typing import Any
 
 from ai_session.integration_text import anchor, line_end, newline_of
 
+MAX_LOOKED = 10
+"""So many entry points are looked at for the place of an edit."""
+
+LEAST_CHARS = 10
+"""Shorter lines, a bracket or a name, are found anywhere."""
+
 STRATEGIES = ("create_file", "insert", "append")
 
 
@@ -49,9 +55,15 @@ class Edit:
         return (before or "") + self.text
 
     def present(self, before: str | None) -> bool:
-        """Whether the file says so already."""
+        """Whether the file says so already: at that very place, or in lines of their own elsewhere."""
+        if before is None:
+            return False
+        if self.strategy == "insert" and self.anchor + self.text in before:
+            return True
         plain = self.text.replace("\r\n", "\n").strip()
-        return before is not None and bool(plain) and plain in before.replace("\r\n", "\n")
+        lines = "\n".join(line.strip() for line in before.splitlines())
+        own = "\n".join(line.strip() for line in plain.splitlines())
+        return len(plain) >= LEAST_CHARS and f"\n{own}\n" in f"\n{lines}\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ai_session.integration_edits import Edit, Proposal, insert_line
+from ai_session.integration_edits import MAX_LOOKED, Edit, Proposal, insert_line
 from ai_session.integration_node import CLIENT, HEAD, MODULE, Style, in_code, new_file, statement_end, style_of
 from ai_session.integration_profile import Profile
 from ai_session.integration_text import code_of
@@ -31,16 +31,16 @@ ROUTER = """
 }
 """
 
-IMPORT = re.compile(r"""^import\b(?!\s*\()[^;'"]*?(?:\bfrom\s*)?['"]express['"][ \t]*;?""", re.MULTILINE)
+IMPORT = re.compile(r"""^import\b(?!\s*\()[^;'"]{0,200}?(?:\bfrom\s*)?['"]express['"][ \t]*;?""", re.MULTILINE)
 REQUIRE = re.compile(r"""^[ \t]*(?:const|let|var)\s+\w+\s*=\s*require\(\s*['"]express['"]\s*\)[ \t]*;?""", re.MULTILINE)
 BOUND = re.compile(
-    r"""(?:import\s+(?:\*\s*as\s+)?(\w+)[^;'"]*?from\s*|(?:const|let|var)\s+(\w+)\s*=\s*require\(\s*)['"]express['"]"""
+    r"""(?:import\s+(?:\*\s*as\s+)?(\w+)[^;'"]{0,200}?from\s*|(?:const|let|var)\s+(\w+)\s*=\s*require\(\s*)['"]express['"]"""
 )
 
 
 def propose(tree: Tree, profile: Profile) -> Proposal:
     """Edits of the first file that makes an Express app in a statement of its own."""
-    for path in profile.entry_points:
+    for path in profile.entry_points[:MAX_LOOKED]:
         text = tree.read(path) if re.search(r"\.[cm]?[jt]s\Z", path) else None
         if text is None:
             continue
@@ -55,7 +55,7 @@ def _app(text: str, code: str) -> re.Match[str] | None:
     """The statement that makes the app; one named app before others."""
     names = [m[1] or m[2] for m in BOUND.finditer(text) if in_code(code, m.start())] or ["express"]
     made = re.compile(
-        r"^([ \t]*)(?:export[ \t]+)?(?:const|let|var)[ \t]+(\w+)[ \t]*(?::[^=\n]+)?=[ \t]*"
+        r"^([ \t]*)(?:export[ \t]+)?(?:const|let|var)[ \t]+(\w+)[ \t]*(?::[^=\n]{1,200})?=[ \t]*"
         rf"(?:{'|'.join(set(names))})\(\)[ \t]*;?",
         re.MULTILINE,
     )

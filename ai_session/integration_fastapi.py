@@ -6,11 +6,13 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ai_session.integration_edits import Edit, Proposal, folder_of, insert_line
+from ai_session.integration_edits import MAX_LOOKED, Edit, Proposal, folder_of, insert_line
 from ai_session.integration_profile import Profile
 from ai_session.integration_tree import Tree
 
 MODULE = "ai_session_terminal"
+MAX_PARSED_CHARS = 100_000
+"""The parser lets nobody else run meanwhile: 0.1 s for these, 0.5 s at worst."""
 
 SOURCE = '''\
 """A real terminal of this app: POST /terminal {"command": "..."} runs a command in a session of ai-session.
@@ -114,9 +116,9 @@ class _App:
 
 def propose(tree: Tree, profile: Profile) -> Proposal:
     """Edits of the first file that makes a FastAPI app in a statement of its own."""
-    for path in profile.entry_points:
+    for path in profile.entry_points[:MAX_LOOKED]:
         text = tree.read(path) if path.endswith(".py") else None
-        if text is None or (module := _parsed(text)) is None:
+        if text is None or (module := parsed(text)) is None:
             continue
         lines = _offsets(text)
         apps = [app for node in ast.walk(module) if (app := _app(node, text, lines))]
@@ -168,7 +170,10 @@ def _proposal(
     )
 
 
-def _parsed(text: str) -> ast.Module | None:
+def parsed(text: str) -> ast.Module | None:
+    """None for what is no Python, or so long that all else would have to wait while it is parsed."""
+    if len(text) > MAX_PARSED_CHARS:
+        return None
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

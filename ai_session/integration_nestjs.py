@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ai_session.integration_edits import Edit, Proposal, folder_of, insert_here, insert_line
+from ai_session.integration_edits import MAX_LOOKED, Edit, Proposal, folder_of, insert_here, insert_line
 from ai_session.integration_node import HEAD, MODULE, SDK, in_code, statement_end, style_of
 from ai_session.integration_profile import Profile
 from ai_session.integration_text import code_of
@@ -132,12 +132,12 @@ export class AiSessionTerminalModule {}
 """
 )
 
-CREATED = re.compile(r"\bNestFactory\s*\.\s*create\w*\s*(?:<[^>]*>)?\(\s*(\w+)")
+CREATED = re.compile(r"\bNestFactory\s*\.\s*create\w*\s*(?:<[^>]{0,200}>)?\(\s*(\w+)")
 
 
 def propose(tree: Tree, profile: Profile) -> Proposal:
     """Edits of the root module, as the file that makes the app names it."""
-    for path in profile.entry_points:
+    for path in profile.entry_points[:MAX_LOOKED]:
         text = tree.read(path) if path.endswith(".ts") else None
         if text is None:
             continue
@@ -154,7 +154,8 @@ def _root(tree: Tree, path: str, text: str, name: str) -> tuple[str, str] | None
     if re.search(rf"\bclass\s+{name}\b", text):
         return path, text
     found = re.search(
-        rf"""import\s*(?:type\s*)?\{{[^}}]*\b{name}\b[^}}]*\}}\s*from\s*['"]\./([\w./-]+?)(?:\.[jt]s)?['"]""", text
+        rf"""import\s*(?:type\s*)?\{{[^}}]{{0,400}}\b{name}\b[^}}]{{0,400}}\}}\s*from\s*['"]\./([\w./-]+?)(?:\.[jt]s)?['"]""",
+        text,
     )
     if found and ".." not in found[1].split("/"):
         module = f"{folder_of(path)}{found[1]}.ts"
@@ -174,7 +175,7 @@ def _proposal(tree: Tree, profile: Profile, path: str, text: str, name: str) -> 
     code = code_of(text)
     if f"{MODULE}.module" not in text:
         edits.append(_import_edit(path, text, code, line))
-    if not re.search(rf"\b{NAME}\b", re.sub(r"^import\b[^;]*;", "", text, flags=re.MULTILINE)):
+    if not re.search(rf"\b{NAME}\b", re.sub(r"^import\b[^;]{0,400};", "", text, flags=re.MULTILINE)):
         edits.append(_use_edit(path, text, code, name))
     if None in edits:
         why = f"{path}: add by hand: {line} and {NAME} among the imports of {name}"
@@ -193,7 +194,7 @@ def _import_edit(path: str, text: str, code: str, line: str) -> Edit | None:
     """Below the last import."""
     places = [
         (found.start(), found.end())
-        for found in re.finditer(r"""^import\b(?!\s*\()[^;'"]*?['"][^'"\n]+['"][ \t]*;?""", text, re.MULTILINE)
+        for found in re.finditer(r"""^import\b(?!\s*\()[^;'"]{0,400}?['"][^'"\n]+['"][ \t]*;?""", text, re.MULTILINE)
         if in_code(code, found.start()) and statement_end(text, code, found.end())
     ]
     return insert_line(path, text, *places[-1], line, is_import=True) if places else None

@@ -24,14 +24,14 @@ from ai_session.integration_text import occurrences, unbalanced
 from ai_session.integration_tree import MAX_FILE_BYTES, Tree, checked_path
 
 PRESENT = "already present"
-MAX_EDITS, MAX_TOLD = 100, 50
+MAX_EDITS, MAX_TOLD, MAX_TEXTS = 100, 50, 2 << 20
 CHECKS = (
     "shape: every edit has filepath, strategy, anchors and payload",
     "path: below root, no link on the way, not git's, no file of secrets",
     "strategy: create_file finds nothing there, insert and append find a text file",
     "anchor: occurs exactly once, character for character, after the edits before it",
     "payload: not there already, and without secrets",
-    "syntax: of the file after all edits; Python, JSON and TOML are parsed",
+    "syntax: of the file after all edits; JSON, TOML and Python of up to 100,000 characters are parsed",
 )
 BRACKETS = "brackets: JavaScript and TypeScript are not parsed here, only their brackets are balanced"
 
@@ -125,8 +125,9 @@ class _Judged:
             self.issues.append(f"{named}: {problem}")
         else:
             after = edit.applied(before)
-            if len(after) > MAX_FILE_BYTES:
-                self.issues.append(f"{named}: the file would be larger than {MAX_FILE_BYTES} bytes")
+            size = len(after) + sum(len(self._texts[path] or "") for path in self._changed if path != edit.filepath)
+            if len(after) > MAX_FILE_BYTES or size > MAX_TEXTS:
+                self.issues.append(f"{named}: the files would be larger than can be looked through")
                 return
             self._texts[edit.filepath] = after
             self._changed[edit.filepath] = None
@@ -179,10 +180,10 @@ def syntax_of(path: str, text: str) -> str:
     """What is wrong with the text of such a file; empty where nothing is known to be."""
     ending = path.rpartition(".")[2]
     try:
-        if ending == "py":
+        if ending == "py" and len(text) <= integration_fastapi.MAX_PARSED_CHARS:
             ast.parse(text)
         elif ending == "json":
-            json.loads(text.removeprefix("\ufeff"))
+            json.loads(text.removeprefix("\ufeff"), object_pairs_hook=_once)
         elif ending == "toml":
             read_toml(text)
         elif ending in SCRIPT:
@@ -192,6 +193,13 @@ def syntax_of(path: str, text: str) -> str:
     except (RecursionError, MemoryError):
         return "nested too deeply to be read"
     return ""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return table
 
 
 def read_edit(row: object) -> Edit:

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from ai_session.config import read_toml
 from ai_session.errors import InvalidArguments
-from ai_session.integration_text import COMMENT, code_of
 from ai_session.integration_tree import Tree, checked_path
 
 LANGUAGES = {
@@ -53,21 +52,22 @@ NAMED = re.compile(
 
 SIGNS = (
     ("fastapi", "python", "import", re.compile(r"^[ \t]*(?:from|import)[ \t]+fastapi\b", re.MULTILINE)),
-    ("fastapi", "python", "app", re.compile(r"^[ \t]*\w+[^=\n#]*=[ \t]*(?:\w+\.)?FastAPI\(", re.MULTILINE)),
+    ("fastapi", "python", "app", re.compile(r"^[ \t]*\w[^=\n#]{0,200}=[ \t]*(?:\w{1,80}\.)?FastAPI\(", re.MULTILINE)),
     (
         "express",
         "javascript",
         "import",
         re.compile(r"""(?:\bfrom\s*|\brequire\(\s*|^import\s*)['"]express['"]""", re.MULTILINE),
     ),
-    ("express", "javascript", "app", re.compile(r"(?:const|let|var)[ \t]+\w+[^=\n]*=[ \t]*express\(\)")),
+    ("express", "javascript", "app", re.compile(r"(?:const|let|var)[ \t]{1,20}\w[^=\n]{0,200}=[ \t]*express\(\)")),
     ("nestjs", "javascript", "import", re.compile(r"""\bfrom\s*['"]@nestjs/core['"]""")),
     ("nestjs", "javascript", "app", re.compile(r"\bNestFactory\s*\.\s*create\b")),
     ("nextjs", "javascript", "import", re.compile(r"""\bfrom\s*['"]next(?:/[\w/.-]+)?['"]""")),
 )
 """What in a file speaks for a framework: a use of it, or the place where the app is made."""
 
-MAX_EVIDENCE, MAX_NAMES, MAX_TEXT = 200, 100, 400
+MAX_EVIDENCE, MAX_NAMES, MAX_TEXT, MAX_LOOKED = 200, 100, 400, 20
+COMMENTS = ("//", "/*", "*")
 TESTS = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec|examples?|docs?|fixtures?|benchmarks?|scripts|migrations)/|[._](?:test|spec)\."
 )
@@ -304,11 +304,12 @@ def _chosen(path: str, globs: Sequence[str]) -> bool:
 
 
 def _outside_comments(sign: re.Pattern[str], text: str, language: str) -> re.Match[str] | None:
-    found = sign.search(text)
-    if found is None or language == "python":
-        return found
-    code = code_of(text)
-    return next((match for match in sign.finditer(text) if code[match.start()] not in COMMENT), None)
+    """The first match that no comment begins before in its line; what edits need is looked at more closely."""
+    for found in islice(sign.finditer(text), MAX_LOOKED):
+        before = text[text.rfind("\n", 0, found.start() + 1) + 1 : found.start() + 1].strip()
+        if language == "python" or not before.startswith(COMMENTS):
+            return found
+    return None
 
 
 def _line(text: str, match: re.Match[str]) -> str:

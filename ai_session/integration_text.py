@@ -11,7 +11,7 @@ COMMENT, LITERAL = "\x01", "\x02"
 MAX_ANCHOR_LINES = 40
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _BEFORE_REGEX = re.compile(r"(?:^|[(,=:\[!&|?{};+\-*%<>~^]|\b(?:return|typeof|case|in|of|await|yield))[ \t\r\n\x01]*\Z")
-_LOOK_BACK = 200
+_LOOK_BACK = 24
 
 
 def occurrences(text: str, pattern: str) -> int:
@@ -49,11 +49,13 @@ def newline_of(text: str) -> str:
 def code_of(text: str) -> str:
     """JavaScript or TypeScript, of the same length, with COMMENT and LITERAL for what is no code.
 
-    Not a parser: a quote that is not closed in its line is taken as text, as an apostrophe in JSX is.
+    Not a parser: a quote that is not closed in its line is taken as text, as an apostrophe in JSX is. Takes time in
+    proportion to the text, whatever it is.
     """
     out: list[str] = []
-    place, templates = 0, [0][:0]
-    depth = 0
+    templates: list[int] = []
+    unclosed: dict[str, int] = {}
+    place = depth = 0
     while place < len(text):
         sign, pair = text[place], text[place : place + 2]
         if pair == "//":
@@ -63,9 +65,11 @@ def code_of(text: str) -> str:
             found = text.find("*/", place + 2)
             end = len(text) if found < 0 else found + 2
             out.append(COMMENT * (end - place))
-        elif sign in "'\"":
+        elif sign in "'\"" and place >= unclosed.get(sign, 0):
             end = _quoted_end(text, place)
-            out.append(LITERAL * (end - place) if end - place > 1 else sign)
+            out.append(LITERAL * (end - place) if end else sign)
+            if not end:
+                unclosed[sign], end = line_end(text, place), place + 1
         elif sign == "`" or (sign == "}" and templates and templates[-1] == depth):
             if sign == "}":
                 templates.pop()
@@ -75,8 +79,11 @@ def code_of(text: str) -> str:
             if opens:
                 depth += 1
                 templates.append(depth)
-        elif sign == "/" and _BEFORE_REGEX.search("".join(out[-_LOOK_BACK:])) and (end := _regex_end(text, place)):
-            out.append(LITERAL * (end - place))
+        elif sign == "/" and place >= unclosed.get(sign, 0) and _BEFORE_REGEX.search("".join(out[-_LOOK_BACK:])):
+            end = _regex_end(text, place)
+            out.append(LITERAL * (end - place) if end else sign)
+            if not end:
+                unclosed[sign], end = line_end(text, place), place + 1
         else:
             depth += (sign == "{") - (sign == "}")
             end = place + 1
@@ -86,6 +93,7 @@ def code_of(text: str) -> str:
 
 
 def _quoted_end(text: str, start: int) -> int:
+    """Behind the closing quote, 0 where there is none in the line."""
     quote, place = text[start], start + 1
     while place < len(text):
         sign = text[place]
@@ -94,7 +102,7 @@ def _quoted_end(text: str, start: int) -> int:
         if sign == "\n":
             break
         place += 2 if sign == "\\" else 1
-    return start + 1
+    return 0
 
 
 def _template_end(text: str, place: int) -> tuple[int, bool]:

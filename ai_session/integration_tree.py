@@ -15,8 +15,8 @@ from typing import Self
 
 from ai_session.errors import DirectoryUnusable, InvalidArguments
 
-MAX_FILE_BYTES = 512 << 10
-"""Of one file; larger ones are made by programs."""
+MAX_FILE_BYTES = 256 << 10
+"""Of one file; larger ones are made by programs, and take long to look through."""
 
 IGNORED = frozenset(
     (
@@ -174,10 +174,10 @@ class Tree:
             fd = self._inner(path, _FILE)
         except (OSError, ValueError):
             return None
+        if not stat.S_ISREG((found := os.fstat(fd)).st_mode) or found.st_size > MAX_FILE_BYTES:
+            os.close(fd)
+            return None
         with open(fd, "rb") as file:
-            size = os.fstat(fd)
-            if not stat.S_ISREG(size.st_mode) or size.st_size > MAX_FILE_BYTES:
-                return None
             data = file.read(MAX_FILE_BYTES + 1)
         self._read += len(data) if counted else 0
         return data if len(data) <= MAX_FILE_BYTES else None
