@@ -20,6 +20,7 @@ from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
 from ccswarm.runs_facts import facts_of
 from ccswarm.servers.orchestre_base import Desk
+from ccswarm.servers.orchestre_toml import tables, text_of
 from ccswarm.servers.orchestre_values import object_in, table
 from ccswarm.settings import AgentSettings, Settings, TaskSettings
 
@@ -85,8 +86,10 @@ async def asked(
     settings = _plan(loaded.settings, thinkers, task, text, tools)
     runs.refuse(plans.check(settings, None))
     app = await desk.working(loaded.settings)
-    files = [str(loaded.path)] if loaded.path else []
-    run = (await runs.submit(app, settings, desk.directory(".", loaded), files)).id
+    run = apps.new_run_id()
+    # For whoever goes on with the run: it is not the configuration's own plan.
+    files = [str(loaded.path), runs.kept(app, run, _text(settings))] if loaded.path else []
+    await runs.submit(app, settings, desk.directory(".", loaded), files, run)
     desk.begun.add(run)
     await _over(app, run)
     facts = await facts_of(app.engine, run)
@@ -115,6 +118,14 @@ def _plan(base: Settings, thinkers: Sequence[Thinker], task: str, text: str, too
     )
     swarm = base.swarm.model_copy(update={"name": f"orchestre-{task}", "strategy": "parallel", "topology": "mesh"})
     return base.model_copy(update={"swarm": swarm, "agents": agents, "tasks": tasks, "steps": ()})
+
+
+def _text(settings: Settings) -> str:
+    """The same as TOML over the configuration."""
+    swarm = {name: getattr(settings.swarm, name) for name in ("name", "strategy", "topology")}
+    agents = [{"name": one.name, "grants": list(one.grants), "workspace": one.workspace} for one in settings.agents]
+    tasks = [task.model_dump(mode="json", exclude_defaults=True) for task in settings.tasks]
+    return f"swarm = {text_of(swarm)}\n\n{tables('agents', agents)}\n{tables('tasks', tasks)}"
 
 
 def _said(thinker: Thinker, run: str, facts: Mapping[str, Any]) -> Said:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.config import Loaded
+from ccswarm.errors import UsageInvalid
 from ccswarm.servers.orchestre_base import Desk, Refusal
 from ccswarm.servers.orchestre_tree import VERSIONED, secret
 from ccswarm.servers.orchestre_values import items, table
@@ -43,7 +44,7 @@ class Source:
 
 
 def sources_of(desk: Desk, loaded: Loaded, given: Mapping[str, Any]) -> list[Source]:
-    """What the arguments name. Blocks; for a thread. Raises Refusal, UsageInvalid."""
+    """What the arguments name. Blocks; for a thread. Raises Refusal."""
     found: list[Source] = []
     for one in items(given.get("files")):
         file = table(one)
@@ -61,13 +62,22 @@ def sources_of(desk: Desk, loaded: Loaded, given: Mapping[str, Any]) -> list[Sou
     return found
 
 
+def within(desk: Desk, loaded: Loaded, path: str) -> Path:
+    """A path in the workspace, with links followed. Raises Refusal where it leads out of it."""
+    root = desk.root(loaded)
+    try:
+        return desk.within(path, loaded)
+    except UsageInvalid as error:
+        raise Refusal(error.message, "PATH_NOT_ALLOWED", f"Give a path in {root}") from None
+
+
 def _given(name: str, text: str) -> Source:
     data = text.encode(errors="replace")
     return Source(name[:200], data[:MOST_BYTES].decode(errors="ignore"), len(data))
 
 
 def _read(desk: Desk, loaded: Loaded, path: str) -> Source:
-    file = desk.within(path, loaded)
+    file = within(desk, loaded, path)
     inside = file.relative_to(desk.root(loaded).resolve())
     if secret(file.name) or any(part in VERSIONED for part in inside.parts):
         raise Refusal(f"{path[:200]!r} may hold secrets and is not shown to models", "FILE_REFUSED", "leave it out")

@@ -24,7 +24,7 @@ from ccswarm.servers.orchestre_repository import look
 from ccswarm.servers.orchestre_research import searched
 from ccswarm.servers.orchestre_review import SHAPE, consensus, findings_of
 from ccswarm.servers.orchestre_shapes import ANALYSIS, PLAN, analysis_problem, plan_problem
-from ccswarm.servers.orchestre_sources import MOST_FILES, sources_of
+from ccswarm.servers.orchestre_sources import MOST_FILES, sources_of, within
 from ccswarm.servers.orchestre_starters import ABOUT
 from ccswarm.servers.orchestre_tree import Tree
 from ccswarm.servers.orchestre_values import cut, items, table
@@ -85,7 +85,7 @@ async def generate_plan(desk: Desk, given: Given) -> Given:
     template = str(given.get("template") or "")
     if template and template not in ABOUT:
         raise Refusal(
-            f"there is no template {template[:100]!r}", "TEMPLATE_NOT_FOUND", "choose one of the available templates",
+            "Template not found", "TEMPLATE_NOT_FOUND", "Choose one of the available templates",
             {"availableTemplates": sorted(ABOUT)},
         )  # fmt: skip
     facts = await look(_project(desk, given, loaded))
@@ -253,9 +253,9 @@ def _asked(said: list[Said]) -> Facts:
 
 
 def _project(desk: Desk, given: Given, loaded: Loaded) -> Path:
-    """The directory that is meant, inside the workspace. Raises Refusal, UsageInvalid where it leads out."""
+    """The directory that is meant, inside the workspace. Raises Refusal."""
     path = str(given.get("projectPath") or ".")
-    found = desk.within(path, loaded)
+    found = within(desk, loaded, path)
     if not found.is_dir():
         raise Refusal(
             f"{path[:200]!r} is no directory",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ccswarm.app import settings_of
 from ccswarm.models import RunStatus
 from ccswarm.runs_facts import facts_of, runs
 from ccswarm.servers.base import Entrance
@@ -107,6 +108,11 @@ async def test_a_model_fills_the_same_schema_and_is_given_the_counted_facts(home
         (run,) = await runs(app.engine, 9)
         assert (run.id, run.status) == (done["run"], RunStatus.SUCCEEDED)
         assert (await facts_of(app.engine, run.id))["name"] == "orchestre-analyze"
+        payload = (await app.engine.status(run.id)).payload
+        kept = settings_of(payload["files"])
+        assert kept is not None
+        assert [agent.grants for agent in kept.agents] == [()]
+        assert [task.text for task in kept.tasks] == [task["text"] for task in payload["plan"]["tasks"]]
     assert (done["method"], done["models"], done["notes"]) == ("model", ["openai:big"], [])
     assert done["analysis"] == ANALYSED
     assert done["byRules"]["complexity"]["factors"]["security"] == 4
@@ -215,8 +221,9 @@ async def test_what_is_not_reviewed(home: Path) -> None:
                 await called(desk, "multi_llm_review", files=[name])
             assert error.value.code == code, name
         for name in ("../outside.py", "out.py", str(home / "outside.py")):
-            with pytest.raises(Exception, match="is not in the workspace"):
+            with pytest.raises(Refusal, match="is not in the workspace") as outside:
                 await called(desk, "multi_llm_review", files=[name])
+            assert outside.value.code == "PATH_NOT_ALLOWED"
         with pytest.raises(Refusal, match="nothing to review"):
             await called(desk, "multi_llm_review")
         assert server.asked == []

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccswarm.errors import UsageInvalid
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp_desk import Desk
 from ccswarm.servers.orchestre_base import Refusal
@@ -97,9 +96,9 @@ def test_all_of_them_side_by_side(client: ServerClient) -> None:
 
 def test_nothing_outside_the_workspace_is_looked_at(client: ServerClient, desk: RunDesk) -> None:
     (desk.home / "work/out").symlink_to(desk.home)
-    for path in ("..", "/", "out", "out/work/../..", "\0", "~"):
+    for path in ("..", "/", "out", "out/work/../..", "\0"):
         result = client.answer(asked(client, "analyze_project", requirements=SAAS, projectPath=path))["result"]
-        assert result["isError"] is True, path
+        assert json.loads(result["content"][0]["text"])["code"] == "PATH_NOT_ALLOWED", path
     (desk.home / "work/out").unlink()
 
 
@@ -155,8 +154,6 @@ def test_whatever_fits_the_schema_is_answered(shared_home: Path, desk: RunDesk, 
                     json.dumps(await tool.run(here, arguments))
             except Refusal as refusal:
                 json.dumps([refusal.code, refusal.suggestion, refusal.more])
-            except UsageInvalid:
-                pass  # a path that leads out
             finally:
                 await here.close()
 
