@@ -39,7 +39,7 @@ TOOLS = (
 """In the order in which the protocol lists them; all but the first are tools of the gate."""
 
 ENVELOPE = ("type", "id", "tool", "params")
-CODES = {"invalid_arguments": "invalid_payload", "file_not_found": "file_not_found", "internal_error": "internal_error"}
+CODES = {"invalid_arguments": "invalid_payload", "internal_error": "internal_error"}
 """Codes of this protocol for those of our errors that have one; every other one is a tool_error."""
 
 NAME_CHARS = 80

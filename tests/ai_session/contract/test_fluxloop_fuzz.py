@@ -73,7 +73,7 @@ def test_whatever_comes_every_request_with_an_id_is_answered(
         assert answer.keys() == {"type", "id", {"response": "result", "error": "error"}[answer["type"]]}
         if answer["type"] == "error":
             assert isinstance(answer["error"]["message"], str)
-            assert answer["error"]["code"] in ("invalid_payload", "tool_not_found", "tool_error", "file_not_found")
+            assert answer["error"]["code"] in ("invalid_payload", "tool_not_found", "tool_error")
     said = b"\n".join(lines).split(b"\n")
     assert len(answers) == 2 + sum(bool(line.strip()) for line in said)  # a line each, whatever it is
     given_ids = [json.dumps(answer["id"]) for answer in answers]
