@@ -234,7 +234,7 @@ def _part_10(part: Any) -> Any:
         return found | {new: file[old] for old, new in names.items() if old in file}
     if kind == "data" and metadata.get(WRAPPED) and "value" in _object(given.get("data")):
         rest = {name: value for name, value in metadata.items() if name != WRAPPED}
-        return {"data": given["data"]["value"], "metadata": rest}
+        return {"data": given["data"]["value"], **({"metadata": rest} if rest else {})}
     if kind in ("text", "data") and kind in given:
         found[str(kind)] = given[kind]
     return found

@@ -223,8 +223,8 @@ def literal(value: Any) -> Any:
     return [literal(item) for item in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(JSON, min_size=15, max_size=20))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(JSON, min_size=12, max_size=15))
 def test_any_json_value_comes_back_as_it_was(server: Served, values: list[Any]) -> None:
     """Compared as it is written: the order of keys, the kind of numbers and their digits."""
     steps = [

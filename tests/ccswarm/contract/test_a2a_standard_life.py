@@ -167,7 +167,7 @@ def test_nobody_finds_what_others_began(home: Path) -> None:
                 assert third.post(get, **key)["result"]["id"] == task["id"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.torture), signal.SIGKILL])
 def test_tasks_outlive_the_server_and_go_on(home: Path, how: signal.Signals) -> None:
     desk = RunDesk(home, TEXT)
     message = text_message("read it", metadata={"agent": "ann"})
@@ -205,3 +205,56 @@ def test_a_person_may_pause_what_a_peer_began(shared_home: Path, desk: RunDesk, 
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert f"ccswarm resume {number}" in task["status"]["message"]["parts"][0]["text"]
     assert wire.ask("CancelTask", id=number)["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+JOKE: dict[str, Any] = {
+    "role": "user",
+    "parts": [{"kind": "text", "text": "tell me a joke"}],
+    "messageId": "9229e770-767c-417b-a0b0-f0741243c589",
+}
+PICTURE = {"kind": "file", "file": {"mimeType": "image/png", "bytes": "iVBORw0KGgo="}}
+
+
+def test_the_messages_of_the_documents_get_answers_of_their_form(wire: Wire) -> None:
+    """Of the specifications of 0.3 (9.2 to 9.4) and 1.0 (6 and 9), what an agent of this kind can be asked."""
+
+    def replayed(number: Any, method: str, params: Any, **headers: str) -> Any:
+        answer = wire.post({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, **headers)
+        assert (answer["jsonrpc"], answer["id"]) == ("2.0", number)
+        return answer
+
+    task = replayed(1, "message/send", {"message": JOKE, "metadata": {}})["result"]
+    assert (task["kind"], task["status"]["state"]) == ("task", "completed")
+    assert task["history"] == [{**JOKE, "taskId": task["id"], "contextId": task["contextId"], "kind": "message"}]
+    assert set(task["artifacts"][0]) >= {"artifactId", "name", "parts"}
+    paper = {"role": "user", "parts": [{"kind": "text", "text": "describe the attached pictures"}, PICTURE]}
+    picture = replayed(1, "message/stream", {"message": {**paper, "messageId": "bbb7dee1"}, "metadata": {}})
+    assert picture["error"]["code"] == -32005
+    more = {"blocking": True}
+    first = {**JOKE, "messageId": "c53ba666", "metadata": {"agent": "eve"}}
+    waits = replayed("req-003", "message/send", {"message": first})["result"]
+    assert set(waits["status"]) == {"state", "message", "timestamp"}
+    assert (waits["status"]["state"], waits["status"]["message"]["kind"]) == ("input-required", "message")
+    answer = {**JOKE, "contextId": waits["contextId"], "taskId": waits["id"], "messageId": "0db1d6c4"}
+    assert replayed("req-004", "message/send", {"message": answer, "configuration": more})["error"]["code"] == -32004
+    assert replayed(5, "tasks/cancel", {"id": waits["id"]})["result"]["status"]["state"] == "canceled"
+
+    hello = {"message": {"messageId": "uuid", "role": "ROLE_USER", "parts": [{"text": "Hello"}]}}
+    configured = {**hello, "configuration": {"acceptedOutputModes": ["text/plain"]}}
+    sent = replayed(1, "SendMessage", configured, **{"A2A-Version": "0.3", "A2A-Extensions": "https://x/y/v1"})
+    assert set(sent["result"]) == {"task"}
+    number = sent["result"]["task"]["id"]
+    assert replayed(2, "GetTask", {"id": number, "historyLength": 10})["result"]["id"] == number
+    query = {"contextId": "context-uuid", "status": "TASK_STATE_WORKING", "pageSize": 50, "pageToken": "0:cursor-token"}
+    assert replayed(3, "ListTasks", query)["result"] == {
+        "tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0,
+    }  # fmt: skip
+    assert replayed(4, "CancelTask", {"id": number})["error"]["code"] == -32002
+    assert replayed(6, "GetExtendedAgentCard", {})["error"]["code"] == -32004
+    detail = {"reason": "TASK_NOT_FOUND", "domain": "a2a-protocol.org", "metadata": {"taskId": "nonexistent-task-id"}}
+    unknown = replayed(2, "GetTask", {"id": "nonexistent-task-id"})["error"]
+    assert unknown["code"] == -32001
+    assert unknown["message"].startswith("Task not found")
+    assert unknown["data"] == [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", **detail}]
+    empty = replayed(1, "SendMessage", {"message": {**hello["message"], "parts": []}})["error"]
+    assert (empty["code"], empty["data"][0]["fieldViolations"][0]["field"]) == (-32602, "message.parts")
