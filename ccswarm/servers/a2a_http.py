@@ -29,12 +29,14 @@ MOST_HEAD_BYTES = 64 << 10
 MOST_DEPTH = 100
 """Of values within values."""
 HEAD_SECONDS = 10.0
-"""From the beginning of a connection to the end of the first request's headers."""
+"""For the headers of a request, and for what is left of one that was answered already."""
 BODY_SECONDS = 30.0
 IDLE_SECONDS = 60
 HEARTBEAT_SECONDS = 15.0
 """Without a word in a stream, after which a comment says that it lives."""
 LEAVE_SECONDS = 3
+
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -108,8 +110,9 @@ def to_bytes(value: Any, errors: str = "replace") -> bytes:
 
 
 def answered(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON."""
-    return Response(to_bytes(value), status, headers, media_type="application/json")
+    """JSON. Of a request that is not read to its end nothing more is taken."""
+    ends = {"Connection": "close"} if status in (408, 413) else {}
+    return Response(to_bytes(value), status, {**(headers or {}), **ends}, media_type="application/json")
 
 
 def streamed(events: AsyncIterator[tuple[str, Any]]) -> Response:
@@ -202,27 +205,49 @@ def host_of(host: str) -> str:
 
 
 class Visitor(H11Protocol):
-    """One connection: it has to ask for something soon, and there are only so many."""
+    """One connection: what it has to send for a request, or after an answer, has to come in time, and there are only so
+    many."""
 
     most = 0
+    seconds = HEAD_SECONDS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As asyncio's."""
         super().connection_made(transport)
-        self._late: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._too_late)
+        self._late: asyncio.TimerHandle | None = None
+        self._look()
         if len(self.connections) > self.most:
-            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            transport.write(FULL)
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As asyncio's."""
-        if self._late:
-            self._late.cancel()
+        self._wait_for(nothing=True)
         super().connection_lost(exc)
 
-    def _too_late(self) -> None:
-        if self.cycle is None:  # pyright: ignore[reportUnnecessaryComparison] None before the first request
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        """As asyncio's."""
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's."""
+        super().on_response_complete()
+        self._look()
+
+    def _look(self) -> None:
+        """Between requests it may be silent as long as uvicorn lets it, and within one as long as its route does."""
+        cycle: Any = self.cycle  # None before the first request
+        begun = bool(self.conn.trailing_data[0])
+        owes = cycle is None or (cycle.response_complete and (begun or cycle.more_body))
+        self._wait_for(nothing=not owes or self.transport.is_closing())
+
+    def _wait_for(self, *, nothing: bool) -> None:
+        if nothing and self._late:
+            self._late.cancel()
+            self._late = None
+        elif not nothing and not self._late:
+            self._late = self.loop.call_later(self.seconds, self.transport.close)
 
 
 class Server(uvicorn.Server):
@@ -238,9 +263,9 @@ class Server(uvicorn.Server):
         most: int,
         ready: Callable[[], None],
         leave: Callable[[], Awaitable[None]],
-        tls: Any = None,
+        head_seconds: float = HEAD_SECONDS,
     ) -> None:
-        kind = type("Visitor", (Visitor,), {"most": most})
+        kind = type("Visitor", (Visitor,), {"most": most, "seconds": head_seconds})
         config = uvicorn.Config(
             app,
             http=kind,
@@ -257,7 +282,6 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         config.load()
-        config.ssl = tls
         self._listener, self._stop, self._ready, self._leave = listener, stop, ready, leave
 
     async def run_until_stopped(self) -> None:

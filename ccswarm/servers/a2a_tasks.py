@@ -86,9 +86,16 @@ class Happening:
 class Tasks:
     """Those of one state directory, which one process has at a time. What is over for ``days`` is forgotten."""
 
-    def __init__(self, directory: Path, days: float, most: int = MOST_TASKS, most_chars: int = MOST_CHARS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        days: float,
+        most: int = MOST_TASKS,
+        most_chars: int = MOST_CHARS,
+        most_unheard: int = MOST_UNHEARD,
+    ) -> None:
         self._directory = directory
-        self._days, self._most, self._most_chars = days, most, most_chars
+        self._days, self._most, self._most_chars, self._most_unheard = days, most, most_chars, most_unheard
         self._tasks: dict[str, Task] = {}
         self._chars: dict[str, int] = {}
         self._queues: dict[str, list[asyncio.Queue[Happening | None]]] = {}
@@ -101,6 +108,7 @@ class Tasks:
             self._lock = os.open(self._directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.close()
             raise OperatorError(
                 "another process serves A2A with this state directory", suggestion="end it, or set XDG_STATE_HOME"
             ) from None
@@ -133,7 +141,8 @@ class Tasks:
     def begin(
         self, profile: str, task_id: str, *, context: str = "", messages: Sequence[Json] = (), metadata: Json = None
     ) -> Task:
-        """A new one, submitted. Raises BudgetExhausted where too many are not over yet."""
+        """A new one, submitted. Raises BudgetExhausted where too many are not over, OperatorError where it cannot be
+        kept."""
         assert ID.match(task_id)
         assert task_id not in self._tasks
         self._forget(room=1)
@@ -143,7 +152,13 @@ class Tasks:
             )
         task = Task(task_id, profile, context, messages=list(messages), metadata=metadata)
         self._tasks[task_id] = task
-        self.keep(task)
+        try:
+            self.keep(task)
+        except OSError as error:
+            del self._tasks[task_id]
+            raise OperatorError(
+                f"the task cannot be kept: {error.strerror}", suggestion=f"make room in {self._directory}"
+            ) from None
         return task
 
     def find(self, profile: str, task_id: str) -> Task | None:
@@ -177,7 +192,7 @@ class Tasks:
         self._tell(task, "artifact", artifact if told is None else told)
 
     def keep(self, task: Task) -> None:
-        """What was changed of it besides (``runs``, ``metadata``) is on record."""
+        """What was changed of it besides (``runs``, ``metadata``) is on record. Raises OSError."""
         if self._tasks.get(task.id) is not task:
             return  # it was forgotten meanwhile
         task.updated = time.time()
@@ -205,10 +220,13 @@ class Tasks:
                 del self._queues[task.id]
 
     def _tell(self, task: Task, kind: str, content: Json) -> None:
-        self.keep(task)
+        try:
+            self.keep(task)
+        except OSError as error:  # what happens to a task does not wait for room on the disk
+            log.error("task %s is not on record: %s", task.id, error)
         happening = Happening(kind, content, task.state, task.updated)
         for queue in self._queues.get(task.id, ()):
-            queue.put_nowait(happening if queue.qsize() < MOST_UNHEARD else None)
+            queue.put_nowait(happening if queue.qsize() < self._most_unheard else None)
 
     def _forget(self, room: int = 0) -> None:
         """Those that are over for too long, and the oldest that are over where there are too many."""

@@ -1,0 +1,153 @@
+"""Tasks of A2A clients: kept, found again, forgotten in time, followed by those who want to hear of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from ccswarm.errors import BudgetExhausted, OperatorError
+from ccswarm.servers.a2a_tasks import State, Tasks
+
+LARGE = 9007199254740993
+
+
+def opened(directory: Path, days: float = 7, most: int = 2000, most_chars: int = 1 << 20) -> Tasks:
+    tasks = Tasks(directory, days, most, most_chars)
+    tasks.open()
+    return tasks
+
+
+def test_what_is_kept_is_there_again(tmp_path: Path) -> None:
+    tasks = opened(tmp_path)
+    message = {"z": LARGE, "a": "ü\ud800", "m": [None, 1.5]}
+    task = tasks.begin("vault", "one", context="c", messages=[message], metadata={"k": 1})
+    tasks.give(task, {"id": "a"})
+    tasks.give(task, {"id": "b"}, place=0)
+    task.runs = ["run_1"]
+    assert tasks.turn(task, State.WORKING, "why")
+    tasks.close()
+    again = opened(tmp_path)
+    found = again.find("vault", "one")
+    assert found == task
+    assert found is not None
+    assert list(found.messages[0]) == ["z", "a", "m"]
+    assert (again.find("standard", "one"), again.find("vault", "two")) == (None, None)
+    assert [one.id for one in again.listed("vault")] == ["one"]
+    assert again.listed("standard") == []
+    again.close()
+
+
+def test_what_is_over_stays_as_it_is(tmp_path: Path) -> None:
+    tasks = opened(tmp_path)
+    task = tasks.begin("vault", "one")
+    assert tasks.turn(task, State.CANCELED)
+    assert not tasks.turn(task, State.COMPLETED, "too late")
+    assert (task.state, task.said) == (State.CANCELED, None)
+    tasks.close()
+
+
+def test_one_process_has_them(tmp_path: Path) -> None:
+    tasks = opened(tmp_path)
+    with pytest.raises(OperatorError, match="another process"):
+        opened(tmp_path)
+    tasks.close()
+    opened(tmp_path).close()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OperatorError, match="cannot be used"):
+        opened(tmp_path / "file")
+
+
+def test_what_is_no_task_is_left_alone(tmp_path: Path) -> None:
+    for name, text in (("a", "{"), ("b", "[]"), ("c", '{"state":"nowhere"}'), ("d", '{"id":"d","state":"working"}')):
+        (tmp_path / f"{name}.json").write_text(text)
+    tasks = opened(tmp_path)
+    assert tasks.listed("vault") == []
+    assert len(list(tmp_path.glob("*.json"))) == 4
+    tasks.close()
+
+
+def test_only_so_many_are_kept_and_those_that_are_over_go_first(tmp_path: Path) -> None:
+    tasks = opened(tmp_path, most=3)
+    for name in ("a", "b", "c"):
+        tasks.begin("vault", name)
+    with pytest.raises(BudgetExhausted, match="3 tasks are not over yet"):
+        tasks.begin("vault", "d")
+    gone = tasks.find("vault", "b")
+    assert gone
+    tasks.turn(gone, State.COMPLETED)
+    tasks.begin("standard", "d")
+    assert sorted(file.stem for file in tmp_path.glob("*.json")) == ["a", "c", "d"]
+    tasks.say(gone, "nobody hears of it any more")
+    assert not (tmp_path / "b.json").exists()
+    tasks.close()
+
+
+def test_only_so_much_is_kept_and_for_so_long(tmp_path: Path) -> None:
+    tasks = opened(tmp_path, most_chars=3000)
+    for name in ("a", "b", "c"):
+        tasks.turn(tasks.begin("vault", name, messages=["x" * 1200]), State.COMPLETED)
+    tasks.begin("vault", "d")
+    assert [one.id for one in tasks.listed("vault")] == ["d", "c", "b"]
+    tasks.close()
+    old = tmp_path / "b.json"
+    old.write_text(json.dumps({**json.loads(old.read_text()), "updated": 1.0}))
+    again = opened(tmp_path)
+    assert [one.id for one in again.listed("vault")] == ["d", "c"]
+    assert not old.exists()
+    again.close()
+
+
+@pytest.mark.anyio
+async def test_followers_hear_all_of_it_in_order_until_it_is_over(tmp_path: Path) -> None:
+    tasks = opened(tmp_path)
+    task = tasks.begin("vault", "one")
+    with tasks.following(task) as first, tasks.following(task) as second:
+        tasks.turn(task, State.WORKING, "why")
+        tasks.say(task, "hello")
+        tasks.give(task, {"id": "a"}, told={"append": True})
+        tasks.turn(task, State.COMPLETED)
+        heard = [one async for one in first]
+        assert [(one.kind, one.content, one.state) for one in heard] == [
+            ("status", "why", State.WORKING),
+            ("message", "hello", State.WORKING),
+            ("artifact", {"append": True}, State.WORKING),
+            ("status", None, State.COMPLETED),
+        ]
+        assert [one async for one in second] == heard
+    with tasks.following(task) as late:
+        assert [one async for one in late] == []
+    tasks.close()
+
+
+@pytest.mark.anyio
+async def test_who_does_not_listen_is_let_go_and_so_is_everybody_in_the_end(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, 7, most_unheard=5)
+    tasks.open()
+    task = tasks.begin("vault", "one")
+    with tasks.following(task) as slow, tasks.following(task) as other:
+        for number in range(10):
+            tasks.say(task, number)
+        assert len([one async for one in slow]) == 5
+        async with asyncio.timeout(10):
+            heard = [one async for one in other]
+    assert len(heard) == 5
+    with tasks.following(task) as left:
+        waiting = asyncio.create_task(anext(left, None))
+        await asyncio.sleep(0)
+        tasks.close()
+        assert await waiting is None
+
+
+def test_a_full_disk_refuses_new_tasks_and_ends_old_ones(tmp_path: Path) -> None:
+    tasks = opened(tmp_path)
+    task = tasks.begin("vault", "one")
+    (tmp_path / "one.new").mkdir()  # as good as no room: nothing can be written there
+    (tmp_path / "two.new").mkdir()
+    assert tasks.turn(task, State.FAILED, "why")
+    with pytest.raises(OperatorError, match="cannot be kept"):
+        tasks.begin("vault", "two")
+    assert tasks.find("vault", "two") is None
+    tasks.close()
