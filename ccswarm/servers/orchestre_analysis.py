@@ -19,6 +19,7 @@ from ccswarm.servers.orchestre_rules import (
     Topic,
     technologies,
 )
+from ccswarm.servers.orchestre_values import cut, table
 
 Facts = dict[str, Any]
 
@@ -57,14 +58,14 @@ class Brief:
 
 def brief_of(given: Mapping[str, Any]) -> Brief:
     """Of a call's arguments."""
-    context = cast("Mapping[str, Any]", given.get("context") or {})
+    context = table(given.get("context"))
     return Brief(
         str(given["requirements"]),
         (*map(str, given.get("constraints") or ()), *_texts(context.get("constraints"))),
         str(given.get("existingCode") or ""),
-        _texts(context.get("existingStack")),
+        _stack(context.get("existingStack")),
         count_in(context.get("teamSize")),
-        str(context.get("timeline") or ""),
+        cut(str(context.get("timeline") or ""), SHOWN_CHARS),
         str(context.get("businessDomain") or ""),
     )
 
@@ -73,6 +74,12 @@ def _texts(value: object) -> tuple[str, ...]:
     """One text, or several."""
     many = cast("list[object]", value) if isinstance(value, list) else [value] if value else []
     return tuple(str(one) for one in many)
+
+
+def _stack(value: object) -> tuple[str, ...]:
+    """Names, of a list or of a text with commas."""
+    parts = [part.strip() for text in _texts(value) for part in re.split(r"[,;\n]", text)]
+    return tuple(cut(part, SHOWN_CHARS) for part in parts if part)[:MOST_STATEMENTS]
 
 
 def count_in(value: object) -> int:

@@ -66,6 +66,8 @@ def test_constraints_and_context_count_too() -> None:
     assert one["risks"][0]["rule"] == "personal data"
     two = analysed("Something that is not told here", context={"existingStack": ["PostgreSQL", "Rust"]})
     assert two["recommendations"]["technologies"] == ["PostgreSQL", "Rust"]
+    three = analysed("Something that is not told here", context={"existingStack": "Rust, a thing; " + "x" * 999})
+    assert [one[:9] for one in three["recommendations"]["technologies"]] == ["Rust", "a thing", "x" * 9]
 
 
 def test_a_repository_is_evidence(tmp_path: Path) -> None:
