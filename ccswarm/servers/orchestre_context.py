@@ -62,7 +62,10 @@ TOOLS = (
         "set_context",
         "Keep something for later calls",
         "Keep a value under a key, for get_context, as long as this connection lasts.",
-        takes({"key": KEY, "value": {"description": "Any JSON; null removes the key."}}, ("key", "value")),
+        takes(
+            {"key": KEY, "value": {"maxLength": MOST_CHARS, "description": "Any JSON; null removes the key."}},
+            ("key", "value"),
+        ),
         set_context,
         idempotent=True,
     ),

@@ -270,24 +270,26 @@ PATH_IN: Facts = {
     "description": "The directory of the project, inside the server's workspace, which it is where it is left out.",
 }
 TEXTS_IN: Facts = {"type": "array", "items": {"type": "string"}}
+LOOSE: Facts = {"maxLength": 1_000_000}
+"""Of what may be of more than one type: what says nothing at all some clients complain of."""
 CONTEXT_IN: Facts = {
     "type": "object",
     "description": "What else is known.",
     "properties": {
-        "existingStack": {"description": "Technologies that are used: a text, or a list."},
-        "teamSize": {"description": "How many people or agents."},
-        "timeline": {"description": "As in: 6 weeks."},
-        "constraints": {"description": "A text, or a list."},
-        "businessDomain": {"description": "What it is for."},
+        "existingStack": {**LOOSE, "description": "Technologies that are used: a text, or a list."},
+        "teamSize": {**LOOSE, "description": "How many people or agents."},
+        "timeline": {**LOOSE, "description": "As in: 6 weeks."},
+        "constraints": {**LOOSE, "description": "A text, or a list."},
+        "businessDomain": {**LOOSE, "description": "What it is for."},
     },
 }
 PREFERENCES_IN: Facts = {
     "type": "object",
     "properties": {
-        "methodology": {"description": "As in: agile."},
-        "teamSize": {"description": "How many share the work; else as many as agents could."},
-        "sprintLength": {"description": "As in: 2 weeks; a number counts weeks."},
-        "prioritization": {"description": "risk (by default), or order: as the requirements stand."},
+        "methodology": {**LOOSE, "description": "As in: agile."},
+        "teamSize": {**LOOSE, "description": "How many share the work; else as many as agents could."},
+        "sprintLength": {**LOOSE, "description": "As in: 2 weeks; a number counts weeks."},
+        "prioritization": {**LOOSE, "description": "risk (by default), or order: as the requirements stand."},
     },
 }
 
@@ -342,13 +344,13 @@ TOOLS = (
                 "files": {
                     "type": "array",
                     "maxItems": MOST_FILES,
-                    "items": {},
+                    "items": LOOSE,
                     "description": "Paths in the workspace, or objects with path and content; of each the first 10 KB.",
                 },
                 "code": {"type": "string", "description": "A text to review."},
                 "content": {"type": "string", "description": "As code."},
-                "plan": {"description": "A plan to review: a text, or an object."},
-                "focus": {"description": "What to look at above all: a list, or a text."},
+                "plan": {**LOOSE, "description": "A plan to review: a text, or an object."},
+                "focus": {**LOOSE, "description": "What to look at above all: a list, or a text."},
             }
         ),
         multi_llm_review,

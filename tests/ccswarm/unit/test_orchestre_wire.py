@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,20 @@ def refused(tool: OrchestreTool, **given: Any) -> Refusal:
     return found.value
 
 
+def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A schema and all schemas in it."""
+    yield schema
+    for inner in (*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])):
+        yield from _parts(inner)
+
+
 @pytest.mark.parametrize("tool", BY_NAME.values(), ids=list(BY_NAME))
 def test_schemas_are_flat_and_usable(tool: OrchestreTool) -> None:
     assert tool.input_schema["type"] == "object"
     assert set(tool.input_schema.get("required", ())) <= set(tool.input_schema["properties"])
     assert not any(f'"{key}"' in json.dumps(tool.input_schema) for key in KEYS)
     assert tool.arguments.unusable == ""
+    assert [one for one in _parts(tool.input_schema) if not set(one) - {"description"}] == []  # some clients complain
     assert tool.title
     assert 40 < len(tool.description) < 400
 
