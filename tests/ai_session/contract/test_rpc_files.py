@@ -109,6 +109,12 @@ def attacks(house: House) -> list[str]:
     ]
 
 
+def around(house: House) -> dict[Path, bytes]:
+    """Everything in the home but the workspace, and what ai-session keeps for itself."""
+    found = [path for path in house.home.rglob("*") if house.workspace not in path.parents]
+    return {path: path.read_bytes() if path.is_file() else b"" for path in found if ".local" not in path.parts}
+
+
 REFUSED = (
     "Error: The path leads out of the workspace.",
     "Error: The path",
@@ -120,8 +126,7 @@ MADE_INSIDE = {"~/outside/secret.txt", "..\\outside\\secret.txt", "%2e%2e/outsid
 
 
 async def test_no_path_leads_out(house: House) -> None:
-    around = sorted(path for path in house.home.rglob("*") if house.workspace not in path.parents)
-    before = {path: path.read_bytes() for path in around if path.is_file() and ".local" not in path.parts}
+    before = around(house)
     assert len(attacks(house)) >= 40
     async with serving(house) as here:
         for path in attacks(house):
@@ -139,9 +144,7 @@ async def test_no_path_leads_out(house: House) -> None:
                 if "error" not in told:
                     assert told["result"].get("isError"), (method, path, told)
                     assert told["result"]["content"][0]["text"].startswith(REFUSED), (method, path, told)
-    assert {path: path.read_bytes() for path in before} == before
-    assert sorted(path for path in house.home.rglob("*") if house.workspace not in path.parents and path in around)
-    assert not (house.home / "outside/made_by_link.txt").exists()
+    assert around(house) == before
     assert (house.workspace / "in/file.txt").read_text() == "inside"
 
 

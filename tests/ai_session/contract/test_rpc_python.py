@@ -104,7 +104,7 @@ async def test_its_time_is_limited_and_what_it_said_is_told(house: House) -> Non
     async with serving(house) as here:
         with nothing_left(house):
             for code in (HERE, stubborn):
-                told = await here.method("code.runPython", {"code": code, "timeout_seconds": 0.5})
+                told = await here.method("code.runPython", {"code": code, "timeout_seconds": 2})
                 assert told["isError"] is True
                 assert told["content"][0]["text"].startswith("Error: Execution timed out")
                 assert told["content"][1] == {"type": "code_output", "stdout": "here\n", "stderr": ""}
@@ -134,6 +134,13 @@ async def test_output_without_end_is_bounded(house: House) -> None:
             told = await here.method("code.runPython", {"code": "import sys; sys.stderr.write('é' * 200_000)"})
             assert set(told["content"][0]["stderr"]) == {"é"}
             assert "of which the last are here" in told["content"][1]["text"]
+
+
+async def test_no_python_is_said(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(house.home))
+    async with serving(house) as here:
+        with nothing_left(house):
+            assert "no python3" in await here.failure("code.runPython", code="print(1)")
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["being made", "running"])
