@@ -29,8 +29,8 @@ METHOD_NOT_FOUND, INVALID_PARAMS = -32601, -32602
 ERROR = "ai-session/error"
 """In ``meta``: what kind of error an answer is; its ``code`` becomes that of the outcome."""
 
-INVALID_RESPONSE, INVALID_RESULT = "invalid_response", "invalid_result"
-"""Codes of what is no answer of JSON-RPC, and of a result that is none of a tool."""
+INVALID_RESPONSE, INVALID_RESULT, UNKNOWN_ERROR = "invalid_response", "invalid_result", "unknown_error"
+"""Codes of what is no answer of JSON-RPC, of a result that is none of a tool, of an error without a number."""
 
 UNKNOWN_EFFECT = "whether it had an effect is not known: look before it is called again"
 PLAIN = frozenset("*?[")
@@ -163,7 +163,7 @@ class RpcToolClient:
         if isinstance(error := facts.get("error"), Mapping):
             error = cast("Mapping[str, Any]", error)
             code = error.get("code")
-            number = code if isinstance(code, int) and not isinstance(code, bool) else str(code)
+            number = code if isinstance(code, int) and not isinstance(code, bool) else UNKNOWN_ERROR
             raise _Fault(number, str(error.get("message") or "the server says no more"), error.get("data"))
         if status == 404:
             raise _Fault(METHOD_NOT_FOUND, f"there is no method {method} (HTTP 404)", told)
@@ -175,7 +175,9 @@ class RpcToolClient:
             meta = {ERROR: {"code": INVALID_RESULT, "message": f"the result is no object but a {kind}"}}
             return ServerAnswer("", {"result": result}, is_error=True, meta=meta)
         facts = cast("Mapping[str, Any]", result)
-        return ServerAnswer(_text(facts.get("content")), facts, is_error=facts.get("isError") is True)
+        meta: Any = facts.get("_meta")
+        said = cast("Mapping[str, Any]", meta if isinstance(meta, Mapping) else {})
+        return ServerAnswer(_text(facts.get("content")), facts, is_error=facts.get("isError") is True, meta=said)
 
     def _refused(self, name: str, fault: _Fault) -> ServerAnswer:
         if fault.code == METHOD_NOT_FOUND:

@@ -3,6 +3,7 @@ none. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +24,12 @@ OURS: Mapping[str, tuple[str, str]] = {
     "journal_broken": (PROXY, "PROXY_INTERNAL_ERROR"),
     "invalid_response": (PROXY, "MCP_INVALID_RESPONSE"),
     "invalid_result": (PROXY, "MCP_INVALID_RESULT"),
+    "unknown_error": (PROTOCOL, "MCP_UNKNOWN_PROTOCOL_ERROR"),
 }
 """By the code of an outcome that is none of a tool: source and code."""
+
+NUMBER = re.compile(r"-?\d+")
+"""Of an error of JSON-RPC; tools and their servers have words."""
 
 WAYS = {
     CallStatus.TIMEOUT: "MCP_TIMEOUT",
@@ -67,7 +72,8 @@ def _result(outcome: CallOutcome, *, whole: bool) -> dict[str, Any]:
 def _failed(outcome: CallOutcome, tool: str, *, whole: bool) -> dict[str, Any]:
     suggestion = {"suggestion": outcome.suggestion} if outcome.suggestion else {}
     structured: Mapping[str, Any] = outcome.structured or {}
-    if outcome.status is CallStatus.TOOL_ERROR and not (whole and outcome.code):
+    protocols = whole and (outcome.code in OURS or NUMBER.fullmatch(outcome.code))
+    if outcome.status is CallStatus.TOOL_ERROR and not protocols:
         content = structured.get("content") if whole else None
         content = content if _can_be_written(content) else None
         details = {"mcp_tool_error_content": content or [{"type": "text", "text": outcome.text}], **suggestion}

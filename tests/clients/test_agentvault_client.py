@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from tests.ccswarm.contract.rpc_servers import rpc_server
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.clients.installing import new_environment
 from tests.conftest import client_environment
+from tests.together.tool_servers import tool_server
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
@@ -68,20 +67,6 @@ def content(target: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, A
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("agentvault")
     return new_environment(folder / "venv", *PACKAGES, home=folder) / "python"
-
-
-@contextmanager
-def tool_server(home: Path, root: Path) -> Iterator[str]:
-    """``ai-session serve --rpc``: where it is."""
-    line = [sys.executable, "-m", "ai_session", "serve", "--rpc", "--port", "0", "--no-auth", "-w", str(root), "--json"]
-    environment = {**client_environment(home), "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(line, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout
-        yield re.sub(r"/rpc\Z", "", json.loads(process.stdout.readline())["url"])
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
 
 
 @contextmanager

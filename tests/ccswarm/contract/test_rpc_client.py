@@ -62,6 +62,8 @@ async def test_what_a_tool_says_is_kept_whole(server: RpcServer) -> None:
     block = {"type": "code_output", "stdout": "3\n", "stderr": "careful\n"}
     assert ran.structured == {"content": [block], "exit_code": 0}
     assert ran.text == "3\n\ncareful\n"
+    told = {"_meta": {"ai-session/call_id": "call_1"}, "content": []}
+    assert (await client.call("any", {"result": told}, meta={})).meta == told["_meta"]
     failed = await client.call("filesystem.readFile", {"path": "nothing"}, meta={})
     assert (failed.is_error, failed.text) == (True, "Error: File not found at specified path.")
     await client.close()
@@ -131,8 +133,8 @@ async def test_refusals_of_the_protocol(server: RpcServer) -> None:
         (500, "<h1>oh</h1>", "invalid_response"),
         (200, '{"result":[1]}', "invalid_result"),
         (200, '{"result":null}', "invalid_result"),
-        (500, '{"error":{}}', "None"),
-        (500, '{"error":{"code":true,"message":1}}', "True"),
+        (500, '{"error":{}}', "unknown_error"),
+        (500, '{"error":{"code":true,"message":1}}', "unknown_error"),
     ],
 )
 async def test_what_is_no_answer_is_an_error_that_says_so(server: RpcServer, status: int, body: str, code: str) -> None:

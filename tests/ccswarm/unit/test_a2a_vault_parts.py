@@ -86,7 +86,13 @@ def test_a_target_is_an_id_or_what_a_name_begins_with() -> None:
         (CallOutcome(CallStatus.DENIED, code="something_new", message="m"), "A2A_PROXY", "SOMETHING_NEW"),
         (CallOutcome(CallStatus.TOOL_ERROR, code="-32050", message="m"), "MCP_PROTOCOL", "-32050"),
         (CallOutcome(CallStatus.TOOL_ERROR, code="invalid_result", message="m"), "A2A_PROXY", "MCP_INVALID_RESULT"),
+        (
+            CallOutcome(CallStatus.TOOL_ERROR, code="unknown_error", message="m"),
+            "MCP_PROTOCOL",
+            "MCP_UNKNOWN_PROTOCOL_ERROR",
+        ),
         (CallOutcome(CallStatus.TOOL_ERROR, "t", message="m"), "MCP_TOOL", "TOOL_EXECUTION_FAILED"),
+        (CallOutcome(CallStatus.TOOL_ERROR, "t", code="file_not_found"), "MCP_TOOL", "TOOL_EXECUTION_FAILED"),
     ],
 )
 def test_every_outcome_has_its_source_and_code(outcome: CallOutcome, source: str, code: str) -> None:

@@ -1,0 +1,70 @@
+"""The page about AgentVault's proxy is true: its conversation, byte for byte, with its configuration and a tool server
+of ai-session; only ids, times and places are others."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ccswarm.contract.a2a_standard_desk import served
+from tests.ccswarm.contract.a2a_vault_desk import IDS, Vault, client
+from tests.ccswarm.contract.run_desk import RunDesk
+from tests.together.swarm_house import QUICK, ROOT, open_house
+from tests.together.tool_servers import tool_server
+
+pytestmark = pytest.mark.timeout(120)
+PAGE = (ROOT / "docs/protocols/agentvault-proxy.md").read_text()
+CONFIGURATION, CONVERSATIONS = (
+    re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for kind in ("toml", "json-lines")
+)
+ID = re.compile(IDS.pattern.removesuffix(r"\Z"))
+OTHER = (
+    (r'"(timestamp|createdAt|updatedAt)":"[^"]*Z"', r'"\1":"2026-01-01T12:00:00.000000Z"'),
+    (r'"seq":\d+,"head":"[0-9a-f]{64}"', '"seq":1,"head":"…"'),
+    (r'"call_[\w-]{22}"', '"call_…"'),
+    (r"below /[\w/.-]+/project", "below /home/me/project"),
+)
+
+
+def plain(text: str, known: dict[str, str]) -> str:
+    """Without what is another one each time, and with the page's ids."""
+    for pattern, instead in OTHER:
+        text = re.sub(pattern, instead, text)
+    return ID.sub(lambda found: known.get(found[0], found[0]), text)
+
+
+def answers(vault: Vault, body: str) -> list[str]:
+    """What a request is answered with: one text, or the data of each event. A task that it began is over then."""
+    answer = vault.http.post("/a2a", content=body)
+    if not answer.headers["content-type"].startswith("application/json"):
+        return [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
+    found: Any = json.loads(answer.text)
+    if json.loads(body)["method"] == "tasks/send":
+        vault.over(found["result"]["id"])
+    return [answer.text]
+
+
+def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
+    (conversation,) = CONVERSATIONS
+    with open_house(world, QUICK + CONFIGURATION[-1], '[sandbox]\nprofile = "trusted"\n') as house:
+        (house.project / "script.py").write_text("print(6 * 7)\n")
+        words = ("--config", str(house.file), "--workspace", str(house.project))
+        with tool_server(house.home, house.project) as url:
+            servers = json.dumps({"filesystem": url, "code": url})
+            ours: dict[str, str] = {}  # by the server's ids the page's
+            with (
+                served(RunDesk(house.home), *words, MCP_SERVER_MAP=servers) as server,
+                client(server.port) as vault,
+            ):
+                for exchange in re.findall(r"^> .*\n(?:< .*\n)*", conversation, re.MULTILINE):
+                    asked, *told = exchange.splitlines()
+                    theirs = {page: real for real, page in ours.items()}
+                    found = answers(vault, ID.sub(lambda one: theirs.get(one[0], one[0]), asked[2:]))  # noqa: B023
+                    shown = [line[2:] for line in told]
+                    new = [one for one in ID.findall("".join(shown)) if one not in theirs]
+                    ours |= dict(zip([one for one in ID.findall("".join(found)) if one not in ours], new, strict=True))
+                    assert [plain(one, ours) for one in found] == [plain(one, {}) for one in shown], asked
