@@ -5,46 +5,20 @@ from __future__ import annotations
 import ast
 import json
 import os
-import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ai_session.integration_frameworks import FRAMEWORKS, framework
-from ai_session.integration_plans import PRESENT, propose, validate
-from ai_session.integration_profile import NODE, PYTHON, Profile, survey
+from ai_session.integration_frameworks import FRAMEWORKS
+from ai_session.integration_plans import PRESENT
+from ai_session.integration_profile import NODE, PYTHON, Profile
 from ai_session.integration_steps import steps
 from ai_session.integration_text import unbalanced
-from ai_session.integration_tree import Tree
-from ai_session.redaction import Redactor
-from tests.ai_session.unit.integration_projects import APPS, CLIENTS, FASTAPI_MODULE, NEST, Project, apply_plan
+from tests.ai_session.unit.integration_planning import files, judged, planned, secret
+from tests.ai_session.unit.integration_projects import APPS, FASTAPI_MODULE, NEST, Project, apply_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.ai_session.unit.integration_projects import Plan
-
-TOKEN = "ghp_" + "a1B2c3D4e5" * 4
-REDACTOR = Redactor((), (), b"key")
-ENTRY = {"command": "ai-session", "args": ["mcp-server", "--stdio"]}
-
-
-def secret(text: str) -> bool:
-    return bool(REDACTOR.spans(text.encode(errors="surrogatepass")))
-
-
-def planned(root: Path, name: str, told: Profile | None = None) -> Plan:
-    with Tree(str(root)) as tree:
-        return propose(tree, framework(name), survey(tree), told or Profile(), secret)
-
-
-def judged(root: Path, plan: Plan) -> dict[str, Any]:
-    with Tree(str(root)) as tree:
-        return validate(tree, plan, secret)
-
-
-def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def unusual(path: str, text: str) -> str:
@@ -216,188 +190,6 @@ def test_a_module_that_cannot_be_edited_is_told(home: Path) -> None:
     plan = planned(root, "nestjs")
     assert plan["edits"] == []
     assert "add by hand" in plan["warnings"][0]
-
-
-EXISTING = {
-    "none": None,
-    "empty object": "{}",
-    "blank": "\n",
-    "empty table": '{\n    "KEY": {}\n}\n',
-    "another": '{\n\t"KEY": {\n\t\t"other": {\n\t\t\t"command": "x"\n\t\t}\n\t}\n}\n',
-    "one line": '{"KEY": {"other": {"command": "x"}}, "theme": "dark"}',
-    "other keys": '{\n  "theme": "dark",\n  "list": [{"a": 1}, {"a": 1}]\n}',
-    "windows": '\ufeff{\r\n  "KEY": {\r\n    "other": {"command": "x"}\r\n  }\r\n}\r\n',
-    "alike": '{"a": {"KEY": {}}, "KEY": {"x": {"KEY": {}}}}',
-}
-
-
-@pytest.mark.parametrize("state", EXISTING)
-@pytest.mark.parametrize("client", [name for name, (path, _) in CLIENTS.items() if path.endswith(".json")])
-def test_a_client_s_file_keeps_what_it_says(home: Path, client: str, state: str) -> None:
-    path, keys = CLIENTS[client]
-    text = EXISTING[state]
-    given = {} if text is None else {path: text.replace("KEY", keys[0])}
-    root = Project(client, {"README": "", **given}).write(home / "p")
-    plan = planned(root, client)
-    assert judged(root, plan)["issues"] == []
-    apply_plan(root, plan)
-    after = (root / path).read_bytes().decode()
-    data = json.loads(after.removeprefix("\ufeff"))
-    entry = data[keys[0]].pop("ai-session")
-    assert {name: entry[name] for name in ENTRY} == ENTRY
-    expected = json.loads((given.get(path) or "").strip().removeprefix("\ufeff") or "{}")
-    assert data == {keys[0]: {}, **expected}
-    if state == "windows":
-        assert after.count("\n") == after.count("\r\n")
-    repeated = planned(root, client)
-    assert (repeated["edits"], PRESENT in repeated["warnings"][0]) == ([], True)
-    assert all(PRESENT in warning for warning in judged(root, plan)["warnings"])
-
-
-@pytest.mark.parametrize(
-    "text", [None, "", 'model = "x"', "[mcp_servers.other]\ncommand = 'x'\n", "\r\n[a]\r\nb = 1\r\n"]
-)
-def test_codex_keeps_what_its_file_says(home: Path, text: str | None) -> None:
-    path = CLIENTS["codex"][0]
-    root = Project("codex", {"README": "", **({} if text is None else {path: text})}).write(home / "p")
-    plan = planned(root, "codex")
-    assert judged(root, plan)["issues"] == []
-    apply_plan(root, plan)
-    after = (root / path).read_bytes().decode()
-    assert after.startswith(text or "")
-    assert tomllib.loads(after)["mcp_servers"]["ai-session"] == ENTRY
-    assert planned(root, "codex")["edits"] == []
-
-
-@pytest.mark.parametrize(
-    ("client", "text"),
-    [
-        ("vscode", '{\n  // mine\n  "servers": {}\n}\n'),
-        ("claude-code", "[]"),
-        ("claude-code", '{"mcpServers": []}'),
-        ("claude-code", '{"a": 1'),
-        ("cursor", "[" * 100_000),
-        ("codex", 'mcp_servers = { other = { command = "x" } }\n'),
-        ("codex", "model = \n"),
-        ("ccswarm", 'mcp = { servers = [{ name = "other", command = "x" }] }\n'),
-    ],
-)
-def test_a_file_that_cannot_be_edited_is_left_alone(home: Path, client: str, text: str) -> None:
-    path = {**{name: path for name, (path, _) in CLIENTS.items()}, "ccswarm": "ccswarm.toml"}[client]
-    root = Project(client, {path: text}).write(home / "p")
-    plan = planned(root, client)
-    assert plan["edits"] == []
-    assert plan["warnings"]
-    assert PRESENT not in plan["warnings"][0]
-
-
-def test_the_place_of_an_entry_is_not_named_by_somebody_s_token(home: Path) -> None:
-    text = json.dumps({"mcpServers": {"other": {"command": "x", "env": {"TOKEN": TOKEN}}}})
-    root = Project("", {".mcp.json": text}).write(home / "p")
-    plan = planned(root, "claude-code")
-    assert TOKEN not in json.dumps(plan)
-    assert judged(root, plan)["issues"] == []
-    apply_plan(root, plan)
-    data = json.loads((root / ".mcp.json").read_text())["mcpServers"]
-    assert data["other"]["env"] == {"TOKEN": TOKEN}
-    assert data["ai-session"]["command"] == "ai-session"
-
-
-@pytest.mark.parametrize("before", [None, "", '[swarm]\nname = "mine"\n', '[[mcp.servers]]\nname = "a"\ncommand = "b"'])
-def test_a_swarm_gets_terminals(home: Path, before: str | None) -> None:
-    root = Project("", {"README": "", **({} if before is None else {"ccswarm.toml": before})}).write(home / "p")
-    plan = planned(root, "ccswarm")
-    assert judged(root, plan)["issues"] == []
-    apply_plan(root, plan)
-    servers = tomllib.loads((root / "ccswarm.toml").read_text())["mcp"]["servers"]
-    assert servers[-1] == {"name": "ai-session", "command": "ai-session mcp-server --stdio"}
-    assert planned(root, "ccswarm")["edits"] == []
-
-
-def edit(path: object = "a.py", strategy: object = "append", code: object = "y = 1\n", *anchors: object) -> Plan:
-    return {"filepath": path, "strategy": strategy, "anchors": list(anchors), "payload": {"code": code}}
-
-
-def after(pattern: object) -> dict[str, object]:
-    return {"type": "after_match", "pattern": pattern}
-
-
-BAD_EDITS = {
-    "no object": 5,
-    "no path": {"strategy": "append", "payload": {"code": "x"}},
-    "leads out": edit("../a.py"),
-    "absolute": edit("/etc/passwd"),
-    "git's": edit(".git/hooks/pre-commit", "create_file"),
-    "a link": edit("link.py"),
-    "behind a link": edit("folder/new.py", "create_file"),
-    "a folder": edit("src"),
-    "secrets": edit(".env", "create_file", "A=1\n"),
-    "no strategy": edit("a.py", "replace_all"),
-    "odd strategy": edit("a.py", ["append"]),
-    "not there": edit("b.py"),
-    "there already": edit("a.py", "create_file"),
-    "binary": edit("data.bin"),
-    "no payload": {"filepath": "a.py", "strategy": "append"},
-    "empty payload": edit("a.py", "append", " \n"),
-    "odd payload": edit("a.py", "append", ["x"]),
-    "surrogate": edit("a.py", "append", "x = '\ud800'\n"),
-    "a secret": edit("a.py", "append", f"token = '{TOKEN}'\n"),
-    "no anchor": edit("a.py", "insert"),
-    "two anchors": edit("a.py", "insert", "y\n", after("x"), after("x")),
-    "odd anchor": edit("a.py", "insert", "y\n", after(5)),
-    "missing anchor": edit("a.py", "insert", "y\n", after("z = 1")),
-    "anchor twice": edit("a.py", "insert", "y\n", after("a")),
-    "overlapping anchor": edit("b.txt", "insert", "y\n", after("aba")),
-    "broken Python": edit("a.py", "append", "def (\n"),
-    "deep Python": edit("new.py", "create_file", "-" * 90_000 + "1\n"),
-    "broken JSON": edit("a.json", "append", "}\n"),
-    "key twice": edit("a.json", "insert", '"a": 1, "a": 2', after("{")),
-    "broken TOML": edit("new.toml", "create_file", "a = \n"),
-    "broken TypeScript": edit("new.ts", "create_file", "const a = {(\n"),
-    "too large": edit("new.txt", "create_file", "x" * 600_000),
-}
-
-
-@pytest.mark.parametrize("name", BAD_EDITS)
-def test_a_bad_edit_blocks_the_plan(home: Path, name: str) -> None:
-    (home / "outside").mkdir()
-    (home / "outside/secret.py").write_text("x = 1\n")
-    root = Project("", {"a.py": "aa = 1\n", "a.json": "{}", "b.txt": "ababa", "src/c.py": ""}).write(home / "p")
-    (root / "data.bin").write_bytes(b"\0")
-    (root / "link.py").symlink_to(home / "outside/secret.py")
-    (root / "folder").symlink_to(home / "outside")
-    before = files(home)
-    verdict = judged(
-        root, {"summary": "s", "edits": [BAD_EDITS[name]], "postChecks": ["x"], "rollback": {"instruction": "x"}}
-    )
-    assert not verdict["valid"]
-    assert len(verdict["issues"]) == 1
-    assert verdict["warnings"] == []
-    assert TOKEN not in str(verdict)
-    assert files(home) == before
-
-
-def test_edits_of_a_plan_build_on_each_other(home: Path) -> None:
-    root = Project("", {"a.py": "aa = 1\n"}).write(home / "p")
-    first, second = edit("n.py", "create_file", "b = (\n"), edit("n.py", "append", "2)\n")
-    third = edit("n.py", "insert", " + 1", after("2"))
-    verdict = judged(root, {"edits": [first, second, third]})
-    assert verdict["issues"] == []
-    assert len(verdict["warnings"]) == 3
-    assert judged(root, {"edits": [first]})["issues"] == [
-        "n.py: would not be valid: '(' was never closed (<unknown>, line 1)"
-    ]
-
-
-@pytest.mark.parametrize("plan", [{}, {"edits": {}}, {"edits": [edit()] * 101}, {"edits": "x", "summary": 5}])
-def test_what_is_no_plan_is_not_valid(home: Path, plan: Plan) -> None:
-    assert not judged(home, plan)["valid"]
-
-
-def test_a_file_that_was_broken_before_is_a_warning(home: Path) -> None:
-    root = Project("", {"a.py": "def (\n"}).write(home / "p")
-    verdict = judged(root, {"summary": "s", "edits": [edit()], "postChecks": ["x"], "rollback": {"instruction": "x"}})
-    assert (verdict["valid"], len(verdict["warnings"])) == (True, 1)
 
 
 def test_the_client_s_entry_point_is_looked_at_first(home: Path) -> None:
