@@ -27,15 +27,18 @@ SCHEMES = {
 """Each as 1.0 and as 0.3 write it; either will do."""
 
 
-def card_of(settings: Settings, url: str, *, secured: bool) -> dict[str, Any]:
-    """The card of a swarm that is asked at ``url``."""
+def card_of(settings: Settings, address: str, *, secured: bool) -> dict[str, Any]:
+    """The card of a swarm whose server is at ``address``."""
+    url = f"{address}/"
     named = "name" in settings.swarm.model_fields_set
     card: dict[str, Any] = {
         "name": settings.swarm.name if named else "ccswarm",
         "description": _described(settings.agents),
         "version": __version__,
         "supportedInterfaces": [
-            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": version} for version in ("1.0", "0.3")
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+            {"url": address, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
         ],
         "url": url,
         "preferredTransport": "JSONRPC",

@@ -40,6 +40,8 @@ REASONS = {
 }
 """Of the protocol's own errors, how they are called for programs."""
 
+FAILED_PRECONDITION = (TASK_NOT_CANCELABLE, PUSH_NOT_SUPPORTED, UNSUPPORTED, NO_EXTENDED_CARD, VERSION_NOT_SUPPORTED)
+
 Violation = tuple[str, str]
 """A field, and what is wrong with it."""
 
@@ -52,9 +54,28 @@ class Fault(Exception):
         self.code, self.told, self.violations, self.facts = code, told, violations, facts
 
     def to_json(self) -> dict[str, Any]:
-        """The error of a response."""
+        """The error of a response of JSON-RPC."""
+        data = self._details()
+        return {"code": self.code, "message": self._message(), **({"data": data} if data else {})}
+
+    @property
+    def status(self) -> int:
+        """HTTP's."""
+        return {TASK_NOT_FOUND: 404, INTERNAL_ERROR: 500}.get(self.code, 400)
+
+    def to_status(self) -> dict[str, Any]:
+        """The error where there is no JSON-RPC around it."""
+        name = {TASK_NOT_FOUND: "NOT_FOUND", INTERNAL_ERROR: "INTERNAL"}.get(self.code, "INVALID_ARGUMENT")
+        name = "FAILED_PRECONDITION" if self.code in FAILED_PRECONDITION else name
+        details = self._details()
+        more = {"details": details} if details else {}
+        return {"error": {"code": self.status, "status": name, "message": self._message(), **more}}
+
+    def _message(self) -> str:
         told = self.told or "; ".join(f"{field}: {what}" if field else what for field, what in self.violations)
-        message = f"{MESSAGES[self.code]}: {told}" if told else MESSAGES[self.code]
+        return f"{MESSAGES[self.code]}: {told}" if told else MESSAGES[self.code]
+
+    def _details(self) -> list[dict[str, Any]]:
         data: list[dict[str, Any]] = []
         if self.code in REASONS:
             data.append(
@@ -68,4 +89,4 @@ class Fault(Exception):
         if self.violations:
             shown = [{"field": field, "description": what} for field, what in self.violations]
             data.append({"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": shown})
-        return {"code": self.code, "message": message, **({"data": data} if data else {})}
+        return data

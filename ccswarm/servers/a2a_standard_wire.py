@@ -49,6 +49,8 @@ WRAPPED = "data_part_compat"
 """What 0.3 says in a part's metadata where its data is no object, and lies in ``value``."""
 ROLES = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}
 """By how 1.0 calls them."""
+VERSION = "A2A-Version"
+"""The header, or a part of the address, in which clients say what they speak."""
 MOST_ID_CHARS = 200
 LARGEST = (1 << 31) - 1
 
@@ -157,11 +159,11 @@ class Listed(Section):
 AnySection = TypeVar("AnySection", bound=Section)
 
 
-def check_version(named: str) -> None:
+def check_version(named: str, spoken: Sequence[Version] = ("0.3", "1.0")) -> None:
     """Whether what a client says it speaks is spoken here; nothing is said by clients of 0.3. Raises Fault."""
-    if named and ".".join(named.strip().split(".")[:2]) not in ("0.3", "1.0"):
-        told = f"{named[:40]!r} is not spoken here, but 0.3 and 1.0"
-        raise Fault(VERSION_NOT_SUPPORTED, told, requested=named[:40], supported="0.3, 1.0")
+    if named and ".".join(named.strip().split(".")[:2]) not in spoken:
+        told = f"{named[:40]!r} is not spoken here, but {' and '.join(spoken)}"
+        raise Fault(VERSION_NOT_SUPPORTED, told, requested=named[:40], supported=", ".join(spoken))
 
 
 def sent(params: Any, version: Version) -> Sent:

@@ -1,4 +1,4 @@
-"""The official SDK's client: a2a-sdk 1.x, in an environment of its own. Arguments: address and version.
+"""The official SDK's client: a2a-sdk 1.x, in an environment of its own. Arguments: address, version, binding.
 
 It says one JSON document: what it saw."""
 
@@ -30,16 +30,17 @@ async def fault(coming: Any) -> str:
     return ""
 
 
-async def drive(address: str, version: str) -> Any:
+async def drive(address: str, version: str, binding: str) -> Any:
     found: dict[str, Any] = {}
     async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
         card = await A2ACardResolver(http, address).get_agent_card()
         found["skills"] = [skill.id for skill in card.skills]
         kept = [one for one in card.supported_interfaces if one.protocol_version == version]
+        ways = {"httpx_client": http, "supported_protocol_bindings": [binding]}
         del card.supported_interfaces[:]
         card.supported_interfaces.extend(kept)
-        client = ClientFactory(ClientConfig(httpx_client=http, streaming=True)).create(card)
-        plain = ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)
+        client = ClientFactory(ClientConfig(**ways, streaming=True)).create(card)
+        plain = ClientFactory(ClientConfig(**ways, streaming=False)).create(card)
         found["transport"] = type(client._transport).__name__
         found["streamed"] = [MessageToDict(one) async for one in client.send_message(message("count", "ada"))]
         [answer] = [MessageToDict(one) async for one in plain.send_message(message("say", "ada"))]
@@ -55,7 +56,7 @@ async def drive(address: str, version: str) -> Any:
                 )
             ),
         ]
-        polling = ClientFactory(ClientConfig(httpx_client=http, streaming=False, polling=True)).create(card)
+        polling = ClientFactory(ClientConfig(**ways, streaming=False, polling=True)).create(card)
         [begun] = [MessageToDict(one) async for one in polling.send_message(message("wait", "ann"))]
         number = begun["task"]["id"]
         followed: list[Any] = []

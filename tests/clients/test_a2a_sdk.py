@@ -53,9 +53,18 @@ def kinds(events: list[Any]) -> list[str]:
     return [next(iter(event)) for event in events]
 
 
-@pytest.mark.parametrize(("version", "transport"), [("1.0", "JsonRpcTransport"), ("0.3", "CompatJsonRpcTransport")])
-def test_the_present_sdk(server: Served, shared_home: Path, new: Path, version: str, transport: str) -> None:
-    found = driven(new, "a2a_new_client.py", server, shared_home, version)
+@pytest.mark.parametrize(
+    ("version", "binding", "transport"),
+    [
+        ("1.0", "JSONRPC", "JsonRpcTransport"),
+        ("1.0", "HTTP+JSON", "RestTransport"),
+        ("0.3", "JSONRPC", "CompatJsonRpcTransport"),
+    ],
+)
+def test_the_present_sdk(
+    server: Served, shared_home: Path, new: Path, version: str, binding: str, transport: str
+) -> None:
+    found = driven(new, "a2a_new_client.py", server, shared_home, version, binding)
     assert found["transport"] == transport
     assert found["skills"] == ["ada", "ann", "eve", "flo", "bob", "ccswarm.plan"]
     assert kinds(found["streamed"]) == [

@@ -120,6 +120,7 @@ def test_who_is_here_is_on_the_card(wire: Wire) -> None:
     address = f"{wire.url}/"
     assert [(one["url"], one["protocolBinding"], one["protocolVersion"]) for one in card["supportedInterfaces"]] == [
         (address, "JSONRPC", "1.0"),
+        (wire.url, "HTTP+JSON", "1.0"),
         (address, "JSONRPC", "0.3"),
     ]
     assert (card["url"], card["preferredTransport"], card["protocolVersion"]) == (address, "JSONRPC", "0.3.0")

@@ -207,6 +207,49 @@ def test_a_person_may_pause_what_a_peer_began(shared_home: Path, desk: RunDesk, 
     assert wire.ask("CancelTask", id=number)["status"]["state"] == "TASK_STATE_CANCELED"
 
 
+def test_the_same_over_plain_http(wire: Wire, desk: RunDesk) -> None:
+    http = wire.http
+    sent = http.post("/message:send", json={"message": text_message("over http")})
+    assert (sent.status_code, sent.headers["content-type"]) == (200, "application/a2a+json")
+    task = sent.json()["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert http.get(f"/tasks/{task['id']}").json() == task == wire.ask("GetTask", id=task["id"])
+    assert "history" not in http.get(f"/tasks/{task['id']}?historyLength=0").json()
+    query = {"contextId": task["contextId"], "pageSize": "1", "includeArtifacts": "true"}
+    listed = http.get("/tasks", params=query).json()
+    assert (listed["tasks"], listed["nextPageToken"], listed["totalSize"]) == ([task], "", 1)
+    with http.stream("POST", "/message:stream", json={"message": text_message("again")}) as answer:
+        events = [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line.startswith("data: ")]
+    assert next(iter(events[0])) == "task"
+    assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+    asked = {"message": text_message("wait", metadata={"agent": "ann"}), "configuration": {"returnImmediately": True}}
+    number = http.post("/message:send", json=asked).json()["task"]["id"]
+    with desk.held(), http.stream("POST", f"/tasks/{number}:subscribe") as answer:
+        lines = answer.iter_lines()
+        assert json.loads(next(lines).removeprefix("data: "))["task"]["id"] == number
+        assert http.post(f"/tasks/{number}:cancel", json={"id": number}).json()["status"]["state"].endswith("CANCELED")
+        assert "TASK_STATE_CANCELED" in [line for line in lines if line][-1]
+
+    for method, path, body, status, name, reason in (
+        ("GET", "/tasks/nothing", None, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+        ("POST", "/tasks/nothing:cancel", None, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+        ("POST", f"/tasks/{number}:cancel", None, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
+        ("POST", f"/tasks/{number}:subscribe", None, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
+        ("POST", f"/tasks/{number}/pushNotificationConfigs", {}, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_S"),
+        ("GET", "/extendedAgentCard", None, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
+        ("GET", "/tasks?pageSize=150&historyLength=-5", None, 400, "INVALID_ARGUMENT", "pageSize"),
+        ("POST", "/message:send", {"message": {}}, 400, "INVALID_ARGUMENT", "message.messageId"),
+        ("POST", "/message:send", [], 400, "INVALID_ARGUMENT", "the body must be an object"),
+        ("GET", "/tasks?A2A-Version=0.3", None, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
+    ):
+        answer = http.request(method, path, json=body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["status"]) == (status, status, name), (path, error)
+        assert reason in json.dumps(error), (path, error)
+    assert http.post("/message:send", content=b"{").status_code == 400
+
+
 JOKE: dict[str, Any] = {
     "role": "user",
     "parts": [{"kind": "text", "text": "tell me a joke"}],
