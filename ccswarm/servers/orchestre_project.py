@@ -117,7 +117,7 @@ def _planned(own: Settings, name: str, template: str, folder: Path, files: Mappi
             # Its steps are all there is to it, whoever thinks for the agent otherwise; its grants and approvals stay.
             follower: Facts = {"name": agent.name, "brain": runs.PLAYBOOK, "settings": {}}
             text = json.dumps({"agents": [follower], "tasks": [{**task, "agent": agent.name}]}, indent=1)
-            settings = runs.named(config.parse_plan(text, own), name[:63])
+            settings = runs.named(config.parse_plan(text, own), name.lstrip("-")[:63])
             problems = plans.check(settings, None)
             if not problems:
                 return text, settings

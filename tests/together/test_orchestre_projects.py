@@ -62,14 +62,16 @@ def told(client: ServerClient, **arguments: Any) -> Any:
 
 
 def files_in(folder: Path) -> dict[str, str]:
-    return {str(one.relative_to(folder)): one.read_text() for one in sorted(folder.rglob("*")) if one.is_file()}
+    return {
+        str(one.relative_to(folder)): one.read_bytes().decode() for one in sorted(folder.rglob("*")) if one.is_file()
+    }
 
 
 @pytest.mark.parametrize(("template", "inside"), list(zip(ABOUT, ("", "apps/deep", "mine"), strict=True)))
 def test_a_starter_is_written_whole(client: ServerClient, house: House, template: str, inside: str) -> None:
     """In the workspace, in folders that are not there yet, and as the folder that is named."""
-    name = "mine" if inside == "mine" else "first-app"
-    wanted = 'Quote "this", ${run.id}, $HOME and `that`; ü.\nSecond line'
+    name = "mine" if inside == "mine" else "-first-app"
+    wanted = 'Quote "this", ${run.id}, $HOME and `that`; ü.\r\n\tSecond line'
     place = house.project / inside
     found = told(client, projectName=name, template=template, projectPath=str(place), requirements=wanted)
     assert found["success"], found
@@ -84,7 +86,7 @@ def test_a_starter_is_written_whole(client: ServerClient, house: House, template
         "files": list(files),
     }
     status = client.tool("run_status", run=found["project"]["run"])
-    assert (status["status"], status["name"], status["tasks"][0]["agent"]) == ("succeeded", name, "thinker")
+    assert (status["status"], status["name"], status["tasks"][0]["agent"]) == ("succeeded", name.strip("-"), "thinker")
     assert f"cd {folder}" == found["nextSteps"][0]
 
 
