@@ -78,7 +78,7 @@ def _unusable(root: Path) -> str:
         if directory.is_symlink() or directory.is_file():
             return ".git leads out of the directory"
         if not directory.is_dir():
-            return "it is no git repository"
+            return "it is not the top of a git repository"
         inner = (directory, directory / "objects", directory / "objects/info", directory / "refs", directory / "HEAD")
         if any(one.is_symlink() for one in inner) or any((directory / name).exists() for name in OUTWARD):
             return "its objects lie elsewhere"

@@ -95,8 +95,9 @@ async def generate_plan(desk: Desk, given: Given) -> Given:
     plan = plan_of(brief, analysis, facts, wanted, template)
     done: Facts = {"plan": plan, "method": RULES, "notes": []}
     agents = {agent.name: {"type": agent.type, "capabilities": list(agent.capabilities)} for agent in able}
+    wished = {name: one for name, one in given.items() if name != "analysis"}
     said = await _one(desk, loaded, done["notes"], "plan", lambda: question(
-        TO_PLAN, PLAN, given=dict(given), analysis=analysis, agents=agents, plan_by_rules=plan,
+        TO_PLAN, PLAN, given=wished, analysis=analysis, agents=agents, plan_by_rules=plan,
     ))  # fmt: skip
     if said is not None:
         answer = table(said.answer.get("plan")) or said.answer

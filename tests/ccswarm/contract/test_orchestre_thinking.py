@@ -141,7 +141,7 @@ def test_whatever_fits_the_schema_is_answered(shared_home: Path, desk: RunDesk, 
         optional={name: kinds[name] for name in properties if name not in required},
     )
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
     @given(arguments)
     def tried(arguments: dict[str, Any]) -> None:
         if tool.arguments.problem(arguments):

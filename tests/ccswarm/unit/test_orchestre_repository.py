@@ -174,7 +174,7 @@ async def test_git_tells_age_authors_and_churn(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_where_git_is_not_asked(tmp_path: Path) -> None:
-    assert (await history(tmp_path))["unread"] == "it is no git repository"
+    assert (await history(tmp_path))["unread"] == "it is not the top of a git repository"
     (tmp_path / ".git").write_text("gitdir: /elsewhere\n")
     assert (await history(tmp_path))["unread"] == ".git leads out of the directory"
     (tmp_path / ".git").unlink()
