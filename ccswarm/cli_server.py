@@ -11,6 +11,8 @@ from ccswarm.cli_app import Config
 from ccswarm.cli_output import leave
 from ccswarm.errors import UsageInvalid
 
+OFF = ("", "0", "false", "no", "off")
+
 
 def mcp_server(
     stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on standard input and output.")] = False,
@@ -19,6 +21,7 @@ def mcp_server(
         Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
     ] = None,
     agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Only the tools that this agent has.")] = "",
+    debug: Annotated[str, typer.Option(envvar="ORCHESTRE_DEBUG", hidden=True)] = "",
 ) -> None:
     """Serve the swarm to an MCP client, which starts this and ends it: runs are started, followed and read.
 
@@ -33,5 +36,6 @@ def mcp_server(
         raise UsageInvalid("there is no other way than --stdio", suggestion="ccswarm mcp-server --stdio")
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
-    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent)
+    where = (config and config.absolute(), workspace and workspace.resolve())
+    entrance = Entrance(*where, agent, trace=debug.lower() not in OFF)
     leave(plugins.load("servers", "guest" if agent else "mcp").main(entrance))
