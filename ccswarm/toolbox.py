@@ -38,6 +38,9 @@ from ccswarm.telemetry import Telemetry
 CALL_ID, AUDIT, ERROR = "ai-session/call_id", "ai-session/audit", "ai-session/error"
 """What a server may say of a call in its answer's ``_meta``."""
 
+PROBLEM = "ccswarm/problem"
+"""What its client says there: the server refused the request itself, or answered what cannot be used."""
+
 AGENT, CLIENT_CALL_ID, RUN = "ai-session/agent", "ai-session/client_call_id", "ai-session/run"
 """What it is told of one."""
 
@@ -309,6 +312,7 @@ def _filled(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _outcome(answer: ServerAnswer) -> CallOutcome:
     status = CallStatus.TOOL_ERROR if answer.is_error else CallStatus.OK
     call_id, audit, error = (answer.meta.get(name) for name in (CALL_ID, AUDIT, ERROR))
+    error = error or answer.meta.get(PROBLEM)
     why = cast("Mapping[str, Any]", error if isinstance(error, Mapping) and answer.is_error else {})
     code, message, suggestion = (str(why.get(name) or "") for name in ("code", "message", "suggestion"))
     text, structured = answer.text, answer.structured

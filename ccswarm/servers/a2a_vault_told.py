@@ -72,7 +72,7 @@ def _result(outcome: CallOutcome, *, whole: bool) -> dict[str, Any]:
 def _failed(outcome: CallOutcome, tool: str, *, whole: bool) -> dict[str, Any]:
     suggestion = {"suggestion": outcome.suggestion} if outcome.suggestion else {}
     structured: Mapping[str, Any] = outcome.structured or {}
-    protocols = whole and (outcome.code in OURS or NUMBER.fullmatch(outcome.code))
+    protocols = NUMBER.fullmatch(outcome.code) or (whole and outcome.code in OURS)
     if outcome.status is CallStatus.TOOL_ERROR and not protocols:
         content = structured.get("content") if whole else None
         content = content if _can_be_written(content) else None

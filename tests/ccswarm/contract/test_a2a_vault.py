@@ -135,6 +135,7 @@ def test_every_kind_of_failure_says_whose_it_is(vault: Vault, files: RpcServer) 
     fault = vault.said("filesystem", "fault", code=-32050, message="no", data={"why": 1})["error"]
     told = {"source": "MCP_PROTOCOL", "code": "-32050", "message": "no"}
     assert fault == {**told, "details": {"mcp_protocol_error_data": {"why": 1}}}
+    assert vault.error("small", "refuse", code=-32050) == ("MCP_PROTOCOL", "-32050")
     assert vault.error("filesystem", "raw", status=200, body="no json") == ("A2A_PROXY", "MCP_INVALID_RESPONSE")
     assert vault.error("filesystem", "any", result=[1]) == ("A2A_PROXY", "MCP_INVALID_RESULT")
     assert vault.error("nowhere", "x.y") == ("A2A_PROXY", "MCP_CONNECTION_ERROR")
