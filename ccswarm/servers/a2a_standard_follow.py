@@ -45,6 +45,7 @@ class Follower:
                 await self._take_over()
                 for happening in await feed.past():
                     self._take(happening)
+                    await self._ended(happening)
                 await self.look()
             async with feed.coming() as queue:
                 leaving = asyncio.create_task(self._leave(queue))
@@ -72,8 +73,8 @@ class Follower:
         status = RunStatus(facts["status"])
         # What waits for a person and what goes on may be there at the same time.
         state = State.INPUT_REQUIRED if facts["approvals"] else STATES.get(status, State.FAILED)
-        for name, one in facts["tasks"].items():
-            if "." not in name and RunStatus(one["status"]).over:
+        for name, one in facts["tasks"].items() if status.over else ():
+            if "." not in name and one["status"] != RunStatus.SKIPPED:
                 self._give(name, one)
         if state is task.state:
             return
@@ -111,15 +112,19 @@ class Follower:
                 name: one for name, one in self._questions.items() if not f"{one[0]}.".startswith(f"{over}.")
             }
 
-    async def _happened(self, happening: Happening) -> None:
+    async def _ended(self, happening: Happening) -> None:
+        """What a task of the run came to is an artifact, where it is not tried again."""
         facts = happening.facts
-        self._take(happening)
-        if happening.event == "run.ended":
-            return  # it is over when the engine says so
         if happening.event == "task.ended" and happening.execution == self._run and not facts.get("again"):
             over = await self._engine.status(execution_of(self._run, facts["task"], facts["attempt"]))
             came: Mapping[str, Any] = over.result or {}
             self._give(str(facts["task"]), {**facts, "result": came.get("result")})
+
+    async def _happened(self, happening: Happening) -> None:
+        self._take(happening)
+        if happening.event == "run.ended":
+            return  # it is over when the engine says so
+        await self._ended(happening)
         number = f"{happening.execution}-{happening.count}"
         if self._questions:
             self._ask([(name, one) for name, (_, one) in self._questions.items()], number)

@@ -31,7 +31,7 @@ from ccswarm.servers.a2a_standard_wire import (
     task_json,
     wrapped,
 )
-from ccswarm.servers.a2a_standard_work import Work
+from ccswarm.servers.a2a_standard_work import Work, until
 from ccswarm.servers.a2a_tasks import Task
 
 WAIT_SECONDS = 50.0
@@ -54,7 +54,7 @@ class Asked:
     """One request, of an operation in a version."""
 
     def __init__(self, desk: Desk, owner: str, version: Version, operation: Operation) -> None:
-        self._work = Work(desk, owner)
+        self._work, self._tasks = Work(desk, owner), desk.tasks
         self._version: Version = version
         self._operation: Operation = operation
 
@@ -79,7 +79,7 @@ class Asked:
             case _:
                 task, history = await self.task(params)
                 if sent(params, self._version).waits:
-                    await self._work.until(task, WAIT_SECONDS)
+                    await until(self._tasks, task, WAIT_SECONDS)
                 return wrapped(self._operation, task_json(task, self._version, history), self._version)
 
     async def task(self, params: Any) -> tuple[Task, int | None]:

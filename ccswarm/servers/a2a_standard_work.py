@@ -24,7 +24,7 @@ from ccswarm.servers.a2a_standard_faults import (
 )
 from ccswarm.servers.a2a_standard_follow import Follower, said
 from ccswarm.servers.a2a_standard_wire import Object, Sent
-from ccswarm.servers.a2a_tasks import State, Task
+from ccswarm.servers.a2a_tasks import State, Task, Tasks
 from ccswarm.settings import Settings
 
 PROFILE = "standard"
@@ -128,16 +128,6 @@ class Work:
         if not task.state.over:
             await Follower(self._desk, task).look()
 
-    async def until(self, task: Task, seconds: float) -> None:
-        """Returns when it is over or waits for a person, and after that time."""
-        with self._tasks.following(task) as happenings, suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                if task.state in INTERRUPTED:
-                    return
-                async for happening in happenings:
-                    if happening.state in INTERRUPTED:
-                        return
-
     async def cancel(self, task: Task) -> None:
         """Its run ends; what it has done by then is kept. Raises Fault where it is over, or was quicker."""
         await self.look(task)
@@ -165,3 +155,14 @@ def resume(desk: Desk) -> None:
     """Tasks that were not over when the server ended are followed again."""
     for task in desk.tasks.listed(PROFILE, lambda one: not one.state.over):
         desk.carry(task.id, Follower(desk, task).follow(again=True))
+
+
+async def until(tasks: Tasks, task: Task, seconds: float) -> None:
+    """Returns when it is over or waits for a person, and after that time."""
+    with tasks.following(task) as happenings, suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            if task.state in INTERRUPTED:
+                return
+            async for happening in happenings:
+                if happening.state in INTERRUPTED:
+                    return

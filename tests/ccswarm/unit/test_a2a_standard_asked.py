@@ -1,0 +1,103 @@
+"""What a message of A2A asks for, and how long is waited for what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccswarm.servers.a2a_standard_asked import MOST_REFERRED_CHARS, accepted, chosen, in_words, plan_in
+from ccswarm.servers.a2a_standard_card import card_of, tag_of
+from ccswarm.servers.a2a_standard_faults import Fault
+from ccswarm.servers.a2a_standard_wire import Sent, sent
+from ccswarm.servers.a2a_standard_work import until
+from ccswarm.servers.a2a_tasks import State, Task, Tasks
+from ccswarm.settings import AgentSettings, Settings, SwarmSettings
+
+pytestmark = pytest.mark.anyio
+THINKS = AgentSettings(name="tim", type="researcher", brain="llm")
+LEADS = AgentSettings(name="lea", type="coordinator", brain="llm", capabilities=("order", "coordinator"))
+FOLLOWS = AgentSettings(name="ada")
+STEPS = AgentSettings(name="eve", settings={"steps": [{"id": "say", "tool": "small.echo"}]})
+
+
+def message(*parts: Any, **more: Any) -> Sent:
+    shown = [{"text": part} if isinstance(part, str) else part for part in parts]
+    return sent({"message": {"messageId": "m", "role": "ROLE_USER", "parts": shown}, **more}, "1.0")
+
+
+def of(*agents: AgentSettings) -> Settings:
+    return Settings(agents=agents)
+
+
+def test_who_thinks_is_given_what_earlier_tasks_came_to() -> None:
+    data = {"steps": [2**60]}
+    artifact = {"artifactId": "main", "parts": [{"text": "all done"}, {"data": data}]}
+    earlier = Task("run_1", "standard", state=State.COMPLETED, artifacts=[artifact])
+    (task,) = in_words(message("go on"), "", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
+    assert (task.agent, task.text) == ("eve", "go on")
+    (task,) = in_words(message("go on"), "tim", of(FOLLOWS, STEPS, THINKS), [earlier]).tasks
+    told = '\n\n(Earlier task run_1, completed:\nall done\n{"steps": [1152921504606846976]})'
+    assert (task.agent, task.text) == ("tim", f"go on{told}")
+    (task,) = in_words(message("lead"), "", of(THINKS, LEADS), []).tasks
+    assert task.agent == "lea"
+    long = Task("run_2", "standard", artifacts=[{"artifactId": "a", "parts": [{"text": "x" * 10_000}]}])
+    (task,) = in_words(message("go on"), "", of(THINKS), [long]).tasks
+    assert task.text.count("x") == MOST_REFERRED_CHARS
+    for agents in ((), (FOLLOWS,)):
+        with pytest.raises(Fault):
+            in_words(message("x"), "", of(*agents), [])
+
+
+def test_a_message_has_at_most_one_plan() -> None:
+    assert plan_in(message("words", {"data": {"other": 1}}, {"data": [1]})) == ""
+    assert plan_in(message("words", {"data": {"plan": {"ü": 1}}})) == '{"ü": 1}'
+    assert plan_in(message({"data": {"plan": "[[tasks]]"}})) == "[[tasks]]"
+    for parts in (
+        ({"data": {"plan": None}},),
+        ({"data": {"plan": ""}},),
+        ({"data": {"plan": "x"}}, {"raw": "eA==", "filename": "a.TOML"}),
+        ({"raw": "gA==", "filename": "a.toml"},),
+    ):
+        with pytest.raises(Fault):
+            plan_in(message(*parts))
+
+
+def test_who_is_meant_and_what_is_taken() -> None:
+    assert chosen(message("x")) == ""
+    assert chosen(message("x", metadata={"skillId": "tim", "other": 1})) == "tim"
+    for modes in ([], ["text"], ["text/markdown"], ["application/json"], ["*/*"], ["image/png", "text/plain; q=1"]):
+        accepted(message("x", configuration={"acceptedOutputModes": modes}))
+    with pytest.raises(Fault):
+        accepted(message("x", configuration={"acceptedOutputModes": ["image/png", "video/mp4"]}))
+
+
+def test_a_card_says_what_is_configured() -> None:
+    settings = Settings(agents=(LEADS,), swarm=SwarmSettings(name="stars"))
+    card = card_of(settings, "http://localhost:1", secured=True)
+    assert (card["name"], card["url"]) == ("stars", "http://localhost:1/")
+    assert card["skills"][0]["tags"] == ["coordinator", "order"]
+    assert card["security"] == [{"bearer": []}, {"key": []}]
+    assert tag_of(card) != tag_of(card_of(settings, "http://localhost:2", secured=True))
+    assert card_of(of(), "http://localhost:1", secured=False)["skills"][0]["id"] == "ccswarm.plan"
+
+
+async def test_nobody_waits_longer_than_that(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, 1.0)
+    tasks.open()
+    try:
+        task = tasks.begin("standard", "run_1")
+        await until(tasks, task, 0.01)
+        assert task.state is State.SUBMITTED
+        for state in (State.INPUT_REQUIRED, State.COMPLETED):
+            waiting = asyncio.create_task(until(tasks, task, 60))
+            await asyncio.sleep(0)
+            tasks.turn(task, State.WORKING)
+            tasks.turn(task, state)
+            await asyncio.wait_for(waiting, 10)
+            await until(tasks, task, 60)
+            tasks.turn(task, State.WORKING)
+    finally:
+        tasks.close()
