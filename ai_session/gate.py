@@ -175,7 +175,8 @@ class Gate(ChangeDoor):
             first = " ".join([repr(given.get("text", "")), *given.get("keys", ())])
         about = told(given, first)
         masked = self._masking.masked(about)
-        where = f"{session.at.cwd if session else 'new'}, sandbox {box_of(subject)}"
+        at = session.at.cwd if session else "new"
+        where = f"below {place.workspace}" if subject.path and place else f"{at}, sandbox {box_of(subject)}"
         return ask_about(
             call.principal,
             call.name,

@@ -122,7 +122,8 @@ def failed(name: str, result: ToolResult, meta: Table) -> Table:
         raise Refused(INVALID_PARAMS, f"Invalid params: {told}", {"code": code, "suggestion": error["suggestion"]})
     if code in BROKEN:
         raise Refused(INTERNAL_ERROR, f"Internal error: {message}", {"code": code, "suggestion": error["suggestion"]})
-    text = f"Error: {message[:1].upper()}{message[1:].rstrip('.')}."
+    begins = message[:1] if "_" in message.partition(" ")[0] else message[:1].upper()
+    text = f"Error: {begins}{message[1:].rstrip('.')}."
     if error["suggestion"]:
         text += f"\nnext: {error['suggestion']}"
     told = {"isError": True, "content": [{"type": "text", "text": text}], "_meta": {**meta, ERROR: dict(error)}}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.tools.files import MAX_READ_BYTES
+from tests.ai_session.contract.asking import approvals
 from tests.ai_session.contract.rpc_world import House, new_house, serving
 from tests.ai_session.contract.wire import stop_daemons
 
@@ -263,6 +264,11 @@ async def test_protected_files(house: House) -> None:
 
 RULES = """
 [[policy.rules]]
+id = "asked"
+decision = "ask"
+paths = ["**/asked"]
+
+[[policy.rules]]
 id = "closed"
 decision = "deny"
 paths = ["**/closed/**"]
@@ -284,7 +290,13 @@ async def test_rules_and_modes_hold_for_files_and_code(world: Path) -> None:
             for path in ("closed/a", "open/a", "closed/../open/a"):
                 assert "denied by closed" in await here.failure("filesystem.readFile", path=path)
                 assert "denied by closed" in await here.failure("filesystem.writeFile", path=path, content="")
-            assert "denied by no-python" in await here.failure("code.runPython", code="print(1)")
+            told = await here.failure("code.runPython", code="print(1)")
+            assert told.startswith("Error: run_python is denied by no-python")
+            told = await here.failure("filesystem.writeFile", path="asked", content="x")
+            assert told.startswith("Error: write_file needs a person's consent (asked)")
+            assert not (house.workspace / "asked").exists()
+            (question,) = approvals(house.home)["questions"]
+            assert f"write_file (below {house.workspace}):\n    {house.workspace}/asked\n" in question["message"]
             assert (house.workspace / "closed/a").read_text() == SECRET
     finally:
         stop_daemons(house.home)
