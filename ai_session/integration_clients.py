@@ -98,7 +98,7 @@ def propose_swarm(tree: Tree) -> Proposal:
     text = tree.read(SWARM)
     if text is None and tree.kind(SWARM):
         return Proposal("No edits for ccswarm.", warnings=(f"{SWARM} cannot be read",))
-    checks = ("ccswarm config check", "ccswarm plan")
+    checks = ("ccswarm config check", "ccswarm run --dry-run")
     if text is None or not text.strip():
         edit = Edit(SWARM, "create_file" if text is None else "append", WHOLE)
         return Proposal(f"Write a {SWARM} with one agent that works in a terminal of ai-session.", (edit,), checks)

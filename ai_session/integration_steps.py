@@ -107,7 +107,7 @@ def _client(framework: Framework) -> list[tuple[str, str, str]]:
         return [
             install,
             ("apply_edits", "Apply the edit plan", "It writes ccswarm.toml, or adds ai-session to its tool servers."),
-            ("check", "Check it", "ccswarm doctor; then ccswarm plan shows what a run would do."),
+            ("check", "Check it", "ccswarm doctor; then ccswarm run --dry-run shows what it would do."),
             ("run", "Run it", "ccswarm run"),
         ]
     path = place_of(framework.name)[1]
