@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ccswarm import config
@@ -117,8 +118,7 @@ class Calls:
     async def _sent(self, task: Task, request: CallRequest) -> CallOutcome:
         assert self._agent
         assert self._app.hands
-        directory = self._desk.grounds.entrance.root(config.load(self._desk.grounds.entrance.config))
-        toolbox = self._app.hands.toolbox({self._agent.name: self._agent}, str(directory))
+        toolbox = self._app.hands.toolbox({self._agent.name: self._agent}, self._directory)
         self._desk.tasks.turn(task, State.WORKING)
         return await toolbox.call(request, budget=self._budget, approved=lambda one: bool(one.approval))
 
@@ -157,6 +157,12 @@ class Calls:
             asked = await self._app.engine.status(task.id)
             if asked.status is RunStatus.RUNNING and ended_here(asked.worker):
                 await self._app.engine.recover(asked.worker)
+
+    @cached_property
+    def _directory(self) -> str:
+        """Where servers that name no directory are started. Raises UsageInvalid, ConfigInvalid."""
+        entrance = self._desk.grounds.entrance
+        return str(entrance.root(config.load(entrance.config)))
 
     async def _budget(self, request: CallRequest) -> str:
         """All calls of this process count, for there is no run that they belong to."""
