@@ -5,6 +5,7 @@ The name of a method says which version is spoken; both are served at one addres
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -28,6 +29,8 @@ OPEN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 CARD_SECONDS = 60
 """How old a card may be that a client has kept."""
 
+log = logging.getLogger(__name__)
+
 
 def routes(desk: Desk) -> list[Route]:
     """What it answers; tasks that were not over when the server ended are looked after from here on."""
@@ -47,7 +50,8 @@ def _card(desk: Desk, request: Request) -> Response:
     try:
         settings = config.load(desk.grounds.entrance.config).settings
     except SwarmError as error:
-        return answered({"error": error.message}, 500)
+        log.error("there is no card: %s", error.message)
+        return answered({"error": "the configuration cannot be used"}, 500)
     card = card_of(settings, desk.url(request), secured=desk.secured)
     headers = {"ETag": tag_of(card), "Cache-Control": f"max-age={CARD_SECONDS}"}
     if headers["ETag"] in request.headers.get("if-none-match", ""):
