@@ -67,6 +67,7 @@ class A2a:
                 Starlette(routes=routes),
                 tokens=tokens,
                 local=is_local(host),
+                names={listening.host.lower()} - {""} if is_local(host) else (),
                 open_paths={*a2a_vault.OPEN, *a2a_standard.OPEN},
                 requests=listening.requests,
             )

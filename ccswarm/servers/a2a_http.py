@@ -115,18 +115,18 @@ def answered(value: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(to_bytes(value), status, {**(headers or {}), **ends}, media_type="application/json")
 
 
-def streamed(events: AsyncIterator[tuple[str, Any]]) -> Response:
+def streamed(events: AsyncIterator[tuple[str, Any]], heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Response:
     """Server-sent events, of which each has a name, or none, and JSON. Whoever is gone is noticed by what is written
     to them; ``events`` is closed then."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(events), headers=headers, media_type="text/event-stream")
+    return StreamingResponse(_events(events, heartbeat_seconds), headers=headers, media_type="text/event-stream")
 
 
-async def _events(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[bytes]:
+async def _events(events: AsyncIterator[tuple[str, Any]], heartbeat_seconds: float) -> AsyncIterator[bytes]:
     following = asyncio.ensure_future(anext(events, None))
     try:
         while True:
-            done, _ = await asyncio.wait([following], timeout=HEARTBEAT_SECONDS)
+            done, _ = await asyncio.wait([following], timeout=heartbeat_seconds)
             if not done:
                 yield b": here\n\n"
                 continue
@@ -144,8 +144,8 @@ async def _events(events: AsyncIterator[tuple[str, Any]]) -> AsyncIterator[bytes
 
 class Guard:
     """Before any route: is this server called by a name of its own (421), may the page use it (403), does the address
-    ask too often (429), does it show a token (401), which the scope's ``owner`` stands for. ``names`` are allowed where
-    the server is not at loopback, all of them where there are none; what lies at ``open_paths`` needs no token."""
+    ask too often (429), does it show a token (401), which the scope's ``owner`` stands for. ``names`` are its own
+    beside this machine's where it is ``local``, else any is; what lies at ``open_paths`` needs no token."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Guard:
     def _refused(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host = host_of(headers.get("host", ""))
-        if not (is_local(host) or host in self._names if self._local or self._names else host):
+        if not (is_local(host) or host in self._names if self._local else host):
             return _refusal(421, "This server is not called so")
         origin = headers.get("origin")
         if origin is not None and origin != f"{scope['scheme']}://{headers['host']}":

@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -116,6 +116,9 @@ class Tasks:
             raise OperatorError(
                 f"{self._directory} cannot be used: {error.strerror}", suggestion="mend it, or set XDG_STATE_HOME"
             ) from None
+        for unfinished in self._directory.glob("*.new"):
+            with suppress(OSError):
+                unfinished.unlink()
         for file in self._directory.glob("*.json"):
             try:
                 text = file.read_text()

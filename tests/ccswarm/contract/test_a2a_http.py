@@ -8,12 +8,12 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ccswarm.servers.a2a_http import (
@@ -212,6 +212,38 @@ async def test_a_stream_ends_in_order_with_the_server() -> None:
         async with asyncio.timeout(20):
             assert await reader.read() == b"0\r\n\r\n"
         writer.close()
+
+
+async def test_a_stream_in_which_nothing_happens_says_that_it_lives() -> None:
+    said = asyncio.Queue[Any]()
+
+    async def events() -> AsyncIterator[tuple[str, Any]]:
+        yield "name", await said.get()
+
+    stream = cast("StreamingResponse", streamed(events(), 0.01)).body_iterator
+    assert await anext(stream) == b": here\n\n"
+    said.put_nowait({"ü": [1]})
+    found = [one async for one in stream]
+    assert found[-1] == 'event: name\ndata: {"ü":[1]}\n\n'.encode()
+    assert set(found[:-1]) <= {b": here\n\n"}
+
+
+async def test_a_server_has_the_name_it_was_given_too() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await answered("hello")(scope, receive, send)
+
+    async def status(host: bytes) -> int:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        guard = Guard(app, tokens=(), local=True, names={"mine"}, open_paths=(), requests=0)
+        scope = {"type": "http", "headers": [(b"host", host)], "path": "/", "scheme": "http", "client": ("::1", 1)}
+        await guard(scope, asyncio.Queue[Any]().get, send)
+        return sent[0]["status"]
+
+    assert [await status(host) for host in (b"mine:1", b"localhost", b"other", b"")] == [200, 200, 421, 421]
 
 
 def test_depths_and_hosts() -> None:

@@ -63,9 +63,11 @@ def test_one_process_has_them(tmp_path: Path) -> None:
 def test_what_is_no_task_is_left_alone(tmp_path: Path) -> None:
     for name, text in (("a", "{"), ("b", "[]"), ("c", '{"state":"nowhere"}'), ("d", '{"id":"d","state":"working"}')):
         (tmp_path / f"{name}.json").write_text(text)
+    (tmp_path / "e.new").write_text('{"id":')  # its writer was killed
     tasks = opened(tmp_path)
     assert tasks.listed("vault") == []
     assert len(list(tmp_path.glob("*.json"))) == 4
+    assert not (tmp_path / "e.new").exists()
     tasks.close()
 
 
