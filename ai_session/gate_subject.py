@@ -22,7 +22,7 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
         level=subject.level,
         command=subject.command,
         raw_input=subject.raw_input,
-        paths=(subject.path or place.directory,) if place else (),
+        paths=(subject.path or place.directory, *subject.files) if place else (),
         outside_workspace=bool(place and place.outside),
         loosens=subject.loosens,
     )

@@ -96,6 +96,18 @@ def validate(tree: Tree, plan: Mapping[str, Any], secret: Secret) -> dict[str, A
     }
 
 
+def named_files(plan: Mapping[str, Any]) -> list[str]:
+    """The files below root that the plan's edits name, so far as they could be looked at."""
+    rows = plan.get("edits")
+    found: dict[str, None] = {}
+    for row in cast("list[object]", rows)[:MAX_EDITS] if isinstance(rows, list) else ():
+        try:
+            found[checked_path(_object(row, "the edit").get("filepath"))] = None
+        except InvalidArguments:
+            continue
+    return list(found)
+
+
 class _Judged:
     """What is wrong with a plan, and the texts its edits would make."""
 

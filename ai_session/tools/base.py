@@ -72,7 +72,7 @@ class Subject:
     """What a call is about, as the policy judges it and the tool then finds it.
 
     ``profile`` and ``level`` are the box of the session it acts in, or would create at ``place``. ``path`` is a file or
-    directory it touches itself, which it cannot leave the workspace by.
+    directory it touches itself, which it cannot leave the workspace by; ``files`` are those it names beside.
     """
 
     session: Session | None = None
@@ -80,6 +80,7 @@ class Subject:
     level: SandboxLevel = SandboxLevel.NONE
     place: Place | None = None
     path: str = ""
+    files: tuple[str, ...] = ()
     command: str | None = None
     raw_input: bool = False
     loosens: bool = False

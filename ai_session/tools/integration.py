@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -20,6 +22,10 @@ Root = Annotated[str, Field(max_length=4000, description="Directory of the repos
 Profile = Annotated[Facts, Field(description="What analyze_repository returned.")]
 Name = Annotated[str, Field(min_length=1, max_length=100, description="express, fastapi, nextjs, nestjs, claude-code…")]
 Glob = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+LOOKING = ThreadPoolExecutor(2, "integration")
+"""A look may take seconds: apart from the threads that every call needs."""
 
 
 class AnalyzeRepository(Arguments):
@@ -65,6 +71,15 @@ def subject_of_root(context: Context, arguments: Any) -> Subject:
     return Subject(place=context.workspaces.place(wanted, principal.working_directory))
 
 
+def subject_of_plan(context: Context, arguments: ValidateEditPlan) -> Subject:
+    """As ``subject_of_root``, and each file that the plan names, so that rules of paths speak of them."""
+    from ai_session.integration_plans import named_files
+
+    subject = subject_of_root(context, arguments)
+    directory = subject.place.directory if subject.place else ""
+    return replace(subject, files=tuple(f"{directory.rstrip('/')}/{path}" for path in named_files(arguments.plan)))
+
+
 def subject_of_nothing(context: Context, arguments: Any) -> Subject:
     """Of a call that reads no file: what it is about came with it."""
     return Subject()
@@ -84,7 +99,7 @@ async def _in_tree(context: Context, look: Callable[[Tree], Facts]) -> Facts:
         with Tree(root, masked) as tree:
             return look(tree)
 
-    return await asyncio.to_thread(looked)
+    return await asyncio.get_running_loop().run_in_executor(LOOKING, looked)
 
 
 def _secret(context: Context) -> Callable[[str], bool]:
@@ -170,7 +185,7 @@ def _told(text: str, facts: Mapping[str, Any]) -> ToolResult:
     return ToolResult(text, facts)
 
 
-def _unlisted(run: Any, title: str, arguments: type[Arguments], *, rooted: bool, **kinds: str) -> Tool:
+def _unlisted(run: Any, title: str, arguments: type[Arguments], subject: Any, /, **kinds: str) -> Tool:
     schema = {
         "type": "object",
         "properties": {name: {"type": kind} for name, kind in kinds.items()},
@@ -184,7 +199,7 @@ def _unlisted(run: Any, title: str, arguments: type[Arguments], *, rooted: bool,
         arguments=arguments,
         run=run,
         output_schema=schema,
-        subject=subject_of_root if rooted else subject_of_nothing,
+        subject=subject,
         read_only=True,
         idempotent=True,
         listed=False,
@@ -193,29 +208,29 @@ def _unlisted(run: Any, title: str, arguments: type[Arguments], *, rooted: bool,
 
 PLUGIN = (
     _unlisted(
-        analyze_repository, "Analyze a repository", AnalyzeRepository, rooted=True,
+        analyze_repository, "Analyze a repository", AnalyzeRepository, subject_of_root,
         root="string", languages="array", packageManagers="array", entryPoints="array", frameworkCandidates="array",
         riskFlags="array", stats="object",
     ),
     _unlisted(
-        detect_frameworks, "Detect its frameworks", DetectFrameworks, rooted=False,
+        detect_frameworks, "Detect its frameworks", DetectFrameworks, subject_of_nothing,
         frameworks="array", recommended_patterns="array",
     ),
     _unlisted(
-        generate_integration_steps, "Say how to integrate", GenerateIntegrationSteps, rooted=False,
+        generate_integration_steps, "Say how to integrate", GenerateIntegrationSteps, subject_of_nothing,
         framework="string", runner_pattern="string", steps="array", estimated_time="string", package_manager="string",
         warnings="array",
     ),
     _unlisted(
-        propose_edit_plan, "Propose edits", ProposeEditPlan, rooted=True,
+        propose_edit_plan, "Propose edits", ProposeEditPlan, subject_of_root,
         summary="string", edits="array", postChecks="array", rollback="object", warnings="array",
     ),
     _unlisted(
-        validate_edit_plan, "Judge proposed edits", ValidateEditPlan, rooted=True,
+        validate_edit_plan, "Judge proposed edits", ValidateEditPlan, subject_of_plan,
         valid="boolean", issues="array", warnings="array", checks_performed="array",
     ),
     _unlisted(
-        run_integration_workflow, "Do all of it", RunIntegrationWorkflow, rooted=True,
+        run_integration_workflow, "Do all of it", RunIntegrationWorkflow, subject_of_root,
         profile="object", detection="object", integration_steps="object", edit_plan="object", validation="object",
     ),
 )  # fmt: skip

@@ -164,6 +164,13 @@ def test_a_plan_reaches_no_file_outside_and_no_secret(flux: Flux, boxed: Path) -
         assert "present" not in str(verdict["warnings"])
 
 
+def test_a_rule_of_paths_speaks_of_each_file_of_a_plan(flux: Flux, boxed: Path) -> None:
+    edit = {"filepath": "closed/app/main.py", "strategy": "insert", "payload": {"code": "x"}}
+    edit["anchors"] = [{"type": "after_match", "pattern": "app = FastAPI("}]
+    plan = {"edits": [5, {**edit, "filepath": "../private/app/main.py"}, edit]}
+    assert refusal(flux, "validate_edit_plan", plan=plan, root=str(boxed / "w")) == ("tool_error", "denied")
+
+
 def test_a_secret_is_neither_planned_nor_told(flux: Flux, boxed: Path) -> None:
     token = "ghp_" + "a1B2c3D4e5" * 4
     edit = {"filepath": "new.py", "strategy": "create_file", "anchors": [], "payload": {"code": f"key = '{token}'\n"}}
