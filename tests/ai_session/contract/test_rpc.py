@@ -214,5 +214,5 @@ async def test_a_crowd_at_once(house: House) -> None:
             await here.text("filesystem.writeFile", path=name, content=name)
             assert await here.text("filesystem.readFile", path=name) == name
 
-        await asyncio.gather(*(one(number) for number in range(40)))
-        assert len(json.dumps(await here.text("filesystem.listDirectory", path="crowd")).split("FILE")) == 41
+        await asyncio.gather(*(one(number) for number in range(20)))
+        assert len(json.dumps(await here.text("filesystem.listDirectory", path="crowd")).split("FILE")) == 21

@@ -1,4 +1,4 @@
-"""`ai-session serve --rpc` as a person starts it: where it may listen, what it says, how it ends; its page."""
+"""`ai-session serve --rpc` as a process: where it listens, what it says, how it ends; its page; hostile requests."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import json
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from ai_session.servers.rpc_methods import METHODS
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.rpc_world import House, new_house
 from tests.ai_session.contract.wire import BOUND_SECONDS, stop_daemons
@@ -28,6 +33,28 @@ PLACED = (
 )
 
 
+TEXT = st.text(max_size=20) | st.sampled_from(["", ".", "..", "a", "a/b", "/data", "/etc/passwd", "utf-8", "\ud800"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = sorted({name for method in METHODS.values() for name in method.params} | {"session_id", "name", "keys"})
+PARAMS = st.dictionaries(st.sampled_from(NAMES), TEXT | JSON, max_size=4)
+IDS = st.integers() | st.text(max_size=20) | st.floats(allow_nan=False, allow_infinity=False) | st.none()
+TOOLS = ("list_sessions", "get_session_info", "read_output", "send_input", "close_session", "no_such")
+QUICK = (*(name for name in METHODS if name != "code.runPython"), "tools/list", *(f"session.{name}" for name in TOOLS))
+
+
+def request(number: Any, method: Any, params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+VALID = st.builds(request, IDS, st.sampled_from(QUICK) | st.text(max_size=20), PARAMS | PARAMS | JSON)
+SENT = VALID | JSON | st.lists(VALID | JSON, max_size=5)
+CUT = st.builds(lambda message, at: json.dumps(message).encode()[:at], SENT, st.integers(0, 80))
+
+
 @pytest.fixture(scope="module")
 def house(world: Path) -> Iterator[House]:
     house = new_house(world)
@@ -35,20 +62,24 @@ def house(world: Path) -> Iterator[House]:
     stop_daemons(house.home)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_is_and_ends_when_told_to(house: House, number: int) -> None:
-    line = CommandLine(house.home)
-    words = ("serve", "--rpc", "--port", "0", "--no-auth", "--workspace", str(house.workspace), "--json")
-    with line.start(*words) as process:
+@dataclass
+class Served:
+    """A server that runs as a process of its own, and what it said when it began."""
+
+    told: dict[str, Any]
+    workspace: Path
+    http: httpx2.Client
+
+
+@pytest.fixture(scope="module")
+def served(house: House) -> Iterator[Served]:
+    workspace = house.home / "project"
+    workspace.mkdir()
+    words = ("serve", "--rpc", "--port", "0", "--no-auth", "--workspace", str(workspace), "--json")
+    with CommandLine(house.home).start(*words) as process, httpx2.Client(timeout=20, verify=False) as http:
         assert process.stdout
-        told = json.loads(process.stdout.readline())
-        assert told["workspace"] == str(house.workspace)
-        assert told["authenticated"] is False
-        assert httpx2.get(told["health"]).json() == {"status": "ok"}
-        (house.workspace / "a").write_text("here")
-        message = {"jsonrpc": "2.0", "id": 1, "method": "filesystem.readFile", "params": {"path": "a"}}
-        assert httpx2.post(told["url"], json=message).json()["result"]["content"][0]["text"] == "here"
-        process.send_signal(number)
+        yield Served(json.loads(process.stdout.readline()), workspace, http)
+        process.send_signal(signal.SIGINT)
         assert process.wait(BOUND_SECONDS) == 0
 
 
@@ -85,23 +116,16 @@ def test_what_cannot_be_served(house: House) -> None:
         assert said in line.run("serve", *words, code=code).stderr, words
 
 
-def test_the_page_shows_what_happens(house: House) -> None:
+def test_the_page_shows_what_happens(served: Served) -> None:
     conversations = re.findall(r"^```json-lines\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert conversations
-    workspace = house.home / "project"
-    workspace.mkdir()
-    line = CommandLine(house.home)
-    words = ("serve", "--rpc", "--port", "0", "--no-auth", "--workspace", str(workspace), "--json")
-    with line.start(*words) as process, httpx2.Client() as http:
-        assert process.stdout
-        url = json.loads(process.stdout.readline())["url"]
-        shown = [each for conversation in conversations for each in conversation.splitlines()]
-        for sent, told in zip(shown[::2], shown[1::2], strict=True):
-            assert (sent[:2], told[:2]) == ("> ", "< ")
-            answer = http.post(url, content=sent[2:])
-            assert f"< {answer.status_code} {placed(answer.text, str(workspace))}" == told
-        process.terminate()
-        assert process.wait(BOUND_SECONDS) == 0
+    assert served.told == {**served.told, "workspace": str(served.workspace), "authenticated": False}
+    assert served.http.get(served.told["health"]).json() == {"status": "ok"}
+    shown = [each for conversation in conversations for each in conversation.splitlines()]
+    for sent, told in zip(shown[::2], shown[1::2], strict=True):
+        assert (sent[:2], told[:2]) == ("> ", "< ")
+        answer = served.http.post(served.told["url"], content=sent[2:])
+        assert f"< {answer.status_code} {placed(answer.text, str(served.workspace))}" == told
 
 
 def placed(text: str, workspace: str) -> str:
@@ -109,3 +133,32 @@ def placed(text: str, workspace: str) -> str:
     for pattern, instead in PLACED:
         text = pattern.sub(instead, text)
     return text.replace(workspace, WORKSPACE)
+
+
+def is_id(value: Any) -> bool:
+    return value is None or (isinstance(value, (str, int, float)) and not isinstance(value, bool))
+
+
+def is_answer(answer: Any) -> bool:
+    """Whether it is one answer, and no failure of the server's own."""
+    assert answer["jsonrpc"] == "2.0"
+    assert ("result" in answer) is not ("error" in answer)
+    return answer.get("error", {}).get("code") != -32603
+
+
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(SENT | CUT | st.binary(max_size=60), min_size=1, max_size=4))
+def test_whatever_comes_every_request_with_an_id_is_answered(served: Served, sent: list[Any]) -> None:
+    http, url = served.http, served.told["url"]
+    for each in sent:
+        answer = http.post(url, content=each if isinstance(each, bytes) else json.dumps(each).encode())
+        assert answer.status_code in (200, 204, 400, 404), (each, answer.text)
+        told = answer.json() if answer.content else []
+        answers: list[Any] = told if isinstance(told, list) else [told]
+        assert all(is_answer(one) for one in answers), (each, answer.text)
+        numbers = [json.dumps(one["id"]) for one in answers]
+        for one in each if isinstance(each, list) else [each]:
+            if isinstance(one, dict) and "id" in one and one.get("jsonrpc") == "2.0" and is_id(one["id"]):
+                numbers.remove(json.dumps(one["id"]))  # each once, with its JSON type

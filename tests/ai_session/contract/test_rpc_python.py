@@ -30,8 +30,8 @@ while True:
 """
 
 
-HERE = "print('here')\nwhile True: pass"
-ENDLESS = "open('begun', 'w')\nwhile True: pass"
+HERE = "import time\nprint('here')\nwhile True: time.sleep(60)"
+ENDLESS = "import time\nopen('begun', 'w')\nwhile True: time.sleep(60)"
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,6 @@ async def test_whatever_it_starts_ends_with_it(house: House) -> None:
     async with serving(house) as here:
         with nothing_left(house):
             assert (await here.python(daemon))["stdout"] == "parent\n"
-            await here.method("code.runPython", {"code": FORKS, "timeout_seconds": 0.7})
             told = await here.method("code.runPython", {"code": killer, "timeout_seconds": 10})
             assert told["content"][0]["stdout"] == "before\n"
             assert "shell has ended" in told["content"][1]["text"]
@@ -186,6 +185,15 @@ async def until(here: Rpc, condition: Callable[[], bool]) -> None:
     """Asks for its health until then, which also starts a daemon where there is none."""
     while not condition():
         await here.http.get(here.place.base_url + "/health")
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("code", [FORKS, "while True: pass", "x = []\nwhile True: x.append('x' * 10_000_000)"])
+async def test_code_that_takes_all_there_is_ends(house: House, code: str) -> None:
+    async with serving(house) as here:
+        with nothing_left(house):
+            await here.method("code.runPython", {"code": code, "timeout_seconds": 2})
+            assert (await here.python("print(1)"))["stdout"] == "1\n"
 
 
 @pytest.mark.torture
