@@ -13,7 +13,7 @@ import pytest
 from tests.ccswarm.contract.a2a_standard_desk import served
 from tests.ccswarm.contract.a2a_vault_desk import IDS, Vault, client
 from tests.ccswarm.contract.run_desk import RunDesk
-from tests.together.swarm_house import QUICK, ROOT, open_house
+from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, open_house
 from tests.together.tool_servers import tool_server
 
 pytestmark = pytest.mark.timeout(120)
@@ -21,6 +21,7 @@ PAGE = (ROOT / "docs/protocols/agentvault-proxy.md").read_text()
 CONFIGURATION, CONVERSATIONS = (
     re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for kind in ("toml", "json-lines")
 )
+UNBOXED = '[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\n'
 ID = re.compile(IDS.pattern.removesuffix(r"\Z"))
 OTHER = (
     (r'"(timestamp|createdAt|updatedAt)":"[^"]*Z"', r'"\1":"2026-01-01T12:00:00.000000Z"'),
@@ -50,7 +51,7 @@ def answers(vault: Vault, body: str) -> list[str]:
 
 def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
     (conversation,) = CONVERSATIONS
-    with open_house(world, QUICK + CONFIGURATION[-1], '[sandbox]\nprofile = "trusted"\n') as house:
+    with open_house(world, QUICK + CONFIGURATION[-1], UNBOXED) as house:
         (house.project / "script.py").write_text("print(6 * 7)\n")
         words = ("--config", str(house.file), "--workspace", str(house.project))
         with tool_server(house.home, house.project) as url:
@@ -68,3 +69,21 @@ def test_the_conversation_is_as_the_page_has_it(world: Path) -> None:
                     new = [one for one in ID.findall("".join(shown)) if one not in theirs]
                     ours |= dict(zip([one for one in ID.findall("".join(found)) if one not in ours], new, strict=True))
                     assert [plain(one, ours) for one in found] == [plain(one, {}) for one in shown], asked
+
+
+def test_what_one_task_opens_the_next_one_finds(world: Path) -> None:
+    agent = '[[agents]]\nname = "proxy"\ngrants = ["ai-session.*"]\n'
+    with open_house(world, QUICK + AI_SESSION + agent, UNBOXED) as house:
+        words = ("--config", str(house.file), "--workspace", str(house.project))
+        with served(RunDesk(house.home), *words) as server, client(server.port) as vault:
+            opened = vault.said("ai-session", "create_session", name="w")["mcp_result"]["structuredContent"]
+            session = opened["session_id"]
+            vault.said("ai-session", "execute_command", session_id=session, command="X=42")
+            ran = vault.said("ai-session", "execute_command", session_id=session, command="echo $X; false")
+            facts = ran["mcp_result"]["structuredContent"]
+            assert (facts["output"], facts["exit_code"]) == ("42\n", 1)
+            unknown = vault.said("ai-session", "execute_command", session_id="nobody", command="true")["error"]
+            assert (unknown["source"], unknown["code"]) == ("MCP_TOOL", "TOOL_EXECUTION_FAILED")
+            assert vault.said("ai-session", "close_session", session_id=session)["success"]
+        report = house.joined()
+        assert (report.problems, report.calls, report.joined) == ([], 5, 5)
