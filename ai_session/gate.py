@@ -116,8 +116,8 @@ class Gate(ChangeDoor):
 
     async def _judge(self, call: ToolCall, asker: Asker | None, trace: Trace) -> ToolResult:
         tool = self._tools.get(call.name)
-        if tool is None:
-            raise unknown_tool(self._masking.masked(call.name), self._tools)
+        if tool is None or not (tool.listed or call.unlisted):
+            raise unknown_tool(self._masking.masked(call.name), [t.name for t in self._tools.values() if t.listed])
         self._audit.require_room(tool.effect)
         require_scope(call.principal, tool.name, tool.effect)
         self._count(call.principal, tool.effect, opens=tool.name in OPENING)

@@ -248,7 +248,8 @@ class ToolCall:
     claims of the client: kept for the audit, and what an agent opens in a run is kept from its other agents. ``trace``
     is for telemetry alone: ``traceparent``, ``tracestate`` and ``baggage`` as the client sent them, and what is known
     of its request by the names of OpenTelemetry's conventions (``mcp.method.name``, ``network.transport``).
-    ``patience_seconds``: who asks waits no longer than that for a command, whatever the arguments say.
+    ``patience_seconds``: who asks waits no longer than that for a command, whatever the arguments say. ``unlisted``:
+    the way in has named the tool, not its client, so it may be one that clients are not told of.
     """
 
     principal: Principal
@@ -263,6 +264,7 @@ class ToolCall:
     answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     patience_seconds: float | None = None
+    unlisted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

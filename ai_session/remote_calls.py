@@ -45,6 +45,7 @@ def call_facts(call: ToolCall) -> dict[str, Any]:
         "arguments": call.arguments,
         "call_id": call.call_id,
         "patience_seconds": call.patience_seconds,
+        "unlisted": call.unlisted,
         **claims,
         **({"trace": dict(call.trace)} if call.trace else {}),
         **({"answers": {name: answer_facts(word) for name, word in call.answers.items()}} if call.answers else {}),
@@ -68,6 +69,7 @@ def call_of(facts: Table, principal: Principal) -> ToolCall:
         patience_seconds=patience,
         answers={name: answer_of(word) for name, word in table(facts, "answers").items()},
         trace={name: str(value) for name, value in table(facts, "trace").items()},
+        unlisted=facts.get("unlisted") is True,
     )
 
 

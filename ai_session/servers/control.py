@@ -310,7 +310,8 @@ async def call(gate: Gate, connection: Connection, params: Mapping[str, Any]) ->
     name, arguments = _text(params, "name"), _table(params.get("arguments"))
     profile = _text(params, "profile") if params.get("profile") else ""
     call_id = "call_" + secrets.token_urlsafe(16)
-    result = await gate.call(ToolCall(connection.principal, name, arguments, call_id, profile=profile))
+    asked = ToolCall(connection.principal, name, arguments, call_id, profile=profile, unlisted=True)
+    result = await gate.call(asked)
     return {
         "text": result.text,
         "structured": result.structured,

@@ -122,7 +122,8 @@ class Talk:
             return {"name": NAME, "version": __version__, "capabilities": {"tools": list(TOOLS)}}
         # An unknown tool is put on record too, under a name that no tool of another protocol has.
         name = tool if tool in TOOLS else f"fluxloop.{tool[:NAME_CHARS]}"
-        call = ToolCall(self._principal, name, arguments_of(message), "call_" + secrets.token_urlsafe(16))
+        call_id = "call_" + secrets.token_urlsafe(16)
+        call = ToolCall(self._principal, name, arguments_of(message), call_id, unlisted=True)
         try:
             result = await self._gate.call(call)
         except UnknownTool:

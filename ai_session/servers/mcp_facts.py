@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.context import ServerRequestContext
@@ -45,7 +46,7 @@ async def asked(
     Raises MCPError for every refusal: with the ``uri`` that was meant where there is one.
     """
     caller = caller_of(ctx)
-    call = call_of(ctx, caller.principal, tool, arguments, state=state, answers=answers)
+    call = replace(call_of(ctx, caller.principal, tool, arguments, state=state, answers=answers), unlisted=True)
     try:
         result = await caller.gate.call(call, asker)
     except UnknownTool as problem:  # a daemon of another version

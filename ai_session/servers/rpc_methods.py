@@ -93,11 +93,11 @@ def call_of(principal: Principal, name: str, params: Table) -> ToolCall:
     if unknown:
         known = ", ".join(method.params)
         raise Refused(INVALID_PARAMS, f"Invalid params: {name} has no {', '.join(unknown[:8])}, but {known}")
-    return _call(principal, method.tool, params)
+    return _call(principal, method.tool, params, unlisted=True)
 
 
-def _call(principal: Principal, tool: str, arguments: Table) -> ToolCall:
-    return ToolCall(principal, tool, arguments, "call_" + secrets.token_urlsafe(16))
+def _call(principal: Principal, tool: str, arguments: Table, *, unlisted: bool = False) -> ToolCall:
+    return ToolCall(principal, tool, arguments, "call_" + secrets.token_urlsafe(16), unlisted=unlisted)
 
 
 def shown(name: str, call: ToolCall, result: ToolResult) -> Table:

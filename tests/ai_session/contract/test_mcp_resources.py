@@ -163,7 +163,7 @@ def test_27_a_long_recording_is_its_newest_part_and_says_so(house: House) -> Non
     left_out = f"# bytes 0 to {content['_meta']['ai-session/resource']['from_offset']} are left out"
     assert lines[1].startswith(left_out)
     assert "ai-session record export long" in lines[1]
-    assert "250000" in lines[-1]
+    assert "250000" in "".join(lines[-2:])  # the next prompt may have come in a piece of its own
     assert 1 << 20 <= len(content["text"]) < 3 << 20
     assert json.loads(lines[0])["version"] == 3
 

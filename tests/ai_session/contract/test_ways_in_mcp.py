@@ -16,7 +16,7 @@ from ai_session.remote_gate import RemoteGate
 from ai_session.tools.base import Tool
 from tests.ai_session.contract.ways import SHUT, Audit, House, house
 from tests.ai_session.contract.wire import SERVER, Client, living_in, runtime, stop_daemons
-from tests.conftest import new_home
+from tests.conftest import client_environment, environment, new_home
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,10 @@ TOOLS: dict[str, dict[str, Any]] = {
     "close_session": {"session_id": "s"},
 }
 
+KNOWN: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+LISTED = {name: arguments for name, arguments in TOOLS.items() if name in {tool.name for tool in KNOWN if tool.listed}}
+"""The others stand behind resources, prompts and other protocols, and are no tools of MCP."""
+
 TEMPLATE = {"type": "ref/resource", "uri": "session://{id}/output/{command_id}"}
 REQUESTS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("prompts/list", {}, []),
@@ -90,8 +94,7 @@ ALL_SCOPES = frozenset({"sessions:read", "sessions:write", "sessions:execute"})
 
 
 def test_every_tool_has_its_entry() -> None:
-    tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
-    assert {tool.name for tool in tools} == TOOLS.keys()
+    assert {tool.name for tool in KNOWN} == TOOLS.keys()
 
 
 def own_runtime(client: Client) -> Path:
@@ -130,7 +133,7 @@ async def test_every_tool_by_a_front_passes_the_gate_once(served: Path, monkeypa
     gate, principal = RemoteGate(authenticated=True), Principal("mcp", os.getuid(), subject="alice", scopes=ALL_SCOPES)
 
     async def call(tool: str, arguments: dict[str, Any]) -> ToolResult:
-        return await gate.call(ToolCall(principal, tool, arguments, f"call_{os.urandom(8).hex()}"))
+        return await gate.call(ToolCall(principal, tool, arguments, f"call_{os.urandom(8).hex()}", unlisted=True))
 
     try:
         await call("create_session", {"name": "s", "backend": "pty", "working_directory": str(served)})
@@ -150,19 +153,21 @@ async def test_every_tool_by_a_front_passes_the_gate_once(served: Path, monkeypa
 
 
 def pass_once(client: Client, audit: Audit, *, modern: bool) -> None:
-    for tool, arguments in TOOLS.items():
+    for tool, arguments in LISTED.items():
         result = client.call(tool, modern=modern, **arguments)
         ((begin, end),) = audit.calls()
         meta = result["_meta"]
         assert (begin["tool"], begin["call"]) == (tool, meta["ai-session/call_id"])
         assert {"seq": end["seq"], "head": end["hash"]} == meta["ai-session/audit"]
         assert end["outcome"] == ("tool_error" if result.get("isError") else "ok")
-        if tool == "get_recording":
+        if tool == "resize_session":
             ask_once(client, audit, modern=modern)
-    unknown = client.ask("tools/call", {"name": "no_tool", "arguments": {}}, modern=modern)
-    assert unknown["error"]["code"] == -32602
-    ((_, end),) = audit.calls()
-    assert (end["tool"], end["outcome"]) == ("no_tool", "invalid")
+    unlisted = {name: arguments for name, arguments in TOOLS.items() if name not in LISTED}
+    for tool, arguments in {**unlisted, "no_tool": {}}.items():
+        unknown = client.ask("tools/call", {"name": tool, "arguments": arguments}, modern=modern)
+        assert unknown["error"]["code"] == -32602
+        ((_, end),) = audit.calls()
+        assert (end["tool"], end["outcome"]) == (tool, "invalid")
     for method in OTHER_METHODS:
         assert "error" in client.ask(method, {}, modern=modern), method
     assert client.result("tools/list", modern=modern)["tools"]
@@ -191,7 +196,7 @@ def test_every_tool_over_mcp_does_nothing_where_all_is_denied(shut_house: House)
     with Client(cwd=here.home, env=living_in(here.home)) as client:
         client.initialize()
         audit = Audit(here.runtime)
-        for tool, arguments in TOOLS.items():
+        for tool, arguments in LISTED.items():
             result = client.call(tool, **arguments)
             assert result["_meta"]["ai-session/error"]["code"] == "denied", result
             assert audit.denied() == [tool]
@@ -206,13 +211,27 @@ def test_every_tool_over_mcp_does_nothing_where_all_is_denied(shut_house: House)
         client.end()
 
 
+@pytest.mark.anyio
+async def test_every_tool_by_a_front_does_nothing_where_all_is_denied(shut_house: House) -> None:
+    here, principal = shut_house, Principal("mcp", os.getuid(), subject="alice", scopes=ALL_SCOPES | {"admin"})
+    before, audit = here.state(), Audit(here.runtime)
+    with environment(client_environment(here.home)):
+        gate = RemoteGate(authenticated=True)
+        for tool, arguments in TOOLS.items():
+            result = await gate.call(ToolCall(principal, tool, arguments, f"call_{tool}", unlisted=True))
+            assert result.structured["error"]["code"] == "denied", result
+            assert audit.denied() == [tool]
+        await gate.close()
+    assert here.state() == before
+
+
 def test_without_a_daemon_a_denied_client_gets_no_session(served: Path) -> None:
     (served / ".config/ai-session/config.toml").write_text(SHUT)
     with Client([*SERVER, "--no-daemon"], cwd=served) as client:
         client.initialize()
         client.call("list_sessions")
         audit = Audit(own_runtime(client))
-        for tool, arguments in TOOLS.items():
+        for tool, arguments in LISTED.items():
             assert client.call(tool, **arguments)["isError"]
             ((begin, end),) = audit.calls()
             named = "session_id" in arguments
