@@ -32,6 +32,7 @@ VERBS = [
     "kill",
     "rename",
     "share",
+    "serve",
     "replay",
     "approvals",
     "approve",

@@ -204,10 +204,10 @@ def test_calls_are_recorded_with_the_directory_they_read(flux: Flux, boxed: Path
     assert (begin["tool"], end["outcome"], end["cwd"]) == ("analyze_repository", "ok", str(boxed / "w/shop"))
 
 
-def test_mcp_does_not_list_them_but_lets_them_be_called(flux: Flux, boxed: Path) -> None:
+def test_mcp_neither_lists_nor_calls_them(flux: Flux, boxed: Path) -> None:
     result(flux, "detect_frameworks")
     with Client(env=living_in(boxed)) as client:
         client.initialize()
         assert "analyze_repository" not in {tool["name"] for tool in client.result("tools/list")["tools"]}
-        called = client.call("analyze_repository", root=str(boxed / "w/shop"), globs=["*.py"])
-        assert called["structuredContent"]["languages"] == ["python"]
+        params = {"name": "analyze_repository", "arguments": {"root": str(boxed / "w/shop")}}
+        assert "unknown tool" in client.ask("tools/call", params)["error"]["message"]

@@ -16,7 +16,7 @@ from tests.ccswarm.contract.a2a_standard_desk import TEXT, Served, connected, se
 from tests.ccswarm.contract.run_desk import RunDesk
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )

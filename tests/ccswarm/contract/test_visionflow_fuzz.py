@@ -19,7 +19,7 @@ from tests.ccswarm.contract.visionflow_desk import TEXT, Served, connected, serv
 SWARM = "swarm-550e8400-e29b-41d4-a716-446655440000"
 WORDS = ("mesh", "star", "coder", "researcher", "adaptive", "high", SWARM, "all", "")
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )

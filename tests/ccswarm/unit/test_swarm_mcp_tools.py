@@ -11,7 +11,7 @@ from ccswarm.clients.mcp_answers import to_answer
 from ccswarm.clients.mcp_eras import EraFile
 from ccswarm.clients.mcp_process import child_environment
 from ccswarm.clients.mcp_schemas import MAX_NODES, OutputSchemas
-from ccswarm.clients.mcp_tools import foreign_reference, is_seen
+from ccswarm.clients.mcp_tools import foreign_reference
 from ccswarm.settings import ToolFilter
 
 
@@ -47,9 +47,9 @@ def test_a_schema_without_end_is_given_up() -> None:
 
 
 def test_filters() -> None:
-    assert is_seen("read_file", ToolFilter())
-    assert not is_seen("Read_file", ToolFilter(allow=("read_*",)))
-    assert not is_seen("read_file", ToolFilter(deny=("*_file",)))
+    assert ToolFilter().sees("read_file")
+    assert not ToolFilter(allow=("read_*",)).sees("Read_file")
+    assert not ToolFilter(deny=("*_file",)).sees("read_file")
 
 
 @pytest.mark.parametrize(
