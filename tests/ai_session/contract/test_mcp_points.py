@@ -269,6 +269,28 @@ def test_14_tools_say_what_they_are(pipe: Client) -> None:
     assert {"create_session", "execute_command"} <= always < {tool["name"] for tool in tools}
 
 
+DOCUMENTED: dict[str, Message] = {
+    "execute_command": {
+        "properties": {"session_id": {"type": "string"}, "command": {"type": "string"}},
+        "required": ["session_id", "command"],
+    },
+    "create_session": {
+        "properties": {"name": {"type": "string"}, "working_directory": {"type": "string"}},
+        "required": ["name"],
+    },
+    "get_session_info": {"properties": {"session_id": {"type": "string"}}, "required": ["session_id"]},
+}
+"""What clients were told of these three before there was anything else; more may be optional."""
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_documented_tools_take_what_is_documented(pipe: Client, name: str) -> None:
+    (tool,) = (tool for tool in pipe.result("tools/list")["tools"] if tool["name"] == name)
+    assert tool["inputSchema"]["required"] == DOCUMENTED[name]["required"]
+    for argument, schema in DOCUMENTED[name]["properties"].items():
+        assert schema.items() <= tool["inputSchema"]["properties"][argument].items()
+
+
 def test_errors_of_sessions_are_results_that_say_what_to_do(pipe: Client) -> None:
     for name, arguments, code in (
         ("execute_command", {"session_id": "nowhere", "command": "ls"}, "session_not_found"),
