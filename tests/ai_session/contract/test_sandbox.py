@@ -258,11 +258,11 @@ def test_what_starts_the_box_is_not_led_by_the_environment_inside(looked: Looked
 
 def test_nothing_inherited_is_open_inside(here: Place) -> None:
     descriptor = os.open("/", os.O_RDONLY)
-    os.dup2(descriptor, 44)
+    high = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 200)
     try:
-        done = here.run("ls /proc/self/fd", pass_fds=(descriptor, 44))
+        done = here.run("ls /proc/self/fd", pass_fds=(descriptor, high))
     finally:
-        os.close(44)
+        os.close(high)
         os.close(descriptor)
     assert done.stdout.split() == ["0", "1", "2", "3"]
 

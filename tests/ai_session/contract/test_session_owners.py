@@ -22,7 +22,7 @@ GIVEN: dict[str, Message] = {
     "resize_session": {"rows": 5, "cols": 5},
 }
 TOOLS: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
-ON_A_SESSION = sorted(tool.name for tool in TOOLS if "session_id" in tool.input_schema["properties"])
+ON_A_SESSION = sorted(tool.name for tool in TOOLS if tool.listed and "session_id" in tool.input_schema["properties"])
 
 
 class House:

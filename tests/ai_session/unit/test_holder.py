@@ -227,10 +227,10 @@ def test_what_a_full_disk_cannot_take_waits_in_the_terminal(keeper: Keeper) -> N
     os.write(owner.fds[0], b"\n")
     owner.close()
     keeper.log("a", lambda data: len(data) > room - 2 * WINDOW)
-    resource.prlimit(holder, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     later = keeper.own()
     (held,) = later.ask("list")["sessions"]
     assert held["exit"] is None
+    resource.prlimit(holder, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     later.ask("take", id="a")
     later.close()
     assert keeper.log("a", lambda data: len(data) >= len(LINES)) == LINES
