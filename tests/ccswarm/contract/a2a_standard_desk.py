@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import signal
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,13 +10,9 @@ from uuid import uuid4
 
 import httpx2
 
-from tests.ccswarm.contract.forked_swarm import Forked
-from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
-from tests.ccswarm.contract.verb_desk import ROOT, agent
-from tests.conftest import client_environment
-
-BOUND_SECONDS = 60.0
-WHERE = re.compile(r"A2A is served at (\S+) port (\d+)")
+from tests.ccswarm.contract.run_desk import QUICK, SERVERS
+from tests.ccswarm.contract.serve_desk import BOUND_SECONDS, Asking, Serving
+from tests.ccswarm.contract.verb_desk import agent
 
 
 def member(name: str, kind: str, tool: str, args: str, more: str = "") -> str:
@@ -53,7 +46,7 @@ def plan_message(plan: Any, **more: Any) -> dict[str, Any]:
     return {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"data": {"plan": plan}}], **more}
 
 
-class Wire:
+class Wire(Asking):
     """A client."""
 
     def __init__(self, port: int, token: str = "", host: str = "127.0.0.1") -> None:
@@ -78,18 +71,6 @@ class Wire:
         answer = self.post(request)
         assert (answer["jsonrpc"], answer["id"]) == ("2.0", request["id"])
         return answer
-
-    def ask(self, method: str, /, **params: Any) -> Any:
-        """Its result."""
-        answer = self.whole(method, **params)
-        assert set(answer) == {"jsonrpc", "id", "result"}, answer
-        return answer["result"]
-
-    def fault(self, method: str, /, **params: Any) -> Any:
-        """Its error."""
-        answer = self.whole(method, **params)
-        assert set(answer) == {"jsonrpc", "id", "error"}, answer
-        return answer["error"]
 
     @contextmanager
     def stream(self, method: str, /, **params: Any) -> Iterator[Iterator[Any]]:
@@ -118,57 +99,13 @@ class Wire:
         self.http.close()
 
 
-class Served:
-    """A server that listens; what it says is read all the time."""
+class Served(Serving):
+    """The server of this dialect."""
 
-    def __init__(self, desk: RunDesk, *words: str, **variables: str) -> None:
-        line = ["serve", "--a2a", "--port", "0", "--requests", "0", "--workspace", str(desk.home), *words]
-        environment = {**client_environment(desk.home), "PYTHONPATH": str(ROOT), **variables}
-        self.process = Forked(line, desk.home, environment)
-        self.said: list[str] = []
-        self._heard = threading.Event()
-        self.port = 0
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr
-        for line in self.process.stderr:
-            self.said.append(line.decode().rstrip())
-            if found := WHERE.match(self.said[-1]):
-                self.port = int(found[2])
-                self._heard.set()
-        self._heard.set()
-
-    def until_ready(self) -> None:
-        assert self._heard.wait(BOUND_SECONDS)
-        assert self.port, self.said
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code."""
-        self.process.send_signal(number)
-        code = self.process.wait(BOUND_SECONDS)
-        self._reader.join()
-        return code
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait(BOUND_SECONDS)
-        self._reader.join()
-        self.process.close()
+    flag, dialect = "--a2a", "A2A"
 
 
-@contextmanager
-def served(desk: RunDesk, *words: str, **variables: str) -> Iterator[Served]:
-    """Meanwhile it is there; afterwards it has ended as it was told."""
-    server = Served(desk, *words, **variables)
-    try:
-        server.until_ready()
-        yield server
-        if server.process.returncode is None:
-            assert server.end() == 0, server.said
-    finally:
-        server.close()
+served = Served.meanwhile
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from typing import Any
 import httpx2
 
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS
+from tests.ccswarm.contract.serve_desk import BOUND_SECONDS, Asking
 from tests.ccswarm.contract.verb_desk import agent
 
-BOUND_SECONDS = 60.0
 IDS = re.compile(r"mcp-proxy-[0-9a-f]{32}\Z")
 OVER = ("COMPLETED", "FAILED", "CANCELED")
 PROXY = agent("proxy", "small.*", "pipe.*", "filesystem.filesystem.*", "filesystem.*", "code.*", "nowhere.*")
@@ -27,7 +27,7 @@ def wanted(target: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
     return {"message": {"role": "user", "parts": [part]}}
 
 
-class Vault:
+class Vault(Asking):
     """A client."""
 
     def __init__(self, port: int, path: str = "/a2a", **headers: str) -> None:
@@ -53,18 +53,6 @@ class Vault:
         answer = self.post(request)
         assert (answer["jsonrpc"], answer["id"]) == ("2.0", request["id"])
         return answer
-
-    def ask(self, method: str, /, **params: Any) -> Any:
-        """Its result."""
-        answer = self.whole(method, **params)
-        assert set(answer) == {"jsonrpc", "id", "result"}, answer
-        return answer["result"]
-
-    def fault(self, method: str, /, **params: Any) -> Any:
-        """Its error."""
-        answer = self.whole(method, **params)
-        assert set(answer) == {"jsonrpc", "id", "error"}, answer
-        return answer["error"]
 
     def send(self, target: str, tool: str, /, **arguments: Any) -> str:
         """The id of a task that was begun."""

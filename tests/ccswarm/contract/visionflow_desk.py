@@ -5,22 +5,16 @@ from __future__ import annotations
 import json
 import re
 import select
-import signal
 import socket
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.ccswarm.contract.forked_swarm import Forked
-from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
-from tests.ccswarm.contract.verb_desk import ROOT
-from tests.conftest import client_environment
+from tests.ccswarm.contract.run_desk import QUICK, SERVERS
+from tests.ccswarm.contract.serve_desk import BOUND_SECONDS, Asking, Serving
 
-BOUND_SECONDS = 60.0
 IDS = re.compile(r"(swarm|agent|task)-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
-WHERE = re.compile(r"VisionFlow is served at (\S+) port (\d+)")
 SAY = 'tool = "small.echo"\nargs = { text = "${task.text}" }'
 HOLD = 'tool = "pipe.read"\nargs = { path = "${workspace}/pipe" }'
 
@@ -41,7 +35,7 @@ CREW = (
 TEXT = QUICK + SERVERS + CREW
 
 
-class Wire:
+class Wire(Asking):
     """One connection."""
 
     def __init__(self, port: int, token: str = "", host: str = "127.0.0.1") -> None:
@@ -76,18 +70,6 @@ class Wire:
         assert (answer["jsonrpc"], answer["id"]) == ("2.0", number)
         return answer
 
-    def ask(self, method: str, /, **params: Any) -> Any:
-        """Its result."""
-        answer = self.whole(method, **params)
-        assert set(answer) == {"jsonrpc", "id", "result"}, answer
-        return answer["result"]
-
-    def fault(self, method: str, /, **params: Any) -> Any:
-        """Its error."""
-        answer = self.whole(method, **params)
-        assert set(answer) == {"jsonrpc", "id", "error"}, answer
-        return answer["error"]
-
     def tool(self, name: str, /, **arguments: Any) -> Any:
         """What the text of a tool's answer says."""
         result = self.ask("tools/call", name=name, arguments=arguments)
@@ -111,60 +93,16 @@ class Wire:
         self.socket.close()
 
 
-class Served:
-    """A server that listens; what it says is read all the time."""
+class Served(Serving):
+    """The server of this dialect."""
 
-    def __init__(self, desk: RunDesk, *words: str, **variables: str) -> None:
-        line = ["serve", "--tcp", "--port", "0", "--requests", "0", "--workspace", str(desk.home), *words]
-        environment = {**client_environment(desk.home), "PYTHONPATH": str(ROOT), **variables}
-        self.process = Forked(line, desk.home, environment)
-        self.said: list[str] = []
-        self._heard = threading.Event()
-        self.port = 0
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr
-        for line in self.process.stderr:
-            self.said.append(line.decode().rstrip())
-            if found := WHERE.match(self.said[-1]):
-                self.port = int(found[2])
-                self._heard.set()
-        self._heard.set()
-
-    def until_ready(self) -> None:
-        assert self._heard.wait(BOUND_SECONDS)
-        assert self.port, self.said
+    flag, dialect = "--tcp", "VisionFlow"
 
     def wire(self, token: str = "") -> Wire:
         return Wire(self.port, token)
 
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code."""
-        self.process.send_signal(number)
-        code = self.process.wait(BOUND_SECONDS)
-        self._reader.join()
-        return code
 
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait(BOUND_SECONDS)
-        self._reader.join()
-        self.process.close()
-
-
-@contextmanager
-def served(desk: RunDesk, *words: str, **variables: str) -> Iterator[Served]:
-    """Meanwhile it is there; afterwards it has ended as it was told."""
-    server = Served(desk, *words, **variables)
-    try:
-        server.until_ready()
-        yield server
-        if server.process.returncode is None:
-            assert server.end() == 0, server.said
-    finally:
-        server.close()
+served = Served.meanwhile
 
 
 @contextmanager

@@ -1,0 +1,95 @@
+"""``ccswarm serve`` in a process of its own, and what clients of each dialect do alike."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, Self
+
+from tests.ccswarm.contract.forked_swarm import Forked
+from tests.ccswarm.contract.run_desk import RunDesk
+from tests.ccswarm.contract.verb_desk import ROOT
+from tests.conftest import client_environment
+
+BOUND_SECONDS = 60.0
+
+
+class Asking(ABC):
+    """A client of JSON-RPC."""
+
+    @abstractmethod
+    def whole(self, method: str, /, **params: Any) -> Any:
+        """The whole answer to a request."""
+
+    def ask(self, method: str, /, **params: Any) -> Any:
+        """Its result."""
+        answer = self.whole(method, **params)
+        assert set(answer) == {"jsonrpc", "id", "result"}, answer
+        return answer["result"]
+
+    def fault(self, method: str, /, **params: Any) -> Any:
+        """Its error."""
+        answer = self.whole(method, **params)
+        assert set(answer) == {"jsonrpc", "id", "error"}, answer
+        return answer["error"]
+
+
+class Serving:
+    """A server that listens; what it says is read all the time."""
+
+    flag: ClassVar[str]
+    dialect: ClassVar[str]
+
+    def __init__(self, desk: RunDesk, *words: str, **variables: str) -> None:
+        line = ["serve", self.flag, "--port", "0", "--requests", "0", "--workspace", str(desk.home), *words]
+        environment = {**client_environment(desk.home), "PYTHONPATH": str(ROOT), **variables}
+        self.process = Forked(line, desk.home, environment)
+        self.said: list[str] = []
+        self._heard = threading.Event()
+        self.port = 0
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.said.append(line.decode().rstrip())
+            if found := re.match(rf"{self.dialect} is served at \S+ port (\d+)", self.said[-1]):
+                self.port = int(found[1])
+                self._heard.set()
+        self._heard.set()
+
+    def until_ready(self) -> None:
+        assert self._heard.wait(BOUND_SECONDS)
+        assert self.port, self.said
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(BOUND_SECONDS)
+        self._reader.join()
+        return code
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait(BOUND_SECONDS)
+        self._reader.join()
+        self.process.close()
+
+    @classmethod
+    @contextmanager
+    def meanwhile(cls, desk: RunDesk, *words: str, **variables: str) -> Iterator[Self]:
+        """Meanwhile it is there; afterwards it has ended as it was told."""
+        server = cls(desk, *words, **variables)
+        try:
+            server.until_ready()
+            yield server
+            if server.process.returncode is None:
+                assert server.end() == 0, server.said
+        finally:
+            server.close()
