@@ -94,11 +94,13 @@ def load_plan(path: Path, base: Settings) -> Settings:
 
 
 def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Settings:
-    """As ``load_plan``, of a TOML text."""
+    """As ``load_plan``, of TOML or JSON; of what ``generate_plan`` answered, the plan in it."""
     data = parsed(text, where)
+    if isinstance(plan := data.get("ccswarmPlan"), str):
+        _refuse(where, [] if plan else ["ccswarmPlan is empty"], "its check says why there is no plan to run")
+        data = parsed(plan, where)
     _refuse(where, [*_not_valid(data, Settings), *_twice(data)])
-    data = _with_main(data)
-    below = base.model_dump()
+    data, below = _with_main(data), base.model_dump()
     merged = _merged(below, data)
     merged["agents"] = _by_name(below["agents"], data.get("agents", ()))
     merged["mcp"]["servers"] = _by_name(below["mcp"]["servers"], data.get("mcp", {}).get("servers", ()))
@@ -162,8 +164,7 @@ def starter() -> str:
 def reference() -> str:
     """Every setting with its default and what it means, as TOML of which everything is a comment: ``# `` begins what
     is told, ``#`` alone what may be set."""
-    lines = ["# Every setting of ccswarm. A plan has the same shape.", *_section(Settings, "", {})]
-    return "\n".join(lines) + "\n"
+    return "\n".join(["# Every setting of ccswarm. A plan has the same shape.", *_section(Settings, "", {}), ""])
 
 
 def parse(text: str, *, where: str = "the text") -> Settings:
@@ -395,6 +396,4 @@ def _example(annotation: Any) -> object:
 
 
 def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{}"
-    return json.dumps(value, ensure_ascii=False)
+    return "{}" if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)

@@ -317,6 +317,8 @@ async def test_nobody_can_do_it(home: Path) -> None:
         done = await called(desk, "generate_plan", requirements=NEEDED)
     assert (done["ccswarmPlan"], done["check"]["valid"]) == ("", False)
     assert "give an agent a brain that thinks" in done["check"]["problems"][0]
+    (home / "plan.json").write_text(json.dumps(done))
+    assert "ccswarmPlan is empty" in RunDesk(home).run("run", "plan.json", code=2).err
     assert {task["assignee"] for phase in done["plan"]["phases"] for task in phase["tasks"]} >= {"researcher", "coder"}
 
 
@@ -329,9 +331,9 @@ def test_the_plan_is_run_as_it_is_and_every_task_ends(home: Path) -> None:
 
     done = asyncio.run(make())
     assert done["check"] == {"valid": True, "problems": []}
-    (home / "plan.toml").write_text(done["ccswarmPlan"])
+    (home / "plan.json").write_text(json.dumps(done))
     desk = RunDesk(home)
-    result = desk.result("run", "plan.toml")
+    result = desk.result("run", "plan.json")
     tasks = [task for phase in done["plan"]["phases"] for task in phase["tasks"]]
     assert {name: one["status"] for name, one in result["tasks"].items()} == {
         task["swarmTask"]: "succeeded" for task in tasks
