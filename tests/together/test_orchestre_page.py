@@ -15,7 +15,7 @@ from tests.together.swarm_house import QUICK, ROOT, open_house
 
 pytestmark = pytest.mark.timeout(120)
 PAGE = (ROOT / "docs/protocols/orchestre.md").read_text()
-PROJECT, RUN, TIME = "/home/me/work", "run_0123456789abcdef0123456789abcdef", "2026-01-02T03:04:05.678Z"
+PROJECT, RUN, TIME = "/home/me/code", "run_0123456789abcdef0123456789abcdef", "2026-01-02T03:04:05.678Z"
 COMMAND = 'command = "ai-session mcp-server --stdio"'
 VERSION = re.compile(r'(version\\?": ?\\?")[0-9][^"\\]*')
 REAL_RUN = re.compile(r"run_[0-9a-f]{32}")
