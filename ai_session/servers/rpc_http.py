@@ -14,7 +14,7 @@ import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from ai_session.errors import AiSessionError
+from ai_session.errors import AiSessionError, UnknownTool
 from ai_session.models import Principal
 from ai_session.servers.rpc_methods import (
     INTERNAL_ERROR,
@@ -54,7 +54,6 @@ class Endpoint:
     def __init__(self, gate: Any, *, max_body_bytes: int) -> None:
         self._gate = gate
         self._max_body_bytes = max_body_bytes
-        self._listed: set[str] = set()
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One POST; what it asked for is given up when its client goes away."""
@@ -141,21 +140,18 @@ class Endpoint:
         return answer if "id" in message else None
 
     async def _result(self, principal: Principal, method: str, params: Any) -> Message:
-        known = method == LIST or method in METHODS
-        if not known and not (method.startswith(SESSION) and await self._is_listed(principal, method)):
-            raise Refused(NO_METHOD, f"Method not found: {method[:80]}")
+        unknown = Refused(NO_METHOD, f"Method not found: {method[:80]}")
+        if not (method == LIST or method in METHODS or method.startswith(SESSION)):
+            raise unknown
         if not isinstance(params, dict):
             raise Refused(INVALID_PARAMS, "Invalid params: they are an object, with the names of the arguments")
         if method == LIST:
             return {"tools": described(await self._gate.list_tools(principal, UNLISTED))}
         call = call_of(principal, method, params)  # pyright: ignore[reportUnknownArgumentType]
-        return shown(method, call, await self._gate.call(call))
-
-    async def _is_listed(self, principal: Principal, method: str) -> bool:
-        name = method.removeprefix(SESSION)
-        if name not in self._listed:
-            self._listed |= {tool.name for tool in await self._gate.list_tools(principal)}
-        return name in self._listed
+        try:
+            return shown(method, call, await self._gate.call(call))
+        except UnknownTool:
+            raise unknown from None
 
 
 def parse(body: bytes) -> Any:

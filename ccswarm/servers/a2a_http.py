@@ -8,7 +8,16 @@ import hashlib
 import hmac
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, MutableMapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    MutableMapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import urlsplit
 
@@ -115,14 +124,14 @@ def answered(value: Any, status: int = 200, headers: dict[str, str] | None = Non
     return Response(to_bytes(value), status, {**(headers or {}), **ends}, media_type="application/json")
 
 
-def streamed(events: AsyncIterator[tuple[str, Any]], heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Response:
+def streamed(events: AsyncGenerator[tuple[str, Any]], heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Response:
     """Server-sent events, of which each has a name, or none, and JSON. Whoever is gone is noticed by what is written
     to them; ``events`` is closed then."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_events(events, heartbeat_seconds), headers=headers, media_type="text/event-stream")
 
 
-async def _events(events: AsyncIterator[tuple[str, Any]], heartbeat_seconds: float) -> AsyncIterator[bytes]:
+async def _events(events: AsyncGenerator[tuple[str, Any]], heartbeat_seconds: float) -> AsyncIterator[bytes]:
     following = asyncio.ensure_future(anext(events, None))
     try:
         while True:
@@ -138,8 +147,7 @@ async def _events(events: AsyncIterator[tuple[str, Any]], heartbeat_seconds: flo
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-        if isinstance(events, contextlib.AbstractAsyncContextManager) or hasattr(events, "aclose"):
-            await events.aclose()  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+        await events.aclose()
 
 
 class Guard:

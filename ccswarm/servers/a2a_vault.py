@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from starlette.requests import Request
@@ -131,7 +131,7 @@ class Proxy:
             # These clients read nothing but events here, and would take an answer for the end of the task.
             return streamed(_once("error", {"error": "task_not_found", "message": fault.message}))
 
-    async def _events(self, task: Task) -> AsyncIterator[tuple[str, Any]]:
+    async def _events(self, task: Task) -> AsyncGenerator[tuple[str, Any]]:
         """How it is, then what happens until it is over; of one that is, what was said in it, and how it ended."""
         with self._desk.tasks.following(task) as happenings:
             for message in task.messages[1:]:
@@ -147,7 +147,7 @@ class Proxy:
                 yield "error", {"error": "stream_ended", "message": "the server ends: ask with tasks/get afterwards"}
 
 
-async def _once(name: str, facts: Facts) -> AsyncIterator[tuple[str, Any]]:
+async def _once(name: str, facts: Facts) -> AsyncGenerator[tuple[str, Any]]:
     yield name, facts
 
 
