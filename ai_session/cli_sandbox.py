@@ -108,7 +108,7 @@ async def _run(client: ControlClient, settings: Settings, chosen: SandboxProfile
             for note in boxed.notes:
                 remark(f"warning: {note}")
             client.request("started", level=boxed.level)
-            return await _start(boxed, command, chosen, environ.get("TERM", "dumb"))
+            return await _start(client, boxed, command, chosen, environ.get("TERM", "dumb"))
         finally:
             boxed.release()
 
@@ -153,7 +153,9 @@ def make_profile(
     )
 
 
-async def _start(boxed: Boxed, command: Sequence[str], profile: SandboxProfile, term: str) -> int:
+async def _start(
+    client: ControlClient, boxed: Boxed, command: Sequence[str], profile: SandboxProfile, term: str
+) -> int:
     import asyncio
 
     from ai_session import cli_foreground
@@ -173,21 +175,25 @@ async def _start(boxed: Boxed, command: Sequence[str], profile: SandboxProfile, 
         stack.callback(watch.remove, name)
         ended = asyncio.ensure_future(cli_foreground.until_ended(process, boxed.level))
         if boxed.info_path:
-            await _open_network(stack, boxed, profile, ended)
+            await _open_network(stack, client, boxed, profile, ended)
         return await ended
 
 
 async def _open_network(
-    stack: AsyncExitStack, boxed: Boxed, profile: SandboxProfile, ended: asyncio.Future[int]
+    stack: AsyncExitStack, client: ControlClient, boxed: Boxed, profile: SandboxProfile, ended: asyncio.Future[int]
 ) -> None:
-    """The box goes on once its proxy listens; without one it is ended."""
+    """The box goes on once its proxy listens; without one it is ended. What it reaches, the daemon records."""
     import asyncio
 
     from ai_session.box_entry import open_gate
     from ai_session.network_proxy import SessionProxy
     from ai_session.network_rules import NetworkRules
 
-    proxy = SessionProxy(NetworkRules(profile.domains, profile.ports))
+    def reached(event: str, **facts: Any) -> None:
+        with suppress(DaemonUnavailable):  # which is told when the command has ended
+            client.tell("reached", event=event, **facts)
+
+    proxy = SessionProxy(NetworkRules(profile.domains, profile.ports), event=reached)
     stack.push_async_callback(proxy.aclose)
     gate = asyncio.ensure_future(open_gate(boxed.info_path, boxed.block_path, proxy.start))
     done, _ = await asyncio.wait((gate, ended), timeout=GATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)

@@ -38,12 +38,16 @@ class ControlClient:
 
     def request(self, method: str, /, **params: Any) -> Any:
         """One method's result. Raises the AiSessionError the daemon names, DaemonUnavailable when it goes away."""
-        self._id += 1
-        self._send(json.dumps({"id": self._id, "method": method, "params": params}).encode() + b"\n")
+        self.tell(method, **params)
         message = self._message()
         while message.get("id") not in (self._id, None):
             message = self._message()
         return self._told(message)["result"]
+
+    def tell(self, method: str, /, **params: Any) -> None:
+        """As ``request``, for what nobody waits for the result of. Raises DaemonUnavailable."""
+        self._id += 1
+        self._send(json.dumps({"id": self._id, "method": method, "params": params}).encode() + b"\n")
 
     def call(self, tool: str, /, *, box: str = "", **arguments: Any) -> Reply:
         """One tool call through the gate; None leaves an argument out. Raises what the tool failed with.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ai_session.app import App
     from ai_session.gate import Gate
-    from ai_session.gate_trace import Trace
+    from ai_session.gate_trace import Program
     from ai_session.session_changes import Changes
 
 
@@ -97,11 +97,11 @@ class StartingGate:
     @asynccontextmanager
     async def sandboxed(
         self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str]
-    ) -> AsyncGenerator[Trace]:
+    ) -> AsyncGenerator[Program]:
         """As Gate.sandboxed."""
         gate = await self._gate()
-        async with gate.sandboxed(principal, argv, profile=profile, workspace=workspace, domains=domains) as trace:
-            yield trace
+        async with gate.sandboxed(principal, argv, profile=profile, workspace=workspace, domains=domains) as program:
+            yield program
 
     async def _gate(self) -> Gate:
         app = self._app()

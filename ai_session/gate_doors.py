@@ -8,6 +8,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ai_session import gate_secrets
 from ai_session.audit import AuditLog
 from ai_session.consent import Consent, Watch
 from ai_session.errors import Denied, StorageFull
-from ai_session.gate_trace import LOST, Trace, rate_key
+from ai_session.gate_trace import LOST, Program, Trace, rate_key
 from ai_session.masking import Masking
 from ai_session.models import Answer, Effect, Principal, Question
 from ai_session.ownership import reach_of, shared_with
@@ -88,7 +89,7 @@ class Doors:
         several, and recorded."""
         arguments, unsafe = gate_secrets.learn(self._masking, principal, arguments)
         entry = await self._audit.begin("call_" + secrets.token_urlsafe(16), principal, name, arguments, agent=agent)
-        trace = Trace()
+        trace = Trace(call_id=entry.call_id)
         try:
             if unsafe and name != STOP:
                 raise unsafe
@@ -116,7 +117,8 @@ class Doors:
         effect = Effect.READ if read_only else Effect.EXECUTE
         async with self._recorded(principal, "attach", effect, {"session_id": reference, "read_only": read_only}):
             session = self._visible(principal).get(reference)
-            viewer = Viewer(session, read_only=read_only)
+            left = partial(self._audit.event, "session.detach", principal, session=session.spec.session_id)
+            viewer = Viewer(session, read_only=read_only, closed=left)
             await viewer.resize(rows, cols)
             self._sessions.changes.look(session)
             return viewer
@@ -182,7 +184,7 @@ class Doors:
     @asynccontextmanager
     async def sandboxed(
         self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str]
-    ) -> AsyncGenerator[Trace]:
+    ) -> AsyncGenerator[Program]:
         """Around a program that a person runs in a box on their own terminal. Raises Denied, RateLimited, StorageFull.
 
         Its end counts as lost until who runs it says more: ``outcome``, and the facts ``level`` and ``exit_code``.
@@ -194,7 +196,7 @@ class Doors:
         async with self._recorded(principal, BOXED, Effect.EXECUTE, given, run, *reached) as trace:
             trace.outcome = LOST
             trace.facts |= {"profile": profile, "cwd": workspace, "domains": list(domains) or None}
-            yield trace
+            yield Program(trace, partial(self._audit.event, principal=principal, call=trace.call_id))
 
     async def policy(self, principal: Principal, mode: str = "") -> dict[str, Any]:
         """The policy's facts, after setting the mode where one is given, which tightens for anyone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ class Trace:
     rule: str = ""
     code: str = ""
     box: str = ""
+    call_id: str = ""
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def failed(self, error: BaseException) -> None:
@@ -41,6 +43,14 @@ class Trace:
             self.outcome = "crash"
         elif self.outcome != LOST:
             self.outcome = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One that runs in a box on a person's own terminal: its call, and ``event``, which records what its box did."""
+
+    trace: Trace
+    event: Callable[..., None]
 
 
 def rate_key(principal: Principal) -> str:

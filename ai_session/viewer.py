@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from ai_session.marks import strip_marks
 from ai_session.models import ExitStatus
@@ -20,10 +20,11 @@ TERMINAL_REPLY = re.compile(
 
 
 class Viewer:
-    """Made by ``attach``; ``close`` it when the watcher has gone."""
+    """Made by ``attach``; ``close`` it when the watcher has gone, which ``closed`` is told."""
 
-    def __init__(self, session: Session, *, read_only: bool) -> None:
+    def __init__(self, session: Session, *, read_only: bool, closed: Callable[[], None] = lambda: None) -> None:
         self._session = session
+        self._tell_closed = closed
         self._read_only = read_only
         self._closed = False
         self._held = False
@@ -92,6 +93,7 @@ class Viewer:
         if self._closed:
             return
         self._closed = True
+        self._tell_closed()
         session = self._session
         session.viewers -= 1
         session.wake()

@@ -14,8 +14,8 @@ or ``{"id", "error": {code, message, suggestion}}``; requests run side by side a
     stop       {sessions}                            → {} or {problem}, why it may not be on record; the daemon ends
     attach     {session, rows, cols, read_only, asks} → {}, then frames both ways until either side closes
     sandbox    {argv, profile, workspace, domains}   → {}: it may run. The client starts it on its own terminal and
-               tells, as requests, ``started`` {level} and ``ended`` {exit_code} or, where it could not start, {code};
-               when the connection closes without that, it is recorded as lost
+               tells, as requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code}
+               or, where it could not start, {code}; when the connection closes without that, it is recorded as lost
 
 A frame is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r`` resize {rows, cols} and ``d``
 detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon. With ``asks`` the daemon
@@ -213,7 +213,7 @@ class Conversation:
             domains=asked.domains,
         )
         try:
-            async with running as trace:
+            async with running as program:
                 ended = False
                 while not ended:
                     self._send({"id": word.id, "result": {}})
@@ -221,7 +221,7 @@ class Conversation:
                     if line is None:
                         return True
                     word = self._parse(line) or word
-                    ended = control_sandbox.note(trace, word.method, word.params)
+                    ended = control_sandbox.note(program, word.method, word.params)
         except AiSessionError as error:
             self._refuse(word.id, error)
         else:

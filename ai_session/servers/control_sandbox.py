@@ -10,13 +10,16 @@ from ai_session.errors import InvalidArguments
 from ai_session.models import PROFILES, SandboxLevel
 
 if TYPE_CHECKING:
-    from ai_session.gate_trace import Trace
+    from ai_session.gate_trace import Program
 
 CODE_CHARS = 64
+FACT_CHARS = 253
+EVENTS = ("net.allow", "net.deny")
+"""What the box of a program may have to tell."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class Asked:
     """What a client wants to run, checked for its shape."""
 
     argv: tuple[str, ...]
@@ -25,17 +28,28 @@ class Program:
     domains: tuple[str, ...]
 
 
-def program(params: Mapping[str, Any]) -> Program:
+def program(params: Mapping[str, Any]) -> Asked:
     """What is asked. Raises InvalidArguments."""
     profile, workspace = params.get("profile"), params.get("workspace")
     argv, domains = _texts(params, "argv"), _texts(params, "domains")
     if profile not in PROFILES or not isinstance(workspace, str) or not argv:
         raise InvalidArguments("a program has an argv, a profile and a workspace")
-    return Program(argv, profile, workspace, domains)
+    return Asked(argv, profile, workspace, domains)
 
 
-def note(trace: Trace, method: str, params: Mapping[str, Any]) -> bool:
-    """Put what the client tells into the end record; whether its program has ended. Raises InvalidArguments."""
+def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
+    """Record what the client tells; whether its program has ended. Raises InvalidArguments."""
+    trace = program.trace
+    if method == "reached":
+        event = params.get("event")
+        if event not in EVENTS:
+            raise InvalidArguments(f"event is one of {', '.join(EVENTS)}")
+        texts = {
+            name: str(params[name])[:FACT_CHARS] for name in ("host", "method", "address", "why") if name in params
+        }
+        numbers = {name: value for name in ("port", "count") if isinstance(value := params.get(name), int)}
+        program.event(event, **texts, **numbers)
+        return False
     if method == "started":
         level = params.get("level")
         if level not in tuple(SandboxLevel):

@@ -20,6 +20,8 @@ import pytest
 from ai_session import plugins
 from tests.ai_session.contract.command_line import BOUND_SECONDS, LINE, CommandLine
 from tests.ai_session.contract.forked_verbs import Person
+from tests.ai_session.contract.ways import Audit
+from tests.ai_session.contract.wire import runtime
 
 DETACHED = "[detached from main; it goes on: ai-session attach main]"
 DETACH = b"\x1d"
@@ -85,7 +87,10 @@ def test_typing_goes_in_output_comes_out_and_the_session_goes_on(main: CommandLi
     person.send(DETACH)
     assert leave(person) == 0
     assert main.out("exec", "main", "echo $X") == "set\n"
-    assert main.json("info", "main")["viewers"] == 0
+    told = main.json("info", "main")
+    assert told["viewers"] == 0
+    left = Audit(runtime(Path(main.env["HOME"]))).newest("session.detach")
+    assert (left["session"], left["actor"]["kind"]) == (told["session_id"], "person")
 
 
 def test_what_was_there_before_is_drawn_first(main: CommandLine) -> None:

@@ -67,6 +67,30 @@ def test_both_records_tell_all_of_it_but_its_secrets(line: CommandLine, audit: A
     assert [record["event"] for record in shown] == ["tool.start", "tool.end"]
 
 
+def test_what_its_box_asks_of_the_network_is_recorded_with_its_call(line: CommandLine, audit: Audit) -> None:
+    request = r"CONNECT evil.org:443 HTTP/1.1\r\nHost: x\r\n\r\n"
+    script = f"exec 3<>/dev/tcp/127.0.0.1/${{https_proxy##*:}} && printf '{request}' >&3; cat <&3"
+    line.run("sandbox", "--allow-domain", "allowed.example", *WORDS, "bash", "-c", script)
+    ((begin, _),) = audit.calls()
+    denied = audit.newest("net.deny")
+    assert (denied["call"], denied["actor"]["kind"]) == (begin["call"], "person")
+    assert (denied["host"], denied["port"], denied["method"], denied["count"]) == ("evil.org", 443, "CONNECT", 1)
+    assert denied["why"] == "evil.org is not on this session's list of allowed domains"
+
+
+def test_what_a_client_makes_up_of_its_box_is_not_recorded(line: CommandLine, audit: Audit) -> None:
+    asked = {"argv": ["true"], "profile": "workspace", "workspace": str(line.home), "domains": []}
+    with line.client() as client:
+        client.request("sandbox", **asked)
+        client.request("reached", event="net.allow", host="h" * 1000, port="443", count=1, session="made up")
+        with pytest.raises(AiSessionError, match=r"net\.allow, net\.deny"):
+            client.request("reached", event="audit.open")
+    told = audit.newest("net.allow")
+    assert (told["host"], told["count"]) == ("h" * 253, 1)
+    assert "port" not in told
+    assert "session" not in told
+
+
 def test_bytes_that_are_no_text_can_be_words_of_it(line: CommandLine, audit: Audit) -> None:
     with line.start("sandbox", *WORDS, "printf", "%s", os.fsdecode(b"a\xffb")) as process:
         assert process.communicate(timeout=BOUND_SECONDS) == (b"a\xffb", b"")

@@ -51,6 +51,10 @@ class Audit:
         assert all((begin["call"], begin["tool"]) == (end["call"], end["tool"]) for begin, end in pairs)
         return pairs
 
+    def newest(self, event: str) -> dict[str, Any]:
+        """The last record of that event, however old."""
+        return [record for record in records(lines(self.directory)) if record["event"] == event][-1]
+
     def tools(self) -> list[str]:
         """What these calls asked for, in order."""
         return [begin["tool"] for begin, _ in self.calls()]
