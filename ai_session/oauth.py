@@ -67,7 +67,7 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the front has and this part uses. ``event`` notes what happened, never with a secret in it; ``announce``
-    shows a line on the terminal; ``clock`` gives UTC seconds."""
+    shows a line on the terminal; ``clock`` gives UTC seconds, ``steady`` some that only go on."""
 
     directory: Path
     variables: Mapping[str, str]
@@ -75,6 +75,7 @@ class Surroundings:
     announce: Callable[[str], None]
     fetcher: Fetcher
     clock: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
 
 
 def access(settings: OauthSettings, base_url: str, around: Surroundings, path: str = MCP_PATH) -> Access:
@@ -151,7 +152,7 @@ def _authority(settings: OauthSettings, base_url: str, resource: str, around: Su
         lives=lives,
         owner=_user(),
         terminal_code=TerminalCode(around.announce, time.monotonic),
-        limits=RateLimiter(PER_MINUTE),
+        limits=RateLimiter(PER_MINUTE, around.steady),
         event=around.event,
     )
 

@@ -118,7 +118,7 @@ def made(
     clock, events, said = clock or Clock(), [], []
     around = oauth.Surroundings(
         directory, environ or {}, lambda name, facts: events.append((name, dict(facts))), said.append,
-        fetcher or Fetcher(), clock,
+        fetcher or Fetcher(), clock, clock,
     )  # fmt: skip
     access = oauth.access(settings or OauthSettings(), base, around)
     server = Server("probe", version="0", on_list_tools=list_tools, on_call_tool=call_tool)

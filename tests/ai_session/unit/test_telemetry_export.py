@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,15 +21,23 @@ from tests.conftest import environment
 
 pytestmark = pytest.mark.anyio
 QUEUE, BATCH = 2048, 512
+BOUND_SECONDS = 20
 
 
 @pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
-    """Where OpenTelemetry's packages complain, as it was before."""
+    """Where OpenTelemetry's packages complain, as it was before.
+
+    Threads that nobody waits for would try on for a minute, and draw random numbers under tests that count on theirs.
+    """
     logger = logging.getLogger("opentelemetry")
     before = (logger.handlers, logger.propagate)
-    with environment({"OTEL_BSP_SCHEDULE_DELAY": "20"}):
+    with environment({"OTEL_BSP_SCHEDULE_DELAY": "20", "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}):
         yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("Otel"):
+            thread.join(BOUND_SECONDS)
+            assert not thread.is_alive()
     logger.handlers, logger.propagate = before
 
 
@@ -66,13 +75,12 @@ async def test_a_collector_that_does_not_listen_costs_one_complaint(caplog: pyte
     with Collector() as collector:
         pass
     telemetry = await live(collector, {"level": lambda: 1})
-    said = asyncio.Event()
+    said = threading.Event()
     handler = logging.getLogger("opentelemetry").handlers[0]
-    loop = asyncio.get_running_loop()
-    handler.addFilter(lambda _: bool(loop.call_soon_threadsafe(said.set)) or True)
+    handler.addFilter(lambda _: said.set() or True)
     telemetry.tracer.start_span("lost").end()
+    assert await asyncio.to_thread(said.wait, BOUND_SECONDS)
     async with asyncio.timeout(20):
-        await said.wait()
         telemetry.tracer.start_span("lost too").end()
         await telemetry.close()
     assert [record.levelname for record in caplog.records if "telemetry" in record.name] == ["WARNING"]
