@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -29,6 +30,8 @@ from ai_session.models import Principal
 from ai_session.servers.base import Connection
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from ai_session.app import App
 
 HELLO_BYTES = 4 << 20
@@ -38,6 +41,9 @@ HELLO_SECONDS = 10.0
 LEAVE_SECONDS = 10.0
 FLUSH_SECONDS = 1.0
 BACKLOG = 128
+THREADS = 8
+"""Where a fork bomb leaves no room for one thread more, its session can still be ended."""
+
 ROLES = ("mcp", "fluxloop", "control", "front", "leave")
 
 MakeApp = Callable[[Path], "tuple[App, float]"]
@@ -118,6 +124,7 @@ class Daemon:
 
     async def _start(self) -> None:
         try:
+            asyncio.get_running_loop().set_default_executor(started_threads())
             app, self._idle_exit_seconds = await asyncio.to_thread(self._make, self.directory)
             await app.start()
         except AiSessionError:
@@ -282,6 +289,16 @@ def serve_stdio(make: MakeApp | None = None, role: str = "mcp", more: str = "") 
     directory = Path(tempfile.mkdtemp(prefix=f"ai-session-{os.getuid()}-", dir="/tmp"))
     converse = partial(relay.converse, source=source, target=target, role=role, more=more)
     run_and_leave(_serve_one(Daemon(directory, None, make), converse), partial(remove, directory))
+
+
+def started_threads() -> ThreadPoolExecutor:
+    """THREADS that all run already; more are never started."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool, met = ThreadPoolExecutor(THREADS, "work"), threading.Barrier(THREADS)
+    for _ in range(THREADS):
+        pool.submit(met.wait)
+    return pool
 
 
 def remove(directory: Path) -> None:

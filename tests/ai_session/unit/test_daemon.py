@@ -19,7 +19,7 @@ import pytest
 
 from ai_session import __version__, relay
 from ai_session.control_client import connect
-from ai_session.daemon import parse_hello, peer_credentials
+from ai_session.daemon import THREADS, parse_hello, peer_credentials
 from ai_session.errors import ConfigInvalid, InvalidArguments
 from tests.ai_session.contract.wire import (
     BOUND_SECONDS,
@@ -378,3 +378,9 @@ def test_status_of_the_daemon(lasting: subprocess.Popen[bytes]) -> None:
         "connections": 1,
         "idle": False,
     }
+
+
+def test_its_threads_run_before_a_session_can_leave_no_room_for_one(lasting: subprocess.Popen[bytes]) -> None:
+    with connect() as client:
+        client.call("echo")
+    assert len(list(Path(f"/proc/{lasting.pid}/task").iterdir())) == 1 + THREADS

@@ -30,10 +30,10 @@ Door = Callable[[World, Principal], Awaitable[Any]]
 
 async def sandboxed(world: World, who: Principal) -> None:
     given: dict[str, Any] = {"profile": "workspace", "workspace": "/w", "domains": ("pypi.org",)}
-    async with world.gate.sandboxed(who, ("npm", "run", "it's"), **given) as trace:
+    async with world.gate.sandboxed(who, ("npm", "run", "it's"), **given) as program:
         world.journal.note("run")
-        trace.outcome = "ok"
-        trace.facts["exit_code"] = 3
+        program.trace.outcome = "ok"
+        program.trace.facts["exit_code"] = 3
 
 
 async def stop(world: World, who: Principal) -> None:
