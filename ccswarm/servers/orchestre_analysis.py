@@ -132,8 +132,7 @@ def topics_in(said: Sequence[tuple[str, str]]) -> list[tuple[Topic, str]]:
     """Each with the word it was found by, and where."""
     found: list[tuple[Topic, str]] = []
     for topic in TOPICS:
-        pattern = topic.pattern
-        hit = next(((where, match[0]) for where, text in said if (match := pattern.search(text))), None)
+        hit = next(((where, word) for where, text in said if (word := topic.found(text))), None)
         if hit:
             found.append((topic, f'"{hit[1]}" in {hit[0]}'))
     return found

@@ -15,14 +15,36 @@ FACTORS: tuple[Factor, ...] = ("technical", "integration", "scalability", "secur
 MOST_POINTS = 10
 """Of one factor, which begins with 1."""
 
+CLAUSE_CHARS = 200
 LEVELS = ((3.0, "low"), (6.0, "medium"), (8.0, "high"), (10.0, "very high"))
 """Up to which score a level reaches."""
 
 
+CLAUSE_END = re.compile(r"[.,;:!?()\n]|\b(?:but|and)\b", re.IGNORECASE)
+NEEDED = r"(?:need|require|want|include|support)\w*"
+RULED_OUT_BEFORE = re.compile(
+    rf"(?:\bno(?! (?:more|less|fewer|later|longer|matter))|\bwithout|\bexcluding|(?:\bnot|n't) {NEEDED})"
+    r"(?: [\w'-]+){0,2} ?\Z",
+    re.IGNORECASE,
+)
+RULED_OUT_BEHIND = re.compile(rf"(?: [\w'-]+){{0,1}} (?:is|are) (?:not {NEEDED}|out of scope)", re.IGNORECASE)
+NEVER_WITHOUT = re.compile(r"(?:\b(?:no|not|none|nobody|nothing|never|cannot)\b|n't\b).*\bwithout\b", re.IGNORECASE)
+
+
+def ruled_out(text: str, start: int, end: int) -> bool:
+    """Whether the word there is one that is not wanted: ``no``, ``without`` or ``not needed`` at most two words before
+    it, or ``is out of scope`` behind, in the same clause. What nobody does without is wanted."""
+    before = " ".join(CLAUSE_END.split(text[max(0, start - CLAUSE_CHARS) : start])[-1].split()) + " "
+    behind = " ".join([".", *CLAUSE_END.split(text[end : end + CLAUSE_CHARS])[0].split()])[1:]
+    if RULED_OUT_BEHIND.match(behind):
+        return True
+    return bool(RULED_OUT_BEFORE.search(before)) and not NEVER_WITHOUT.search(before)
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a requirement may be about. It is, where one of the ``words`` stands in it, whole, in any case; each ``*``
-    is any ending. ``points`` go to the factors."""
+    """What a requirement may be about. It is, where one of the ``words`` stands in it, whole, in any case, and is not
+    ruled out; each ``*`` is any ending. ``points`` go to the factors."""
 
     rule: str
     component: str
@@ -36,6 +58,11 @@ class Topic:
     def pattern(self) -> re.Pattern[str]:
         words = (re.escape(word.strip()).replace(r"\*", r"\w*").replace(r"\ ", r"[\s-]+") for word in self._words())
         return re.compile(rf"(?<![\w-])(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
+
+    def found(self, text: str) -> str:
+        """The first of the words in ``text`` that is not ruled out; empty without one."""
+        words = self.pattern.finditer(text)
+        return next((word[0] for word in words if not ruled_out(text, word.start(), word.end())), "")
 
     def _words(self) -> list[str]:
         return self.words.split(",")

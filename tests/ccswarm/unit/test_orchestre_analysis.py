@@ -19,6 +19,7 @@ from ccswarm.servers.orchestre_analysis import (
     level_of,
     span,
     statements,
+    topics_in,
 )
 from ccswarm.servers.orchestre_repository import counted
 from ccswarm.servers.orchestre_rules import FACTORS, NAMED, OBSERVATIONS, TOPICS, technologies
@@ -68,6 +69,27 @@ def test_constraints_and_context_count_too() -> None:
     assert two["recommendations"]["technologies"] == ["PostgreSQL", "Rust"]
     three = analysed("Something that is not told here", context={"existingStack": "Rust, a thing; " + "x" * 999})
     assert [one[:9] for one in three["recommendations"]["technologies"]] == ["Rust", "a thing", "x" * 9]
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("No payments, no accounts.", []),
+        ("A shop without payments or accounts", []),
+        ("It does not need authentication", []),
+        ("We don't need any login; excluding mobile apps", []),
+        ("Login is not needed. Payments are out of scope.", []),
+        ("Nobody gets in without login", ["accounts"]),
+        ("It can't work without a database", ["data"]),
+        ("No downtime, login with SSO", ["accounts"]),
+        ("No user accounts but login with SSO", ["accounts"]),
+        ("There is no database; payments by Stripe", ["payments"]),
+        ("Take no more than 100 concurrent users, and not only payments", ["payments", "scale"]),
+        ("Passwords must not be stored in plain text", ["accounts"]),
+    ],
+)
+def test_a_word_that_is_ruled_out_does_not_count(text: str, rules: list[str]) -> None:
+    assert [topic.rule for topic, _ in topics_in([("the requirements", text)])] == rules
 
 
 def test_a_repository_is_evidence(tmp_path: Path) -> None:
