@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 Factor = Literal["technical", "integration", "scalability", "security"]
@@ -15,11 +16,10 @@ FACTORS: tuple[Factor, ...] = ("technical", "integration", "scalability", "secur
 MOST_POINTS = 10
 """Of one factor, which begins with 1."""
 
-CLAUSE_CHARS = 200
 LEVELS = ((3.0, "low"), (6.0, "medium"), (8.0, "high"), (10.0, "very high"))
 """Up to which score a level reaches."""
 
-
+CLAUSE_CHARS, MOST_RULED_OUT = 200, 50
 CLAUSE_END = re.compile(r"[.,;:!?()\n]|\b(?:but|and)\b", re.IGNORECASE)
 NEEDED = r"(?:need|require|want|include|support)\w*"
 RULED_OUT_BEFORE = re.compile(
@@ -34,11 +34,11 @@ NEVER_WITHOUT = re.compile(r"(?:\b(?:no|not|none|nobody|nothing|never|cannot)\b|
 def ruled_out(text: str, start: int, end: int) -> bool:
     """Whether the word there is one that is not wanted: ``no``, ``without`` or ``not needed`` at most two words before
     it, or ``is out of scope`` behind, in the same clause. What nobody does without is wanted."""
-    before = " ".join(CLAUSE_END.split(text[max(0, start - CLAUSE_CHARS) : start])[-1].split()) + " "
+    before = CLAUSE_END.split(text[max(0, start - CLAUSE_CHARS) : start])[-1].split()
     behind = " ".join([".", *CLAUSE_END.split(text[end : end + CLAUSE_CHARS])[0].split()])[1:]
     if RULED_OUT_BEHIND.match(behind):
         return True
-    return bool(RULED_OUT_BEFORE.search(before)) and not NEVER_WITHOUT.search(before)
+    return bool(RULED_OUT_BEFORE.search(" ".join([*before[-4:], ""]))) and not NEVER_WITHOUT.search(" ".join(before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Topic:
         return re.compile(rf"(?<![\w-])(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
 
     def found(self, text: str) -> str:
-        """The first of the words in ``text`` that is not ruled out; empty without one."""
-        words = self.pattern.finditer(text)
+        """The first of the words in ``text`` that is not ruled out; empty without one, as after 50 that are."""
+        words = islice(self.pattern.finditer(text), MOST_RULED_OUT)
         return next((word[0] for word in words if not ruled_out(text, word.start(), word.end())), "")
 
     def _words(self) -> list[str]:
