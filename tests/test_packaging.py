@@ -153,9 +153,9 @@ def test_package_stands_with_the_other_deleted(package: str, tmp_path: Path) -> 
     """Its tests are found and the architecture holds, in a tree without the other package."""
     tree = tmp_path / "tree"
     skip = shutil.ignore_patterns(".*", *(set(PACKAGES) - {package}))
-    for name in (package, "tests", "config"):
+    for name in (package, "tests", "config", "docs"):
         shutil.copytree(ROOT / name, tree / name, ignore=skip)
-    for name in ("pyproject.toml", "ARCHITECTURE.md"):
+    for name in ("pyproject.toml", "ARCHITECTURE.md", "README.md"):
         shutil.copy(ROOT / name, tree)
     runs = (["tests/test_architecture.py"], ["--collect-only", f"tests/{package}"])
     each = f"for words in {runs!r}:\n  if status := pytest.main(['-q', '-p', 'no:cacheprovider', *words]): break"
