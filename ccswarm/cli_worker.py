@@ -81,7 +81,9 @@ def logged(tell: Callable[..., None]) -> Generator[None]:
                 tell("execution", f"{execution}: {status}{', ' if summary else ''}{summary}", **facts)
             # dbos warns of every step that is cancelled.
             elif record.name.startswith("ccswarm") or record.levelno >= logging.ERROR:
-                remark(printable(f"{record.levelname.lower()}: {record.getMessage()}"))
+                what = record.exc_info[1] if record.exc_info else None
+                why = f" {type(what).__name__}: {what}" if what else ""
+                remark(printable(f"{record.levelname.lower()}: {record.getMessage()}{why}"))
 
     handler, executed = Told(logging.INFO), logging.getLogger(EXECUTED)
     logging.getLogger().addHandler(handler)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from dbos import Serializer
+from dbos._error import DBOSAwaitedWorkflowCancelledError, DBOSWorkflowCancelledError
 from dbos._serialization import DefaultSerializer
 
 from ccswarm import errors
@@ -95,3 +96,10 @@ def harden() -> None:
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
+    logging.getLogger("dbos").addFilter(_worth_telling)
+
+
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """What ended in the moment in which it was cancelled is cancelled, and dbos calls that an error."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, DBOSAwaitedWorkflowCancelledError | DBOSWorkflowCancelledError)
