@@ -132,6 +132,15 @@ def machine_files_in_memory() -> int:
     return 0
 
 
+def began(pid: int) -> int:
+    """When a process started, in the kernel's ticks since boot; 0 where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError):
+        return 0
+
+
 def kill(pids: Iterable[int]) -> int:
     """How many of them there were to kill."""
     count = 0

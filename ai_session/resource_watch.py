@@ -52,6 +52,8 @@ class _Box:
     cgroup: Cgroup | None = None
     met: dict[str, int] = field(default_factory=dict[str, int])
     strikes: float = 0.0
+    ended: dict[int, int] = field(default_factory=dict[int, int])
+    """What was ended for its memory and may still hold it, with its start: a large one takes a while to go."""
     numbered: bool = False
     """Whether the kernel has been told how many processes there may be, as far as it can be."""
 
@@ -171,6 +173,8 @@ def _count(box: _Box, inside: set[int], spared: set[int]) -> str:
 def _weigh(box: _Box, inside: set[int], shell: int, spared: set[int]) -> str:
     limit = box.limits.memory_bytes
     sizes: dict[int, int] = {}
+    box.ended = {pid: start for pid, start in box.ended.items() if start and box_processes.began(pid) == start}
+    inside = inside - box.ended.keys()
     # The first measures are quick and count too much; only what is too much that way is worth a closer look.
     for measure in (_at_most, _with_files, _exactly):
         sizes, more = measure(inside)
@@ -188,6 +192,7 @@ def _weigh(box: _Box, inside: set[int], shell: int, spared: set[int]) -> str:
     for pid in (*biggest_first, shell):
         if left <= limit * AFTERWARDS:
             break
+        box.ended[pid] = box_processes.began(pid)
         killed += box_processes.kill((pid,))
         left -= sizes.get(pid, 0)
     return f"{said}; ended the {killed} biggest"
