@@ -75,11 +75,24 @@ def bound_numbers(root: int, processes: int) -> bool:
 
 def resident_bytes(pid: int) -> int:
     """Memory of the process, what it shares with others counted in full; 0 when it has gone. 10 µs."""
+    return (_resident_pages(whole := f"/proc/{pid}") or _resident_pages(_living(whole))) * _PAGE_BYTES
+
+
+def _resident_pages(folder: str) -> int:
     try:
-        with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
+        with open(f"{folder}/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[1])
     except (OSError, IndexError):
         return 0
+
+
+def _living(whole: str) -> str:
+    """Where the kernel tells of a process: when its first thread has ended, only where another one does."""
+    with contextlib.suppress(OSError):
+        if not _resident_pages(whole):
+            threads = (f"{whole}/task/{name}" for name in os.listdir(f"{whole}/task"))
+            return next(filter(_resident_pages, threads), whole)
+    return whole
 
 
 def proportional_bytes(pid: int) -> tuple[int, int]:
@@ -115,10 +128,11 @@ def nameless_bytes(pids: Collection[int]) -> dict[int, int]:
 
 def _nameless(pid: int) -> dict[tuple[int, int], int]:
     found: dict[tuple[int, int], int] = {}
+    folder = f"{_living(f'/proc/{pid}')}/fd"
     with contextlib.suppress(OSError):
-        for number in os.listdir(f"/proc/{pid}/fd"):
+        for number in os.listdir(folder):
             with contextlib.suppress(OSError):
-                if os.readlink(path := f"/proc/{pid}/fd/{number}").startswith("/memfd:"):
+                if os.readlink(path := f"{folder}/{number}").startswith("/memfd:"):
                     info = os.stat(path)
                     found[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK_BYTES
     return found

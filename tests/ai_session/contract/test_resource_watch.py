@@ -34,6 +34,12 @@ FILES = (
     "held = mmap.mmap(file, size) if 'map' in sys.argv else b''\n"
     "sum(held[at] for at in range(0, len(held), 4096)); print('held', flush=True); signal.pause()"
 )
+LEFT = (
+    "import sys, ctypes, threading, time, os; held = bytearray(int(sys.argv[1]) << 20)\n"
+    "file = os.memfd_create('x'); [os.write(file, bytes(1 << 20)) for _ in range(int(sys.argv[2]))]\n"
+    "threading.Thread(target=time.sleep, args=(1000,)).start(); print('held', flush=True)\n"
+    "ctypes.CDLL(None).pthread_exit(None)"
+)
 
 
 @dataclass
@@ -86,6 +92,7 @@ async def shell(prefix: tuple[str, ...], home: Path) -> AsyncIterator[Shell]:
     (home / "hold.py").write_text(HOLD)
     (home / "share.py").write_text(SHARE)
     (home / "files.py").write_text(FILES)
+    (home / "left.py").write_text(LEFT)
     process = await asyncio.create_subprocess_exec(
         *prefix, "/bin/bash", cwd=home, start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -146,6 +153,16 @@ async def test_the_biggest_goes_and_the_rest_stays(either: tuple[str, ...], home
         box.type("jobs -r | wc -l")
         assert await box.line() == "1"
         assert len(told.said) == 1
+
+
+@pytest.mark.parametrize("given", ["150 0", "20 100"])
+async def test_memory_counts_of_which_the_first_thread_has_left(
+    prefix: tuple[str, ...], home: Path, given: str
+) -> None:
+    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
+        box.type(f"{PYTHON} left.py {given} >/dev/null; echo ended $?")
+        assert (await told.next()).startswith("memory: ")
+        assert await box.line() == "ended 137"
 
 
 async def test_what_is_shared_counts_once(prefix: tuple[str, ...], home: Path) -> None:
