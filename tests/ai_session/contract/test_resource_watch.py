@@ -35,11 +35,14 @@ FILES = (
     "sum(held[at] for at in range(0, len(held), 4096)); print('held', flush=True); signal.pause()"
 )
 LEFT = (
-    "import sys, ctypes, threading, time, os; held = bytearray(int(sys.argv[1]) << 20)\n"
+    "import sys, ctypes, threading, signal, os; held = bytearray(int(sys.argv[1]) << 20)\n"
     "file = os.memfd_create('x'); [os.write(file, bytes(1 << 20)) for _ in range(int(sys.argv[2]))]\n"
-    "threading.Thread(target=time.sleep, args=(1000,)).start(); print('held', flush=True)\n"
-    "ctypes.CDLL(None).pthread_exit(None)"
+    "def stay():\n"
+    "    while open('/proc/self/stat').read().rpartition(')')[2].split()[0] != 'Z': pass\n"
+    "    print('held', flush=True); signal.pause()\n"
+    "threading.Thread(target=stay).start(); ctypes.CDLL(None).pthread_exit(None)"
 )
+"""Says so once its first thread has ended."""
 
 
 @dataclass
@@ -159,10 +162,13 @@ async def test_the_biggest_goes_and_the_rest_stays(either: tuple[str, ...], home
 async def test_memory_counts_of_which_the_first_thread_has_left(
     prefix: tuple[str, ...], home: Path, given: str
 ) -> None:
-    async with shell(prefix, home) as box, watching(box.pid, Limits()) as (_, told):
-        box.type(f"{PYTHON} left.py {given} >/dev/null; echo ended $?")
-        assert (await told.next()).startswith("memory: ")
-        assert await box.line() == "ended 137"
+    async with shell(prefix, home) as box:
+        box.type(f"{PYTHON} left.py {given} &")
+        assert await box.line() == "held"
+        async with watching(box.pid, Limits()) as (_, told):
+            assert (await told.next()).startswith("memory: ")
+            box.type("wait %1; echo ended $?")
+            assert await box.line() == "ended 137"
 
 
 async def test_what_is_shared_counts_once(prefix: tuple[str, ...], home: Path) -> None:
