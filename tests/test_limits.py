@@ -1,11 +1,10 @@
-"""Sizes and habits that hold for every file of the project."""
+"""Habits that hold for every file of the project."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,6 @@ from blockbuster import BlockingError
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("ai_session", "ccswarm", "tests", "benchmarks", "scripts")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-SHELL_SCRIPTS = sorted(
-    path for pattern in ("*.bash", "*.zsh", "*.fish", "*.sh") for path in (ROOT / "ai_session").rglob(pattern)
-)
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 60
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "services", "misc"}
 FORBIDDEN = re.compile(
     r"time\.sleep|(asyncio|anyio|trio)\.sleep\((?!0\))|mock\.|MagicMock|monkeypatch\.setattr"
@@ -26,8 +20,6 @@ FORBIDDEN = re.compile(
 )
 """Matched at the start of names used and calls made; text inside strings is somebody else's program."""
 SUSPECTS = {"time", "asyncio", "anyio", "trio", "mock", "MagicMock", "monkeypatch", "pytest"}
-
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def name_of(path: Path) -> str:
@@ -44,33 +36,17 @@ def begins_of(node: ast.AST) -> str:
     return inner.id if isinstance(inner, ast.Name) else ""
 
 
-@cache
-def faults_of(path: Path) -> tuple[dict[str, int], set[str]]:
-    """Functions that are too long, with their lines, and names used that nobody may use. No tree is kept: with all of
-    them alive the garbage collector takes three times as long as the parser."""
-    long: dict[str, int] = {}
-    used: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, FUNCTIONS):
-            lines = (node.end_lineno or 0) - node.lineno + 1
-            if lines > MAX_FUNCTION_LINES:
-                long[f"{name_of(path)}:{node.lineno} {node.name}"] = lines
-        elif begins_of(node) in SUSPECTS and FORBIDDEN.match(text := ast.unparse(node)):
-            used.add(f"{name_of(path)}:{node.lineno} {text}")
-    return long, used
-
-
-def test_files_are_short() -> None:
-    lengths = {name_of(path): len(path.read_text().splitlines()) for path in [*SOURCES, *SHELL_SCRIPTS]}
-    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
-
-
-def test_functions_are_short() -> None:
-    assert [long for path in SOURCES if (long := faults_of(path)[0])] == []
+def forbidden_in(path: Path) -> set[str]:
+    """Names used in a file that nobody may use."""
+    return {
+        f"{name_of(path)}:{node.lineno} {text}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if begins_of(node) in SUSPECTS and FORBIDDEN.match(text := ast.unparse(node))
+    }
 
 
 def test_nothing_sleeps_mocks_or_skips() -> None:
-    assert [used for path in SOURCES if (used := faults_of(path)[1])] == []
+    assert [used for path in SOURCES if (used := forbidden_in(path))] == []
 
 
 def test_no_file_is_named_after_nothing() -> None:
