@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 OLDEST_SQLITE = (3, 35)
 """The first with RETURNING, which dbos needs."""
+
+MERGING_GIT = (2, 38)
+"""The first that merges without a work tree."""
 
 LEAST_FREE_BYTES = 256 << 20
 GIT_SECONDS = 10.0
@@ -145,7 +149,11 @@ def git(config: Path | None) -> Iterator[Finding]:
         return
     directory, environ = workspace_of(loaded), files.server_environment()
     code, words = _git("--version", cwd=".", env=environ)
-    yield Finding("git", "ok" if code == 0 else "fail", words)
+    old = (version := re.search(r"(\d+)\.(\d+)", words)) and (int(version[1]), int(version[2])) < MERGING_GIT
+    if old:
+        yield Finding("git", "warn", words, "install git 2.38 or newer: with this one agents' work is merged by hand")
+    else:
+        yield Finding("git", "ok" if code == 0 else "fail", words)
     if cloning:
         code, words = _git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=directory, env=environ)
         if code:

@@ -25,7 +25,7 @@ _BY_ERROR = {
         ("usage_invalid", "plan_invalid", "invalid_arguments", "unknown_tool", "run_not_found", "config_invalid"),
         EXIT_USAGE,
     ),
-    **dict.fromkeys(("approval_needed", "conflict"), EXIT_BLOCKED),
+    **dict.fromkeys(("approval_needed", "conflict", "work_refused"), EXIT_BLOCKED),
     "budget_exhausted": EXIT_BUDGET,
 }
 

@@ -13,6 +13,7 @@
     │   ├── MessageForbidden     message_forbidden
     │   ├── RunNotFound          run_not_found
     │   └── Conflict             conflict
+    │       └── WorkRefused      work_refused
     └── OperatorError            the machine, a server or the configuration must change
         ├── ConfigInvalid        config_invalid
         ├── ServerUnavailable    server_unavailable
@@ -123,6 +124,12 @@ class Conflict(CallerError):
     """Results cannot be brought together without a person."""
 
     code = "conflict"
+
+
+class WorkRefused(Conflict):
+    """What an agent left cannot be taken over as it is; the message names the file."""
+
+    code = "work_refused"
 
 
 class OperatorError(SwarmError):

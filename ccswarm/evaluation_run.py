@@ -21,7 +21,7 @@ from ccswarm.errors import PlanInvalid, ServerUnavailable, WorkspaceUnusable
 from ccswarm.evaluation import Case, Entrant, Suite
 from ccswarm.evaluation_place import Place
 from ccswarm.evaluation_report import Result
-from ccswarm.models import CallRequest, RunStatus
+from ccswarm.models import RunStatus
 from ccswarm.settings import (
     AgentSettings,
     EngineSettings,
@@ -33,11 +33,11 @@ from ccswarm.settings import (
     SwarmSettings,
     TaskSettings,
 )
+from ccswarm.terminals import CLEANER, end_terminals, tools_for_ending
 
 CHECKER = AgentSettings(name="checker", grants=("swarm.list_agents",))
 """Whose task has the gates. It does nothing that could change what they look at."""
 
-CLEANER = "cleaner"
 LOOKER = "looker"
 POLL_SECONDS = 0.05
 MOST_CALLS = 100
@@ -225,16 +225,9 @@ class Evaluation:
         assert app.hands
         shell = self._settings.swarm.shell
         alone = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
-        tools = (f"{shell}.list_sessions", f"{shell}.close_session")
-        call = await app.hands.call({CLEANER: AgentSettings(name=CLEANER, grants=tools)}, directory)
-        listed = await call(CallRequest("", "", "list", CLEANER, tools[0], {}, for_user=True))
-        ended = listed.ok
-        for session in (listed.structured or {}).get("sessions", ()):
-            if alone or Path(session["working_directory"]).is_relative_to(directory):
-                given = {"session_id": session["session_id"]}
-                request = CallRequest("", "", "close", CLEANER, tools[1], given, for_user=True)
-                ended &= (await call(request)).ok
-        if not ended:
+        cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(shell))
+        call = await app.hands.call({CLEANER: cleaner}, directory)
+        if await end_terminals(call, shell, directory, everybodys=alone):
             await app.hands.release(directory)
 
 

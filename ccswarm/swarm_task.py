@@ -19,6 +19,7 @@ from ccswarm.models import Json, RunStatus, ToolInfo, Usage
 from ccswarm.reviews import Review
 from ccswarm.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
 from ccswarm.telemetry import Telemetry
+from ccswarm.terminals import CLEANER, end_terminals, tools_for_ending
 from ccswarm.workspaces import Clone, Workspaces
 
 
@@ -95,13 +96,28 @@ class TaskFlow:
             done = Ending(RunStatus.SUCCEEDED, left["summary"], left["result"])
             return await self._merge(_clone_of(left["clone"]), done)
         clone = await self._clone()
-        directory = str(clone.path) if clone else self._payload["workspace"]
+        directory = str(clone.directory) if clone else self._payload["workspace"]
         try:
             ending = await self._visits(directory)
+            if clone and ending.status == RunStatus.SUCCEEDED and (left := await self._end_terminals(clone)):
+                self._unmerged = _unmerged(clone, ending)
+                ending = Ending(RunStatus.BLOCKED, left, ending.result, ending.usage)
         finally:
             if clone:
                 await self._hands.release(directory)
         return await self._merge(clone, ending) if clone and ending.status == RunStatus.SUCCEEDED else ending
+
+    async def _end_terminals(self, clone: Clone) -> str:
+        """Nothing of the agent's changes its clone any more when its work is taken over; why that is not so."""
+
+        async def ended(_: str) -> Json:
+            cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(self._shell()))
+            call = await self._hands.call({CLEANER: cleaner}, str(clone.directory), None, self._files)
+            run_id, task_id = self._root, self._flow.id
+            problem = await end_terminals(call, self._shell(), clone.path, run_id=run_id, task_id=task_id)
+            return {"problem": problem}
+
+        return (await self._flow.step("end terminals", ended))["problem"]
 
     async def _visits(self, directory: str) -> Ending:
         """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
@@ -213,7 +229,7 @@ class TaskFlow:
 
         async def made(_: str) -> Json:
             clone = await workspaces.clone(self._place(), self._agent.name)
-            return {**asdict(clone), "path": str(clone.path)}
+            return _facts_of(clone)
 
         return _clone_of(await self._flow.step("clone", made))
 
@@ -222,7 +238,8 @@ class TaskFlow:
 
         async def merged(_: str) -> Json:
             try:
-                done = await workspaces.merge(clone, f"{self._task.id}: {self._task.text or self._agent.name}"[:200])
+                title = f"{self._task.id}: {self._task.text or self._agent.name}"[:200]
+                done = await workspaces.merge(clone, title, self._files)
             except Conflict as conflict:
                 return {"conflict": f"{conflict.message}; {conflict.suggestion}"}
             return {"commits": done.commits, "head": done.head}
@@ -230,14 +247,22 @@ class TaskFlow:
         facts = await self._flow.step("merge", merged)
         await tell(self._flow, "merge", ref=clone.ref, **facts)
         if why := facts.get("conflict"):
-            left = {"clone": {**asdict(clone), "path": str(clone.path)}, "summary": ending.summary}
-            self._unmerged = {"unmerged": left}
+            self._unmerged = _unmerged(clone, ending)
             return Ending(RunStatus.BLOCKED, why, ending.result, ending.usage)
         return ending
 
 
+def _facts_of(clone: Clone) -> dict[str, Json]:
+    return {**asdict(clone), "path": str(clone.path)}
+
+
 def _clone_of(facts: Mapping[str, str]) -> Clone:
-    return Clone(Path(facts["path"]), facts["branch"], facts["ref"], facts["base"])
+    return Clone(Path(facts["path"]), facts["branch"], facts["ref"], facts["base"], facts.get("prefix", ""))
+
+
+def _unmerged(clone: Clone, ending: Ending) -> dict[str, Json]:
+    """What another run needs to merge what is done."""
+    return {"unmerged": {"clone": _facts_of(clone), "summary": ending.summary}}
 
 
 def _caps(budget: Budget) -> dict[str, float]:

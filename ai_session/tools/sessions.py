@@ -180,6 +180,8 @@ def session_facts(session: Session, spans: Spans | None, *, full: bool = False) 
         "working_directory": session.at.cwd,
         "sandbox": sandbox_of(spec),
     }
+    if spec.profile.workspace:
+        facts["workspace"] = spec.profile.workspace
     if spec.owner:
         facts["owner"] = spec.owner
     if spec.shared_with:

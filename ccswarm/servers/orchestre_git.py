@@ -4,6 +4,7 @@ configuration starts no program."""
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -80,7 +81,9 @@ def _unusable(root: Path) -> str:
         if not directory.is_dir():
             return "it is not the top of a git repository"
         inner = (directory, directory / "objects", directory / "objects/info", directory / "refs", directory / "HEAD")
-        if any(one.is_symlink() for one in inner) or any((directory / name).exists() for name in OUTWARD):
+        within = (entry for one in ("objects", "objects/pack") for entry in os.scandir(directory / one))
+        links = any(one.is_symlink() for one in (*inner, *within))
+        if links or any((directory / name).exists() for name in OUTWARD):
             return "its objects lie elsewhere"
     except OSError as error:
         return f"it cannot be read: {error.strerror}"

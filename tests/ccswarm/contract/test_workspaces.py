@@ -4,53 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
+import shutil
 from pathlib import Path
 
 import pytest
 
 from ccswarm.errors import Conflict, WorkspaceUnusable
-from ccswarm.workspaces import Clone, Workspaces
+from ccswarm.workspaces import Workspaces
+from tests.ccswarm.clones_world import World
 
 pytestmark = pytest.mark.anyio
-
-
-class World:
-    """A repository with one commit, and the clones made from it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.environ = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(directory),
-            **{f"GIT_{who}_{what}": "t@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
-        }
-        self.directory = directory
-        self.repository = directory / "project"
-        self.repository.mkdir()
-        self.git("init", "-q", "-b", "main")
-        self.write(self.repository / "a.txt", "one\n")
-        self.commit(self.repository, "first")
-        self.workspaces = Workspaces(self.repository, directory / "clones", self.environ)
-
-    def git(self, *words: str, at: Path | None = None) -> str:
-        where = at or self.repository
-        done = subprocess.run(["git", *words], cwd=where, env=self.environ, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    def write(self, path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def commit(self, at: Path, title: str) -> str:
-        self.git("add", "-A", at=at)
-        self.git("commit", "-qm", title, at=at)
-        return self.git("rev-parse", "HEAD", at=at)
-
-    async def work(self, agent: str, name: str, text: str) -> Clone:
-        clone = await self.workspaces.clone("run_1", agent)
-        self.write(clone.path / name, text)
-        self.commit(clone.path, f"{agent} wrote {name}")
-        return clone
 
 
 @pytest.fixture
@@ -119,7 +82,7 @@ async def test_a_conflict_leaves_the_repository_as_it_was_and_the_work_at_its_re
 async def test_a_file_of_the_person_that_is_in_the_way_is_kept(place: World) -> None:
     clone = await place.work("ada", "b.txt", "ada's\n")
     place.write(place.repository / "b.txt", "not committed\n")
-    with pytest.raises(Conflict, match=r"(?s)git merge: .*b\.txt"):
+    with pytest.raises(Conflict, match=r"in the way: b\.txt"):
         await place.workspaces.merge(clone, "ada's work")
     assert (place.repository / "b.txt").read_text() == "not committed\n"
     assert place.git("rev-list", "--count", "HEAD") == "1"
@@ -169,6 +132,144 @@ async def test_what_an_agent_plants_in_its_clone_is_never_run(place: World) -> N
     await place.workspaces.remove(clone)
     assert not trap.exists()
     assert place.git("show", "HEAD:b.txt") == "b"
+
+
+@pytest.mark.parametrize("kind", ["detached", "linked", "split index", "sha256", "packed", "older index"])
+async def test_every_kind_of_checkout_is_merged_into(tmp_path: Path, kind: str) -> None:
+    place = World(tmp_path, ["--object-format=sha256"] if kind == "sha256" else [])
+    if kind == "detached":
+        place.git("checkout", "-q", "--detach")
+    elif kind == "linked":
+        place.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "linked"))
+        place.repository = tmp_path / "linked"
+        place.workspaces = Workspaces(place.repository, tmp_path / "clones", place.environ)
+    elif kind == "split index":
+        place.git("update-index", "--split-index")
+    elif kind == "older index":
+        place.git("update-index", "--index-version", "2")
+    else:
+        place.git("gc", "-q")
+    place.write(place.repository / "run.sh", "#!/bin/sh\n")
+    (place.repository / "run.sh").chmod(0o755)
+    place.commit(place.repository, "second")
+    clone = await place.work("ada", "sub/b.txt", "b\n")
+    (clone.path / "run.sh").chmod(0o644)
+    (clone.path / "link").symlink_to("a.txt")
+    (clone.path / "a.txt").unlink()
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
+    assert place.git("status", "--porcelain") == ""
+    assert sorted(path.name for path in place.repository.iterdir()) == [".git", "link", "run.sh", "sub"]
+    assert not os.access(place.repository / "run.sh", os.X_OK)
+    assert place.git("log", "-1", "--format=%s %P").startswith("ada's work")
+    assert place.git("fsck", "--strict") == ""
+    branch = {"linked": "side", "detached": "HEAD"}.get(kind, "main")
+    assert place.git("rev-parse", "--abbrev-ref", "HEAD") == branch
+
+
+async def test_files_become_directories_and_back(place: World) -> None:
+    place.write(place.repository / "d/f", "f\n")
+    place.commit(place.repository, "d")
+    clone = await place.workspaces.clone("run_1", "ada")
+    (clone.path / "a.txt").unlink()
+    place.write(clone.path / "a.txt/inner", "inner\n")
+    shutil.rmtree(clone.path / "d")
+    place.write(clone.path / "d", "a file now\n")
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    assert (place.repository / "a.txt/inner").read_text() == "inner\n"
+    assert (place.repository / "d").read_text() == "a file now\n"
+    assert place.git("status", "--porcelain") == ""
+
+
+async def test_in_a_part_of_a_repository_the_agent_works_in_that_part(place: World) -> None:
+    place.write(place.repository / "packages/web/index.js", "1\n")
+    place.commit(place.repository, "web")
+    part = Workspaces(place.repository / "packages/web", place.directory / "clones", place.environ)
+    assert await part.is_repository()
+    clone = await part.clone("run_1", "ada")
+    assert clone.directory == clone.path / "packages/web"
+    place.write(clone.directory / "index.js", "2\n")
+    place.write(clone.path / "a.txt", "beside it\n")
+    assert (await part.merge(clone, "ada's work")).commits == 1
+    assert (place.repository / "packages/web/index.js").read_text() == "2\n"
+    assert (place.repository / "a.txt").read_text() == "beside it\n"
+
+
+async def test_a_merge_that_was_cut_off_anywhere_is_carried_out_by_making_it_again(place: World) -> None:
+    place.write(place.repository / "gone.txt", "gone\n")
+    head = place.commit(place.repository, "second")
+    clone = await place.work("ada", "sub/b.txt", "b\n")
+    place.write(clone.path / "a.txt", "changed\n")
+    (clone.path / "gone.txt").unlink()
+    place.commit(clone.path, "more")
+    whole = place.directory / "whole"
+    shutil.copytree(place.repository, whole)
+    for done in ("one file", "files", "files and index", "everything but files"):
+        shutil.rmtree(place.repository)
+        shutil.copytree(whole, place.repository)
+        assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
+        place.git("update-ref", "HEAD", head)
+        if done == "one file":
+            place.git("reset", "-q", "--hard")
+            place.write(place.repository / "a.txt", "changed\n")
+        elif done == "files":
+            place.git("read-tree", "HEAD")
+        elif done == "everything but files":
+            shutil.copy(whole / "a.txt", place.repository)
+        assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
+        assert (place.repository / "a.txt").read_text() == "changed\n"
+        assert not (place.repository / "gone.txt").exists()
+        assert place.git("status", "--porcelain") == ""
+
+
+async def test_what_the_person_staged_or_is_doing_with_git_is_not_overrun(place: World) -> None:
+    clone = await place.work("ada", "b.txt", "b\n")
+    place.write(place.repository / "c.txt", "mine\n")
+    place.git("add", "c.txt")
+    with pytest.raises(Conflict, match=r"uncommitted changes: c\.txt"):
+        await place.workspaces.merge(clone, "ada's work")
+    place.git("reset", "-q")
+    place.write(place.repository / "b.txt", "mine\n")
+    place.git("add", "b.txt")
+    with pytest.raises(Conflict, match=r"uncommitted changes: b\.txt"):
+        await place.workspaces.merge(clone, "ada's work")
+    place.git("reset", "-q")
+    (place.repository / "b.txt").unlink()
+    lock = place.repository / ".git/index.lock"
+    lock.touch()
+    with pytest.raises(Conflict, match="another git is at work") as caught:
+        await place.workspaces.merge(clone, "ada's work")
+    assert str(lock) in caught.value.suggestion
+    lock.unlink()
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    assert not lock.exists()
+
+
+async def test_a_sparse_checkout_is_merged_into_by_hand(place: World) -> None:
+    clone = await place.work("ada", "b.txt", "b\n")
+    place.git("sparse-checkout", "set", "nothing")
+    with pytest.raises(Conflict, match="sparse checkout") as caught:
+        await place.workspaces.merge(clone, "ada's work")
+    assert f"git merge {clone.ref}" in caught.value.suggestion
+
+
+async def test_attributes_of_the_person_decide_how_files_are_merged(place: World) -> None:
+    place.write(place.repository / ".gitattributes", "*.log merge=union\n*.lock -merge\n")
+    for name in ("x.log", "x.lock"):
+        place.write(place.repository / name, "one\n")
+    place.commit(place.repository, "both")
+    clone = await place.work("ada", "x.log", "one\nada's\n")
+    place.write(place.repository / "x.log", "one\nours\n")
+    place.commit(place.repository, "ours")
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    assert sorted((place.repository / "x.log").read_text().split()) == ["ada's", "one", "ours"]
+
+
+async def test_variables_that_lead_git_elsewhere_are_not_passed_on(place: World) -> None:
+    """As where a hook of git started it all."""
+    astray = dict.fromkeys(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"), "/nowhere")
+    place.workspaces = Workspaces(place.repository, place.directory / "clones", {**place.environ, **astray})
+    clone = await place.work("ada", "b.txt", "b\n")
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
 
 
 async def test_a_directory_without_a_repository_says_so(place: World, tmp_path: Path) -> None:

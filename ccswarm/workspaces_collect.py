@@ -1,0 +1,198 @@
+"""Makes clones, and takes over what was done in them: commits, and as one commit more what is not committed.
+
+Methods block.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ccswarm.errors import WorkRefused
+from ccswarm.workspaces_checkout import CHANGES, GITLINK, changes
+from ccswarm.workspaces_git import Git, PrivateRepository, Repository
+from ccswarm.workspaces_objects import bring, packs_of, take, tip
+from ccswarm.workspaces_snapshot import NO_FILTERS, Filters, Snapshot
+from ccswarm.workspaces_tree import UntrustedTree
+
+SHOWN_PATHS = 10
+BARE = re.compile(r"(?:(?P<folder>.*)/)?(?:HEAD|(?:objects|refs)/.*)", re.DOTALL)
+"""A path that may be a part of a repository without a work tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """One agent's. ``branch`` is checked out in it, ``ref`` is where its work lies in the repository once collected."""
+
+    path: Path
+    branch: str
+    ref: str
+    base: str
+    """The commit it was made from."""
+    prefix: str = ""
+    """Where in it the agent works; not empty where the workspace is not the top of its repository."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the agent works."""
+        return self.path / self.prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a clone began with, kept where the agent cannot change it."""
+
+    packs: tuple[str, ...] = ()
+    filters: Filters = NO_FILTERS
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Of a clone that was made before this was written down nothing is known."""
+        try:
+            facts = json.loads(path.read_text())
+        except FileNotFoundError:
+            return cls()
+        return cls(tuple(facts["packs"]), Filters(tuple(facts["drivers"]), facts["digests"]))
+
+    def write(self, path: Path) -> None:
+        """For ``read``."""
+        filters = {"drivers": self.filters.drivers, "digests": self.filters.digests}
+        path.write_text(json.dumps({"packs": self.packs, **filters}))
+
+
+class Clones:
+    """Those of the repository that ``directory`` lies in, below ``root``."""
+
+    def __init__(self, directory: Path, root: Path, git: Git) -> None:
+        self._directory = directory
+        self._root = root
+        self._git = git
+
+    def head(self) -> str:
+        """The commit that is checked out in the repository. Raises WorkspaceUnusable where there is none."""
+        return self._git.person(self._directory, "rev-parse", "--verify", "HEAD^{commit}")
+
+    def work(self, clone: Clone) -> str:
+        """The commit that was made of a clone's work when it was last collected."""
+        return self._git.person(self._directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
+
+    def make(self, run_id: str, agent: str) -> Clone:
+        """See ``Workspaces.clone``."""
+        path = self._root / run_id / agent
+        branch, ref = f"agent/{run_id}/{agent}", f"refs/ccswarm/{run_id}/{agent}"
+        repository = self._git.repository(self._directory)
+        if not path.is_dir():
+            base = self.head()
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            unfinished = path.with_name(f".{agent}.new")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            source, target = str(repository.top), str(unfinished)
+            self._git.person(self._directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
+            self._git.person(unfinished, "checkout", "-q", "-B", branch, base)
+            self._beginning(unfinished, repository).write(_facts_of(path))
+            self._git.person(self._directory, "update-ref", f"{ref}-base", base)
+            unfinished.rename(path)
+        base = self._git.person(self._directory, "rev-parse", "--verify", f"{ref}-base")
+        return Clone(path, branch, ref, base, "" if repository.prefix == Path() else str(repository.prefix))
+
+    def collect(self, clone: Clone, title: str) -> int:
+        """See ``Workspaces.collect``."""
+        repository, head = self._git.repository(self._directory), self.head()
+        with self.scratch() as scratch:
+            person = PrivateRepository(scratch / "person", repository, head, writing=True)
+            if clone.path.is_dir():
+                try:
+                    self._take_over(repository, person, clone, title, scratch)
+                except WorkRefused as refused:
+                    where = f"{refused.suggestion}; the clone is {clone.path}"
+                    raise WorkRefused(refused.message, suggestion=where) from None
+            return int(self._git.private(person, "rev-list", "--count", self.work(clone), "--not", head))
+
+    @contextmanager
+    def scratch(self) -> Generator[Path]:
+        """A directory of ours for as long as it is needed; what an earlier process left is removed. One at a time."""
+        for old in self._root.glob(".scratch-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._root) as path:
+            yield Path(path)
+
+    def _beginning(self, clone: Path, repository: Repository) -> Beginning:
+        with UntrustedTree(clone) as tree:
+            packs = tuple(packs_of(tree))
+            if not (drivers := self._git.filters(self._directory)):
+                return Beginning(packs)
+            names = self._git.person(clone, "ls-files", "-z").encode(errors="surrogateescape")
+            said = self._git.person(clone, "check-attr", "-z", "--stdin", "filter", stdin=names)
+            fields = said.split("\0")
+            through = [path for path, value in zip(fields[::3], fields[2::3], strict=False) if value in drivers]
+            digests = {path: tree.digest(path, repository.object_format) or "" for path in through}
+            return Beginning(packs, Filters(drivers, digests))
+
+    def _take_over(
+        self, repository: Repository, person: PrivateRepository, clone: Clone, title: str, scratch: Path
+    ) -> None:
+        beginning = Beginning.read(_facts_of(clone.path))
+        taken = PrivateRepository(scratch / "taken", repository, clone.base)
+        with UntrustedTree(clone.path) as tree:
+            sent = tip(tree, clone.branch)
+            take(tree, self._git, repository, taken, sent, packs=beginning.packs, base=clone.base)
+            snapshot = Snapshot(tree, self._git, taken, scratch / "copies", sent, beginning.filters)
+            kept = snapshot.write(clone.base)
+        commit = self._committed(taken, clone, sent, kept, title)
+        self._refuse_repositories(taken, clone.base, commit)
+        bring(self._git, taken, person, (commit,), clone.base)
+        self._git.person(self._directory, "update-ref", f"{clone.ref}-sent", sent)
+        self._git.person(self._directory, "update-ref", clone.ref, commit)
+
+    def _committed(self, taken: PrivateRepository, clone: Clone, sent: str, tree: str, title: str) -> str:
+        """The agent's own last commit where that holds all; one more where it does not, the same as the last time."""
+        if tree == self._git.private(taken, "rev-parse", f"{sent}^{{tree}}").decode().strip():
+            return sent
+        asked = ("rev-parse", "-q", "--verify", f"{clone.ref}^{{commit}}")
+        if known := self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
+            _, said, _ = self._git.outcome(taken, "rev-parse", f"{known}^{{tree}}", f"{known}^")
+            if said.decode().split() == [tree, sent]:
+                return known
+        who = self._git.identity(self._directory)
+        return self._git.private(taken, "commit-tree", tree, "-p", sent, "-m", title, variables=who).decode().strip()
+
+    def _refuse_repositories(self, taken: PrivateRepository, base: str, commit: str) -> None:
+        """Submodules that were changed, and directories that git would take for a repository without a work tree."""
+        changed = changes(self._git.private(taken, *CHANGES, base, commit))
+        if submodules := [change.path for change in changed if GITLINK in (change.mode, change.old_mode)]:
+            raise WorkRefused(
+                f"another repository was added, changed or removed: {few(submodules)}",
+                suggestion=f"git rm --cached {submodules[0]!r}; submodules are changed by a person",
+            )
+        found = (BARE.fullmatch(change.path) for change in changed if not change.removed)
+        suspects = {match["folder"] or "" for match in found if match}
+        if not suspects:
+            return
+        said = self._git.private(taken, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+        names = said.decode(errors="surrogateescape").split("\0")
+        for folder in sorted(suspects):
+            start = f"{folder}/" if folder else ""
+            inner = {name[len(start) :].partition("/")[0] for name in names if name.startswith(start)}
+            if inner >= {"HEAD", "objects", "refs"}:
+                raise WorkRefused(
+                    f"{folder or '.'!r} is a git repository without a work tree, whose configuration names programs",
+                    suggestion=f"remove {folder!r}, or name it in .gitignore",
+                )
+
+
+def _facts_of(clone: Path) -> Path:
+    return clone.with_name(f".{clone.name}.json")
+
+
+def few(paths: Iterable[str]) -> str:
+    """The first of them, and how many more there are."""
+    found = list(paths)
+    more = f" and {len(found) - SHOWN_PATHS} more" if len(found) > SHOWN_PATHS else ""
+    return ", ".join(found[:SHOWN_PATHS]) + more
