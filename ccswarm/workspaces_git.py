@@ -252,7 +252,13 @@ class PrivateRepository:
             (self.objects / "info").mkdir(parents=True)
             (self.objects / "pack").mkdir()
             (self.objects / "info/alternates").write_bytes(_alternate(repository.objects))
-        lines = ["[core]", "repositoryFormatVersion = 1", "bare = false", "logAllRefUpdates = false", "splitIndex = false"]
+        lines = [
+            "[core]",
+            "repositoryFormatVersion = 1",
+            "bare = false",
+            "logAllRefUpdates = false",
+            "splitIndex = false",
+        ]
         lines += [f"{name.removeprefix('core.')} = {value}" for name, value in repository.settings.items()]
         lines += ["[extensions]", f"objectFormat = {repository.object_format}"]
         (path / "config").write_text("\n".join(lines) + "\n")
