@@ -136,7 +136,7 @@ def _carry_out(
 @contextmanager
 def _root(keep: bool) -> Generator[Path]:
     """A temporary directory for all that is made, removed afterwards unless it is kept."""
-    from ccswarm.evaluation_place import remove_tree
+    from ccswarm.confined_files import remove_tree
 
     root = Path(tempfile.mkdtemp(prefix="ccswarm-eval-"))
     try:

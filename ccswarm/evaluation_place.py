@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ccswarm.confined_files import SHOWN_CHARS, put, remove_tree
 from ccswarm.errors import WorkspaceUnusable
 from ccswarm.evaluation import Case
 
@@ -16,7 +17,6 @@ WHEN = "2024-01-01T12:00:00Z"
 """All commits of a case are made then, so that they are called the same in every try."""
 
 SETUP_SECONDS = 60.0
-SHOWN_CHARS = 1000
 NAME, EMAIL = "A Person", "person@example.org"
 """Whose all commits are, the agents' as well."""
 
@@ -54,22 +54,8 @@ class Place:
             self._run(("sh", "-e", "-c", command))
 
     def put(self, files: Mapping[str, str]) -> None:
-        """Write files whatever is there: links are replaced and never followed, what else is in the way is removed.
-        Raises WorkspaceUnusable, OSError."""
-        for name, content in files.items():
-            path = self.directory / name
-            at = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                for folder in [*path.relative_to(self.directory).parents][-2::-1]:
-                    inner = _folder(at, self.directory / folder)
-                    os.close(at)
-                    at = inner
-                _remove(at, path)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-                with os.fdopen(os.open(path.name, flags, 0o644, dir_fd=at), "w", encoding="utf-8") as file:
-                    file.write(content)
-            finally:
-                os.close(at)
+        """Write files whatever is there. Raises WorkspaceUnusable, OSError."""
+        put(self.directory, files)
 
     def clear(self) -> None:
         """Everything out; the directory stays. Raises WorkspaceUnusable where something cannot be removed."""
@@ -106,34 +92,3 @@ class Place:
             raise WorkspaceUnusable(
                 f"{words[-1]}: exit code {done.returncode}: {said}", suggestion="mend the setup of the case"
             )
-
-
-def remove_tree(path: str | Path) -> None:
-    """A directory with all that is in it, however deep it is and whatever an agent closed. Raises WorkspaceUnusable."""
-    try:
-        shutil.rmtree(path)
-    except (OSError, RecursionError):
-        subprocess.run(("chmod", "-R", "u+rwX", "--", path), capture_output=True)
-        done = subprocess.run(("rm", "-rf", "--", path), capture_output=True)
-        if done.returncode:
-            said = done.stderr.decode(errors="replace")[-SHOWN_CHARS:].strip()
-            raise WorkspaceUnusable(f"{path} cannot be removed: {said}", suggestion="remove it by hand") from None
-
-
-def _folder(at: int, path: Path) -> int:
-    """Opened, below the directory ``at``; made where it is not there or is something else."""
-    try:
-        return os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-    except OSError:
-        _remove(at, path)
-        os.mkdir(path.name, dir_fd=at)
-        return os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-
-
-def _remove(at: int, path: Path) -> None:
-    try:
-        os.unlink(path.name, dir_fd=at)
-    except FileNotFoundError:
-        return
-    except (IsADirectoryError, PermissionError):
-        remove_tree(path)

@@ -25,8 +25,9 @@ from ccswarm.brains import cli_troubles as troubles
 from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Think, Thinking
 from ccswarm.brains.cli_reading import Reading
 from ccswarm.brains.cli_settings import CliSettings, settings_of
+from ccswarm.confined_files import put
 from ccswarm.engines.base import Flow
-from ccswarm.errors import PlanInvalid
+from ccswarm.errors import PlanInvalid, WorkRefused
 from ccswarm.guest_requests import Requests
 from ccswarm.guests import ANSWER_SECONDS, Desk, Place, place
 from ccswarm.models import CallOutcome, CallStatus, Json
@@ -143,9 +144,10 @@ class Program:
 
         def ready() -> None:
             # Not by whoever only goes on with a program that is there.
-            _write(directory, {programs.PROMPT: prompt, **launch.files})
+            put(directory, {programs.PROMPT: prompt, **launch.files}, 0o600)
             if mends:
-                programs.mend_gemini(directory, session)
+                with contextlib.suppress(WorkRefused, ValueError, AttributeError, OSError):
+                    programs.mend_gemini(directory, session)  # what it kept may be anything by now
 
         facts = {
             "command": list(launch.command),
@@ -276,14 +278,6 @@ def _killed(facts: Mapping[str, Any]) -> bool:
     """Whether it ended with its keeper, or by a signal and not for a reason that it told."""
     code = facts.get("exit") or 0
     return bool(facts.get("gone")) or ((code < 0 or code in SIGNALLED) and not facts.get("error"))
-
-
-def _write(directory: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        file = directory / name
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.write_text(text)
-        file.chmod(0o600)
 
 
 def _tidy(directory: Path, done: bool) -> None:

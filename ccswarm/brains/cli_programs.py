@@ -7,16 +7,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from ccswarm.brains.cli_settings import CliSettings
+from ccswarm.confined_files import put
+from ccswarm.workspaces_tree import UntrustedTree
 
 SERVER = "ccswarm"
 CALL_SECONDS = 3600
 """How long a program waits for one call: longer than the desk takes, and a worker that replaces a lost one."""
 
 PROMPT, CONFIG = "prompt.txt", "mcp.json"
+MOST_CHAT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +201,16 @@ def other(given: Given) -> Launch:
 
 def mend_gemini(directory: Path, session: str) -> None:
     """What gemini keeps of a session is told twice when it resumes, which its API refuses: each tool's result stands
-    with its call and again as a line of its own. The latter are taken out, of the files in its private home."""
-    for file in (directory / "gemini/.gemini/tmp").glob("*/chats/session-*.jsonl"):
-        lines = file.read_text().splitlines(keepends=True)
-        if lines and json.loads(lines[0]).get("sessionId") == session:
-            file.write_text("".join(line for line in lines if not _only_results(json.loads(line))))
+    with its call and again as a line of its own. The latter are taken out, of the files in its private home. Raises
+    WorkRefused, ValueError, OSError where these are no such files."""
+    with UntrustedTree(directory) as tree:
+        folders = tree.list("gemini/.gemini/tmp").directories
+        for path in (entry.path for folder in folders for entry in tree.list(f"{folder}/chats").entries):
+            if not fnmatchcase(path.rpartition("/")[2], "session-*.jsonl"):
+                continue
+            lines = (tree.read(path, MOST_CHAT_BYTES) or b"").decode().splitlines(keepends=True)
+            if lines and json.loads(lines[0]).get("sessionId") == session:
+                put(directory, {path: "".join(line for line in lines if not _only_results(json.loads(line)))}, 0o600)
 
 
 def _only_results(record: Mapping[str, Any]) -> bool:

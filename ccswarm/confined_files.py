@@ -1,0 +1,74 @@
+"""Files of ours in a directory that a program in a box may be changing: written, and removed, without leaving it.
+
+Every step is taken from an open directory to a name in it, and no link is followed: one that stands where a file
+belongs is replaced. Functions block.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from ccswarm.errors import WorkspaceUnusable
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+SHOWN_CHARS = 1000
+
+
+def put(directory: Path, files: Mapping[str, str], mode: int = 0o644) -> None:
+    """Write files, whole or not at all, whatever is there: links are replaced and never followed, what else is in the
+    way is removed. Raises WorkspaceUnusable, OSError."""
+    for name, content in files.items():
+        *folders, last = Path(name).parts
+        at = os.open(directory, FOLDER)
+        try:
+            for folder in folders:
+                outer, at = at, _folder(at, folder)
+                os.close(outer)
+            temporary = f".{secrets.token_hex(8)}.new"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, mode, dir_fd=at), "w", encoding="utf-8") as file:
+                file.write(content)
+            try:
+                os.rename(temporary, last, src_dir_fd=at, dst_dir_fd=at)
+            except IsADirectoryError:
+                _remove(at, last)
+                os.rename(temporary, last, src_dir_fd=at, dst_dir_fd=at)
+        finally:
+            os.close(at)
+
+
+def remove_tree(path: str | Path) -> None:
+    """A directory with all that is in it, however deep it is and whatever an agent closed; nobody is at work in it any
+    more. Raises WorkspaceUnusable."""
+    try:
+        shutil.rmtree(path)
+    except (OSError, RecursionError):
+        subprocess.run(("chmod", "-R", "u+rwX", "--", path), capture_output=True)
+        done = subprocess.run(("rm", "-rf", "--", path), capture_output=True)
+        if done.returncode:
+            said = done.stderr.decode(errors="replace")[-SHOWN_CHARS:].strip()
+            raise WorkspaceUnusable(f"{path} cannot be removed: {said}", suggestion="remove it by hand") from None
+
+
+def _folder(at: int, name: str) -> int:
+    """Opened, below the directory ``at``; made where it is not there or is something else."""
+    try:
+        return os.open(name, FOLDER, dir_fd=at)
+    except OSError:
+        _remove(at, name)
+        os.mkdir(name, 0o700, dir_fd=at)
+        return os.open(name, FOLDER, dir_fd=at)
+
+
+def _remove(at: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=at)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        shutil.rmtree(name, dir_fd=at)
