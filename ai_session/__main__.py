@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from ai_session import inherited_signals
+
 DIALECTS = {
     "": ("mcp", ""),
     "--dialect fluxloop": ("fluxloop", ""),
@@ -15,6 +17,10 @@ DIALECTS = {
 def main() -> None:
     """Run the command line in ``sys.argv``."""
     arguments = sys.argv[1:]
+    if arguments[:1] == ["sandbox"]:  # one program in the place of another, as under env or nice
+        inherited_signals.unblock()
+    else:
+        inherited_signals.keep_from_programs()
     if arguments[:2] == ["mcp-server", "--stdio"] and " ".join(arguments[2:]) in DIALECTS:
         from ai_session import relay
 

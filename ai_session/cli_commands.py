@@ -32,6 +32,7 @@ from ai_session.cli_output import (
 from ai_session.cli_sessions import SessionName, sessions
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning
+from ai_session.inherited_signals import outlived
 
 QUICK_SECONDS = 0.1
 """A command that ends within this is one round trip; others are read on as they print."""
@@ -107,7 +108,9 @@ class Run:
 
     def run(self, text: str, stdin: str | None, apart: bool) -> dict[str, Any]:
         """Start it and show its output until it ends, the time is over or the person leaves; what is known then."""
-        before = signal.signal(signal.SIGINT, self._interrupt)
+        before = signal.getsignal(signal.SIGINT)
+        if not outlived(signal.SIGINT):  # a script's background job: Ctrl-C is meant for others
+            signal.signal(signal.SIGINT, self._interrupt)
         facts: dict[str, Any] = {"status": "running", "exit_code": None}
         try:
             facts |= self._client.call(

@@ -41,7 +41,7 @@ if __name__ == "__main__":
     # -S keeps the start short and -I keeps the caller's environment out, so the folders to import from are named.
     sys.path.extend(sys.argv[2:])
 
-from ai_session import pty_child
+from ai_session import inherited_signals, pty_child
 from ai_session.channel import Channel, Message
 from ai_session.log_tail import WINDOW, LogTail
 
@@ -385,6 +385,7 @@ def listen(directory: str) -> socket.socket | None:
 
 def main() -> None:
     directory = sys.argv[1]
+    inherited_signals.keep_from_programs()
     os.chdir("/")
     listener = listen(directory)
     if listener is None or os.fork():

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ptyprocess import PtyProcess  # pyright: ignore[reportMissingTypeStubs]
 
+from ai_session import inherited_signals
+
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC)
 DESCRIPTORS_NEEDED = 8
 PIDFD = hasattr(os, "pidfd_open")
@@ -61,13 +63,8 @@ class PtyChild:
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, cols: int) -> PtyChild:
     """Starts ``argv`` in ``cwd`` with exactly ``env`` and default signals; raises StartFailed, leaking nothing."""
 
-    # exec resets what has a handler; what is ignored would stay so.
-    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
-
     def prepare() -> None:
-        for number in ignored:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        inherited_signals.reset()
         try:
             os.chdir(cwd)
         except OSError as error:

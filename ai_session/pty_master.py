@@ -10,6 +10,8 @@ import struct
 import sys
 from collections.abc import Generator
 
+from ai_session import inherited_signals
+
 _PIDFD_GETFD = 438
 _TIOCGPTN = 0x80045430
 _CHUNK_BYTES = 65536
@@ -66,7 +68,15 @@ class BorrowedTty:
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
             )
             given = [(os.POSIX_SPAWN_DUP2, fd, number) for fd, number in ((self.master, 0), (end, 3), (own, 4))]
-            return os.posix_spawn("/bin/sh", words, {"PATH": os.defpath}, file_actions=[*given, *null], setsid=True)
+            return os.posix_spawn(
+                "/bin/sh",
+                words,
+                {"PATH": os.defpath},
+                file_actions=[*given, *null],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=inherited_signals.SETTABLE,
+            )
 
     def close(self) -> None:
         os.close(self.master)

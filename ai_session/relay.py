@@ -17,7 +17,7 @@ import sys
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NoReturn
 
-from ai_session import __version__
+from ai_session import __version__, inherited_signals
 
 SOCKET_PATH_LIMIT = 100
 """Bytes; the same limit as config.runtime_directories, so that every process finds the same socket."""
@@ -388,9 +388,7 @@ def _become_daemon(directory: str, listener: int, lock: int) -> None:
         if int(name) >= len(held):
             with contextlib.suppress(OSError):
                 os.close(int(name))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    inherited_signals.reset()
     kept = {n for n in os.environ if n in KEPT_NAMES or n.startswith(KEPT_PREFIXES)}
     env = {n: os.environ[n] for n in kept.difference(LEFT_BEHIND)}
     if "PYTHONPATH" in env:

@@ -6,9 +6,12 @@ import os
 import sys
 from typing import NoReturn
 
+from ccswarm import inherited_signals
+
 
 def main() -> NoReturn:
     """Run the command line in ``sys.argv``; what programs of a task start is found before anything else is loaded."""
+    inherited_signals.keep_from_programs()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb == "mcp-server" and "CCSWARM_GUEST" in os.environ:
         from ccswarm import guest_relay

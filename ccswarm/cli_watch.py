@@ -24,6 +24,7 @@ from ccswarm.cli_output import (
     to_person,
 )
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound
+from ccswarm.inherited_signals import outlived
 from ccswarm.models import RunStatus
 from ccswarm.runs_events import Calls, Feed, Happening, of_record, told
 from ccswarm.runs_facts import facts_of, short
@@ -52,12 +53,13 @@ class Interrupts:
         """While the command works."""
         loop = asyncio.get_running_loop()
         self._cancelled = asyncio.current_task()
-        for number in SIGNALS:
+        heeded = [number for number in SIGNALS if not outlived(number)]
+        for number in heeded:
             loop.add_signal_handler(number, self._heard)
         try:
             yield
         finally:
-            for number in SIGNALS:
+            for number in heeded:
                 loop.remove_signal_handler(number)
 
     def told(self) -> None:

@@ -49,6 +49,18 @@ def note_start(event: str, _: object) -> None:
 sys.addaudithook(note_start)
 
 
+def give_default_signals_to_programs() -> None:
+    """What tests start finds the signals of a shell in the foreground, also where this run is a script's background
+    job, which ignores Ctrl-C, or one of nohup. A handler that does nothing ends at exec, as ignoring does not."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+give_default_signals_to_programs()
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"

@@ -25,6 +25,7 @@ STANDARD_LIBRARY_ONLY = {
     "landlock_exec",
     "channel",
     "pty_child",
+    "inherited_signals",
     "log_tail",
     "control_client",
     "__main__",
