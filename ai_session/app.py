@@ -19,6 +19,7 @@ from ai_session.consent import Consent
 from ai_session.errors import LimitReached
 from ai_session.gate import Gate
 from ai_session.gate_trace import rate_key
+from ai_session.lineage import Lineage
 from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
 from ai_session.network_proxy import environment as proxy_environment
@@ -79,7 +80,11 @@ class App:
                 rates.acquire(key, "questions")
 
         consent = Consent(
-            runtime_directory / "approvals", event=audit.event, ask_seconds=settings.policy.ask_seconds, admit=admit
+            runtime_directory / "approvals",
+            event=audit.event,
+            lineage=Lineage(home_directory()),
+            ask_seconds=settings.policy.ask_seconds,
+            admit=admit,
         )
 
         def changed() -> None:

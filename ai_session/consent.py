@@ -72,9 +72,9 @@ class Consent:
         directory: Path,
         *,
         event: Callable[..., None],
+        lineage: Lineage,
         clock: Callable[[], float] = time.time,
         ask_seconds: float = 45.0,
-        lineage: Lineage | None = None,
         admit: Callable[[Question], None] = lambda question: None,
     ) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ class Consent:
         self._event = event
         self._clock = clock
         self._ask_seconds = ask_seconds
-        self._lineage = lineage or Lineage()
+        self._lineage = lineage
         self._admit = admit
         self._calls: dict[str, asyncio.Future[Answer]] = {}
         self._watches: set[Watch] = set()

@@ -7,6 +7,8 @@ Where ``/proc`` is missing (macOS) nothing is known, and the environment a comma
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +35,10 @@ class _Process:
 
 
 class Lineage:
-    """The process table of a machine. ``folder`` is where it is mounted."""
+    """The process table of a machine, for the daemon of ``home``. ``folder`` is where it is mounted."""
 
-    def __init__(self, folder: Path = Path("/proc")) -> None:
+    def __init__(self, home: Path, folder: Path = Path("/proc")) -> None:
+        self._home = os.path.realpath(home)
         self._folder = folder
         self.known = (folder / "self/stat").exists()
         """Whether this machine tells at all."""
@@ -64,9 +67,12 @@ class Lineage:
         return frozenset(process.identity for process in found)
 
     def clients(self) -> frozenset[str]:
-        """Identities as ``asking`` gives them, of every client whose relay runs. Reads the whole process table."""
+        """Identities as ``asking`` gives them, of every client whose relay runs, connected or about to be; clients of
+        other daemons, of another user or HOME, are none. Reads the whole process table."""
         found = [int(entry.name) for entry in self._folder.glob("[0-9]*")] if self.known else []
-        return frozenset[str]().union(*(self.asking(pid) for pid in found if self._is_relay(pid)))
+        return frozenset[str]().union(
+            *(self.asking(pid) for pid in found if self._is_relay(pid) and self._is_ours(pid))
+        )
 
     def answering(self, pid: int | None) -> frozenset[str]:
         """Identities of ``pid`` and all its ancestors; empty when it has gone or nothing can be known."""
@@ -89,6 +95,18 @@ class Lineage:
     def _is_relay(self, pid: int) -> bool:
         words = self._words(pid)
         return b"mcp-server" in words and any(word.rpartition(b"/")[2] in PROGRAM for word in words)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a relay leads to this daemon, which it finds from user and HOME alone; what cannot be read may."""
+        try:
+            status = (self._folder / str(pid) / "status").read_bytes()
+            user = int(status.partition(b"\nUid:")[2].split(maxsplit=2)[1])
+            environment = (self._folder / str(pid) / "environ").read_bytes()
+            given = next((entry[5:] for entry in environment.split(b"\0") if entry.startswith(b"HOME=")), b"")
+            home = given or os.fsencode(pwd.getpwuid(user).pw_dir)
+        except (OSError, ValueError, IndexError, KeyError):
+            return True
+        return user == os.geteuid() and os.path.realpath(os.fsdecode(home)) == self._home
 
     def _words(self, pid: int) -> list[bytes]:
         try:

@@ -19,8 +19,9 @@ from tests.ai_session.contract import forked_verbs
 from tests.ai_session.contract.command_line import ROOT
 from tests.ai_session.contract.wire import BOUND_SECONDS, DATA, ENVELOPE, SERVER, Client, Message, living_in, runtime
 
-FAR = ["setsid", "--fork", *SERVER]
-"""A client that shares no ancestor with the test but init, as one in another window would."""
+FAR = [sys.executable, "-S", "-E", str(DATA / "window.py")]
+"""A server whose client is a process of its own. Were it nobody's child, its client would be whoever takes in orphans,
+which may be an ancestor of all tests: systemd for a person's desktop."""
 
 VERBS = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "ai_session"]
 """The command line from inside a session."""

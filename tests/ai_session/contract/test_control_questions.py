@@ -41,7 +41,9 @@ class QuestionGate(MemoryGate):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        self.consent = Consent(directory, event=ignore, ask_seconds=5, lineage=Lineage(directory / "nothing"))
+        self.consent = Consent(
+            directory, event=ignore, ask_seconds=5, lineage=Lineage(directory, directory / "nothing")
+        )
 
     async def attach(
         self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -156,6 +157,15 @@ def test_a_client_is_known_before_it_calls_anything(house: Path) -> None:
     with client(house, far=False) as near:
         greet(near, {})
         assert "only a person may loosen" in asking.control(house, "policy", mode="trusted")["message"]
+
+
+def test_a_client_of_another_daemon_makes_nobody_a_client_of_this_one(house: Path, own: Path) -> None:
+    env = {**asking.living_in(own), "PYTHONPATH": str(asking.ROOT)}
+    # In the test's own group: whatever the test starts belongs to that client, and so do the tests beside it.
+    with Client(env=env, cwd=own, process_group=os.getpgrp()) as near:
+        greet(near, {})
+        assert "only a person may loosen" in person(own, "policy", "mode", "trusted", code=1)
+        assert person(house, "policy", "mode", "trusted").startswith("trusted")
 
 
 def test_a_command_of_a_session_tightens_but_does_not_loosen(house: Path) -> None:

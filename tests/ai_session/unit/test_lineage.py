@@ -25,17 +25,38 @@ class Table:
         self.add(2, 1, 2, 2)  # systemd --user, a display server, a terminal program
         self.add(100, 2, 100, 100, TERMINAL)  # the person's shell
 
+    @property
+    def lineage(self) -> Lineage:
+        """As a daemon sees it whose HOME is /home/me."""
+        return Lineage(Path("/home/me"), self.folder)
+
     def add(
-        self, pid: int, parent: int, group: int, session: int, terminal: int = 0, environ: bytes = b"", line: str = "a"
+        self,
+        pid: int,
+        parent: int,
+        group: int,
+        session: int,
+        terminal: int = 0,
+        environ: bytes = b"HOME=/home/me\0",
+        line: str = "a",
+        user: int = os.geteuid(),
     ) -> None:
         (self.folder / str(pid)).mkdir()
         rest = f"S {parent} {group} {session} {terminal}" + " 0" * 14 + f" {pid * 10} 0"
         (self.folder / str(pid) / "stat").write_text(f"{pid} (a ) S 1 (b) {rest}")
         (self.folder / str(pid) / "environ").write_bytes(environ)
         (self.folder / str(pid) / "cmdline").write_bytes(line.replace(" ", "\0").encode() + b"\0")
+        (self.folder / str(pid) / "status").write_text(f"Name:\ta\nUid:\t{user}\t{user}\t{user}\t{user}\nGid:\t0\n")
 
     def asking(self, pid: int) -> set[int]:
-        return {int(identity.partition(":")[0]) for identity in Lineage(self.folder).asking(pid)}
+        return numbers(self.lineage.asking(pid))
+
+    def clients(self) -> set[int]:
+        return numbers(self.lineage.clients())
+
+
+def numbers(identities: frozenset[str]) -> set[int]:
+    return {int(identity.partition(":")[0]) for identity in identities}
 
 
 @pytest.fixture
@@ -102,7 +123,7 @@ def test_who_answers_is_a_process_with_all_its_ancestors(table: Table) -> None:
     table.add(400, 2, 400, 400, TERMINAL)  # another window
     table.add(401, 400, 401, 400, TERMINAL)
     table.add(402, 100, 402, 100, TERMINAL)  # the client's window, the client stopped with ^Z
-    lineage = Lineage(table.folder)
+    lineage = table.lineage
     asking = lineage.asking(201)
     assert asking & lineage.answering(251)
     assert not asking & lineage.answering(401)
@@ -112,10 +133,10 @@ def test_who_answers_is_a_process_with_all_its_ancestors(table: Table) -> None:
 
 def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
     table.add(200, 100, 200, 100, TERMINAL)
-    before = Lineage(table.folder).answering(200)
+    before = table.lineage.answering(200)
     stat = table.folder / "200/stat"
     stat.write_text(stat.read_text().replace(" 2000 0", " 2001 0"))
-    assert before - Lineage(table.folder).answering(200) == {"200:2000"}
+    assert before - table.lineage.answering(200) == {"200:2000"}
 
 
 @pytest.mark.parametrize("environ", [b"AI_SESSION_ID=x\0A=b\0", b"A=b\0AI_SESSION_ID=x\0"])
@@ -123,7 +144,7 @@ def test_what_a_session_started_is_known_by_any_ancestors_mark(table: Table, env
     table.add(500, 1, 500, 500, TERMINAL, environ)
     table.add(501, 500, 501, 500, TERMINAL, b"PATH=/bin\0")  # env -i
     table.add(502, 100, 502, 100, TERMINAL, b"NOT_AI_SESSION_ID=x\0")
-    lineage = Lineage(table.folder)
+    lineage = table.lineage
     assert lineage.in_session(501)
     assert not lineage.in_session(502)
     assert not lineage.in_session(None)
@@ -132,18 +153,18 @@ def test_what_a_session_started_is_known_by_any_ancestors_mark(table: Table, env
 def test_a_table_that_goes_round_ends(table: Table) -> None:
     table.add(600, 601, 600, 600)
     table.add(601, 600, 601, 601)
-    assert len(Lineage(table.folder).answering(600)) == 2
+    assert len(table.lineage.answering(600)) == 2
 
 
 def test_without_a_table_nothing_is_known(tmp_path: Path) -> None:
-    lineage = Lineage(tmp_path / "none")
+    lineage = Lineage(tmp_path, tmp_path / "none")
     assert not lineage.known
     assert lineage.asking(os.getpid()) == lineage.answering(os.getpid()) == frozenset()
     assert not lineage.in_session(os.getpid())
 
 
 def test_this_machine_tells() -> None:
-    lineage = Lineage()
+    lineage = Lineage(Path.home())
     assert lineage.known
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
@@ -161,6 +182,26 @@ def test_every_client_with_a_relay_is_known_and_nobody_else(table: Table) -> Non
     table.add(301, 300, 301, 301, line="/opt/bin/python /home/me/.local/bin/ai-session mcp-server")
     table.add(400, 100, 400, 100, TERMINAL, line="other-thing mcp-server --stdio")
     table.add(401, 100, 401, 100, TERMINAL, line="/usr/bin/python3 -m ai_session policy mode trusted")
-    found = {int(identity.partition(":")[0]) for identity in Lineage(table.folder).clients()}
-    assert found == {200, 201, 300, 301}
-    assert Lineage(table.folder / "nothing").clients() == frozenset()
+    assert table.clients() == {200, 201, 300, 301}
+    assert Lineage(Path("/home/me"), table.folder / "nothing").clients() == frozenset()
+
+
+RELAY = "/usr/bin/python3 -m ai_session mcp-server --stdio"
+
+
+def test_clients_of_other_daemons_are_none_of_this_one(table: Table) -> None:
+    table.add(201, 200, 200, 100, environ=b"HOME=/tmp/other\0", line=RELAY)
+    table.add(301, 300, 300, 300, user=os.geteuid() + 1, line=RELAY)
+    table.add(401, 400, 400, 400, environ=b"A=b\0", line=RELAY)
+    assert table.clients() == set()
+
+
+def test_who_hides_where_a_relay_leads_gains_nothing(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
+    link = tmp_path_factory.mktemp("homes") / "me"
+    link.symlink_to("/home/me")
+    table.add(201, 200, 200, 100, environ=b"XHOME=/tmp\0HOME=" + bytes(link) + b"\0HOME=/tmp\0", line=RELAY)
+    table.add(301, 300, 300, 300, line=RELAY)
+    (table.folder / "301/environ").unlink()
+    table.add(401, 400, 400, 400, line=RELAY)
+    (table.folder / "401/status").unlink()
+    assert table.clients() == {201, 301, 401}

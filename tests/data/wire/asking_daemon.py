@@ -18,6 +18,7 @@ import double_daemon
 from ai_session import daemon
 from ai_session.consent import Consent, Deferred
 from ai_session.errors import AiSessionError
+from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question, ToolCall, ToolResult
 
 ASKED_ABOUT = ("echo", "execute_command")
@@ -93,7 +94,7 @@ class AskingGate:
 
 
 def consent(directory: Path, seconds: float) -> Consent:
-    return Consent(directory, event=note, clock=clock, ask_seconds=seconds)
+    return Consent(directory, event=note, lineage=Lineage(Path.home()), clock=clock, ask_seconds=seconds)
 
 
 def make(directory: Path) -> tuple[Any, float]:
