@@ -64,8 +64,8 @@ async def submitting(settings: Settings, state_directory: Path) -> AsyncGenerato
 
 @asynccontextmanager
 async def working(settings: Settings, state_directory: Path, environ: Mapping[str, str]) -> AsyncGenerator[App]:
-    """As ``submitting``, and executes what is queued, here or elsewhere, until the block is left. What is unfinished
-    then is handed back, and every server that was started is ended.
+    """As ``submitting``, and executes what is queued, here or elsewhere, until the block is left; all others know this
+    worker when it begins. What is unfinished then is handed back, and every server that was started is ended.
 
     Raises EngineUnavailable, JournalBroken; and in the block what ends the worker.
     """
@@ -79,12 +79,14 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     stop = asyncio.Event()
     try:
         await engine.open(limits=limits(settings))
-        worker = asyncio.create_task(engine.run_worker(worker_id, stop, limits=limits(settings)))
+        known = asyncio.Event()
+        worker = asyncio.create_task(engine.run_worker(worker_id, stop, limits=limits(settings), known=known))
         block = asyncio.current_task()
         assert block
         # What ended the worker is raised in place of the cancellation.
         worker.add_done_callback(lambda _: stop.is_set() or block.cancel())
         try:
+            await known.wait()
             yield App(settings, state_directory, engine, swarm, hands, journal)
         finally:
             stop.set()

@@ -136,10 +136,13 @@ class Engine(Protocol):
         """Connect, and make the store ready where it is new. Executes nothing."""
         ...
 
-    async def run_worker(self, worker_id: str, stop: asyncio.Event, *, limits: Limits = Limits()) -> None:
+    async def run_worker(
+        self, worker_id: str, stop: asyncio.Event, *, limits: Limits = Limits(), known: asyncio.Event | None = None
+    ) -> None:
         """Execute what is queued until ``stop`` is set, then hand back what is unfinished. Beats, takes over what lost
         workers left, and ends the process with exit code 75 when it cannot reach the store for as long as others wait
-        before they take over from it. Opens and closes by itself; ``worker_id`` is unique among those alive."""
+        before they take over from it. Opens and closes by itself; ``worker_id`` is unique among those alive.
+        ``known`` is set once everybody finds it in ``health``."""
         ...
 
     async def close(self) -> None:

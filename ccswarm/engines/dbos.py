@@ -67,7 +67,9 @@ class DbosEngine:
                 client, self._open = self._open, None
                 await client.close()
 
-    async def run_worker(self, worker_id: str, stop: asyncio.Event, *, limits: Limits = NO_LIMITS) -> None:
+    async def run_worker(
+        self, worker_id: str, stop: asyncio.Event, *, limits: Limits = NO_LIMITS, known: asyncio.Event | None = None
+    ) -> None:
         """See Engine."""
         if WORKING:
             raise UsageInvalid(f"worker {WORKING[0]!r} is this process's", suggestion="start another process")
@@ -75,7 +77,7 @@ class DbosEngine:
         try:
             await self.open(limits=limits)
             try:
-                await self._client.work(worker_id, stop, limits)
+                await self._client.work(worker_id, stop, limits, known or asyncio.Event())
             finally:
                 await self.close()
         finally:

@@ -39,11 +39,11 @@ class Client:
         """Limits are kept in the store, for all workers: those given here only where there are none."""
         await self._shared.call(self._make, self._shared.store, limits)
 
-    async def work(self, worker_id: str, stop: Event, limits: Limits) -> None:
+    async def work(self, worker_id: str, stop: Event, limits: Limits, known: Event) -> None:
         """Without an id the worker is called what the settings say, else after host and process."""
         await self._shared.call(self._limit, self._shared.store, limits, "always_update")
         name = worker_id or self._settings.worker_id or f"{platform.node()}.{os.getpid()}"
-        await Worker(self._shared, name).run(stop)
+        await Worker(self._shared, name).run(stop, known)
 
     async def close(self) -> None:
         """Let go of the database."""

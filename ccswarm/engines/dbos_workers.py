@@ -47,9 +47,10 @@ class Worker:
         self._flows: dict[tuple[str, str], tuple[DbosFlow, asyncio.Task[Any]]] = {}
         self._pulse = ThreadPoolExecutor(1, "ccswarm-pulse")
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set."""
+    async def run(self, stop: asyncio.Event, known: asyncio.Event) -> None:
+        """Until ``stop`` is set; ``known`` is set when the store has its first beat."""
         await self._shared.call(self._announce)
+        known.set()
         try:
             await self._launch()
             duties = [asyncio.create_task(duty()) for duty in (self._live, self._watch, self._clean)]

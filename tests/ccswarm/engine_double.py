@@ -37,9 +37,13 @@ class MemoryEngine:
     async def close(self) -> None:
         assert not self._running, "closed while it works"
 
-    async def run_worker(self, worker_id: str, stop: asyncio.Event, *, limits: Limits = NO_LIMITS) -> None:
+    async def run_worker(
+        self, worker_id: str, stop: asyncio.Event, *, limits: Limits = NO_LIMITS, known: asyncio.Event | None = None
+    ) -> None:
         assert worker_id not in self.store.beats, f"a worker {worker_id} is alive"
         self._worker, self.store.beats[worker_id] = worker_id, time.time()
+        if known:
+            known.set()
         stopped = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set() and not self.killed:

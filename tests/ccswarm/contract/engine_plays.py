@@ -174,9 +174,10 @@ class Stage:
 
     @asynccontextmanager
     async def worker(self, **limits: Any) -> AsyncGenerator[None]:
-        stop = asyncio.Event()
-        working = asyncio.create_task(self.engine.run_worker("w1", stop, limits=Limits(**limits)))
+        stop, known = asyncio.Event(), asyncio.Event()
+        working = asyncio.create_task(self.engine.run_worker("w1", stop, limits=Limits(**limits), known=known))
         try:
+            await asyncio.wait_for(known.wait(), 15)
             yield
         finally:
             stop.set()

@@ -386,6 +386,11 @@ async def test_what_is_old_is_removed_with_its_children(stage: Stage) -> None:
         assert {e.id for e in await stage.engine.list()} == {"e1", "e2"}
 
 
+async def test_a_worker_that_says_so_is_known_to_everybody(stage: Stage) -> None:
+    async with stage.worker():
+        assert list((await stage.engine.health())["workers"]) == ["w1"]
+
+
 async def test_health_counts_what_waits_and_what_runs(stage: Stage) -> None:
     stage.referee.held = {"s"}
     for number in range(2):

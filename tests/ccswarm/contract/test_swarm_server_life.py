@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from ccswarm import app
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp_sdk import Conversation
+from ccswarm.settings import Settings
 from tests.ccswarm.contract.run_desk import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunDesk, step, task
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ServerClient, serving
 from tests.ccswarm.contract.verb_desk import agent
@@ -147,6 +149,14 @@ def test_when_the_client_leaves_its_run_is_paused_and_the_next_server_goes_on(de
         with desk.answering("at last"):
             assert client.tool("resume_run", run=run)["run"] == run
             assert finished(client, run)["wait"] == {"status": "ok", "text": "at last"}
+
+
+def test_who_says_that_it_works_is_known_to_whoever_leaves_runs_to_it(home: Path) -> None:
+    async def work() -> None:
+        async with app.working(Settings(), home, {}) as opened:
+            assert list((await opened.engine.health())["workers"]) == [app.worker_name(opened.settings)]
+
+    asyncio.run(work())
 
 
 def test_where_a_worker_is_the_run_goes_on_there(desk: RunDesk) -> None:
