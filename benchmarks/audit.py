@@ -12,9 +12,10 @@ from ai_session.audit_files import segments, verify
 from ai_session.audit_keys import check, public_key
 from ai_session.models import Principal
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 
-ROUNDS = 1500
-CALLERS, TURNS = 32, 40
+ROUNDS = sized(1500, 5)
+CALLERS, TURNS = sized((32, 40), (2, 2))
 RECORD_BYTES = 600
 ME = Principal("mcp", uid=1000, pid=4711, client="claude-code 2.0")
 ARGUMENTS = {"session_id": "build", "command": "make -j8 test 2>&1 | tail -n 40", "timeout_seconds": 30.0}

@@ -18,10 +18,11 @@ from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 
-STARTS, ROUNDS, BATCH = 15, 10, 50
-AT_ONCE, IDLE = 20, 10
-IDLE_SECONDS = 5.0
+STARTS, ROUNDS, BATCH = sized((15, 10, 50), (1, 1, 2))
+AT_ONCE, IDLE = sized((20, 10), (2, 1))
+IDLE_SECONDS = sized(5.0, 0.01)
 START_MS = 25.0
 
 

@@ -11,10 +11,11 @@ from ai_session.clean_text import clean
 from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.transcript import Transcript
 from benchmarks.report import Report
+from benchmarks.size import sized
 
 LOGS = Path(__file__).parent.parent / "tests" / "data" / "logs"
 MAX_CHARS = 7000
-SAMPLE_BYTES = 2_000_000
+SAMPLE_BYTES, SAMPLE_LINES = sized((2_000_000, 100_000), (20_000, 1_000))
 
 BLIND_STRIP = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]+[0-~]|[0-~])"
@@ -25,12 +26,12 @@ BLIND_STRIP = re.compile(
 
 def samples() -> dict[str, bytes]:
     """Synthetic output of each kind."""
-    numbers = range(100_000)
+    numbers = range(SAMPLE_LINES)
     kinds = {
         "plain": b"".join(b"line %d of the numbered text file\r\n" % n for n in numbers),
         "coloured log": b"\x1b[0m\x1b[32mINFO\x1b[0m 2026-11-20 \x1b[1mmodule\x1b[22m: value = 12345 and more\r\n"
-        * 50_000,
-        "unicode": "héllo wörld 世界你好 😀🚀 text\r\n".encode() * 80_000,
+        * (SAMPLE_LINES // 2),
+        "unicode": "héllo wörld 世界你好 😀🚀 text\r\n".encode() * SAMPLE_LINES,
         "one-line bar": b"".join(b"\r\x1b[Kfile %3d%% [%s]" % (n % 100, b"#" * (n % 50)) for n in numbers),
         "cargo-like": b"".join(
             b"\r\x1b[K\x1b[1m\x1b[32m   Compiling\x1b[0m crate%d\r\n\x1b[1m\x1b[36m    Building\x1b[0m [=>] %d: x, y"

@@ -19,8 +19,9 @@ from ai_session.session_reach import VisibleSessions
 from ai_session.tools.base import Context, Limits, Tool
 from ai_session.workspace import Workspaces
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 
-ROUNDS, BATCH = 12, 100
+ROUNDS, BATCH = sized((12, 100), (1, 2))
 MOST_MS = 0.4
 PLENTY = 1_000_000
 

@@ -23,10 +23,12 @@ from mcp.server.lowlevel import Server
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
 from ai_session.control_client import connect
+from benchmarks.children import serving
 from benchmarks.report import Report
+from benchmarks.size import sized
 
-CLIENTS = (1, 50, 500)
-CALLS, ROUNDS = 1000, 3
+CLIENTS = sized((1, 50, 500), (1, 2))
+CALLS, ROUNDS = sized((1000, 3), (4, 1))
 FRONT = [sys.executable, "-m", "ai_session", "mcp-server", "--http", "--port", "0", "--no-auth"]
 BARE = [sys.executable, "-m", "benchmarks.http_load"]
 UNLIMITED = {f"AI_SESSION_RATES_{name}_PER_MINUTE": str(1 << 40) for name in ("READ", "OUTPUT_BYTES")}
@@ -74,14 +76,8 @@ def stop_daemon() -> None:
 @asynccontextmanager
 async def server(command: list[str]) -> AsyncGenerator[int]:
     """A server process; its port."""
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout
-    try:
-        line = (await process.stdout.readline()).decode()
+    async with serving(*command) as line:
         yield int(line.rpartition(":")[2].partition("/")[0])
-    finally:
-        process.terminate()
-        await process.communicate()
 
 
 async def load(port: int, tool: str, clients: int) -> tuple[float, list[float]]:

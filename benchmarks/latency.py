@@ -12,9 +12,10 @@ from ai_session.session_spec import NewSession, SessionDefaults
 from benchmarks.floors import RawReadline
 from benchmarks.gate import MOST_MS
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 from benchmarks.wire import Client
 
-ROUNDS, BATCH = 12, 100
+ROUNDS, BATCH = sized((12, 100), (1, 2))
 WAY_MS = 1.1
 """From client to shell and back; what the gate may add for its record on the disk is ``MOST_MS``."""
 

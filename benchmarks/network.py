@@ -19,13 +19,13 @@ from pathlib import Path
 
 from ai_session.network_proxy import SessionProxy
 from ai_session.network_rules import NetworkRules
+from benchmarks.children import output, serving
 from benchmarks.report import Report
+from benchmarks.size import sized
 from tests.ai_session.contract.network_harness import NAME, certificate, listener
 
-REQUESTS = 150
-CURLS = 60
-DOWNLOADS = 8
-LONG_BYTES = 100_000_000
+REQUESTS, CURLS, DOWNLOADS = sized((150, 60, 8), (2, 1, 1))
+LONG_BYTES = sized(100_000_000, 1_000_000)
 PIECE = bytes(1 << 18)
 
 
@@ -91,25 +91,19 @@ async def run(report: Report, directory: Path) -> None:
     """One origin, one proxy in this process, one client."""
     pem = certificate(directory)
     program = (sys.executable, "-m", "benchmarks.network", str(pem))
-    origin = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
-    assert origin.stdout
-    port = int(await origin.stdout.readline())
 
     async def here(name: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
-    proxy, listening = SessionProxy(NetworkRules([NAME], [port], ["127.0.0.1"]), resolve=here), listener()
-    proxy.serve(listening)
-    try:
-        asking = await asyncio.create_subprocess_exec(
-            *program, str(port), str(listening.getsockname()[1]), stdout=asyncio.subprocess.PIPE
-        )
-        output, _ = await asking.communicate()
-    finally:
-        await proxy.aclose()
-        origin.terminate()
-        await origin.wait()
-    seconds: dict[str, list[tuple[float, float]]] = json.loads(output)
+    async with serving(*program) as said:
+        port = int(said)
+        proxy, listening = SessionProxy(NetworkRules([NAME], [port], ["127.0.0.1"]), resolve=here), listener()
+        proxy.serve(listening)
+        try:
+            told = await asyncio.to_thread(output, [*program, str(port), str(listening.getsockname()[1])])
+        finally:
+            await proxy.aclose()
+    seconds: dict[str, list[tuple[float, float]]] = json.loads(told)
     report.title("network: TLS through a box's proxy (floor: a direct connection)")
     # A hop through another process is most of a request on the loopback, and little of one through a network.
     direct, proxied = (statistics.median(column) * 1e3 for column in zip(*seconds["request"], strict=True))

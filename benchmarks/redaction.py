@@ -16,9 +16,10 @@ from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.redaction import Redactor
 from ai_session.transcript import Transcript
 from benchmarks.report import Report
+from benchmarks.size import sized
 
 ROOT = Path(__file__).parent.parent
-MEGABYTES = 3
+MEGABYTES, PAGED_BYTES, PLACES = sized((3, 100_000_000, 40), (1, 2_000_000, 2))
 MOST_MS = 10.0
 """Per megabyte: 100 MB/s."""
 
@@ -27,7 +28,8 @@ def samples() -> dict[str, bytes]:
     """Output without secrets; what takes many states in a matcher is among it."""
     chance = random.Random(1)
     logs = b"".join(path.read_bytes() for path in sorted((ROOT / "tests" / "data" / "logs").glob("*.raw")))
-    sources = b"".join(path.read_bytes() for path in sorted(ROOT.rglob("*.py")))
+    packages = [path for name in ("ai_session", "ccswarm") for path in sorted((ROOT / name).rglob("*.py"))]
+    sources = b"".join(path.read_bytes() for path in packages)
     kinds = {
         "build logs": logs,
         "sources": sources,
@@ -57,10 +59,10 @@ def pages(report: Report, directory: Path, masking: Masking) -> None:
     for kind in ("plain lines", "build logs"):
         data = samples()[kind]
         log = MappedLog(directory / kind)
-        for at in range(0, 100_000_000, READ_BYTES):
+        for at in range(0, PAGED_BYTES, READ_BYTES):
             piece = data[at % (len(data) - READ_BYTES) :][:READ_BYTES]
             log.fill(lambda room, piece=piece: len(copied(room, piece)))
-        places = [chance.randrange(log.first, log.end - 500_000) for _ in range(40)]
+        places = [chance.randrange(log.first, log.end - 500_000) for _ in range(PLACES)]
         for chars in (7000, 200_000):
             bare, hidden = reading(log, places, chars, None), reading(log, places, chars, masking.spans)
             report.row(f"{kind}: {chars} characters", hidden, "ms", most=10 + chars / 2000, note=f"bare {bare:.2f} ms")

@@ -12,10 +12,12 @@ from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 from benchmarks.startup import resident_mb
 
-SESSIONS, COMMANDS = 50, 10_000
-IDLE_SECONDS = 3.0
+SESSIONS, COMMANDS, EACH, BEFORE = sized((50, 10_000, 40, 500), (2, 5, 2, 2))
+EXTRAS = sized(10, 1)
+IDLE_SECONDS = sized(3.0, 0.01)
 
 
 async def run(report: Report, directory: Path) -> None:
@@ -29,7 +31,7 @@ async def run(report: Report, directory: Path) -> None:
         sessions = await asyncio.gather(*(manager.create(request(f"s{n}")) for n in range(SESSIONS)))
         report.row(f"{SESSIONS} created at once", time.perf_counter() - start, "s", most=0.5)
         one: list[float] = []
-        for number in range(10):
+        for number in range(EXTRAS):
             start = time.perf_counter()
             extra = await manager.create(request(f"x{number}"))
             one.append(time.perf_counter() - start)
@@ -40,10 +42,10 @@ async def run(report: Report, directory: Path) -> None:
         busy = time.process_time() - busy
         report.row("processor time while idle", busy / (time.perf_counter() - start) * 100, "%", most=0.5)
         start = time.perf_counter()
-        await asyncio.gather(*(repeat(s, 40) for s in sessions))
-        report.row("commands a second over all sessions", SESSIONS * 40 / (time.perf_counter() - start), "/s")
+        await asyncio.gather(*(repeat(s, EACH) for s in sessions))
+        report.row("commands a second over all sessions", SESSIONS * EACH / (time.perf_counter() - start), "/s")
         await asyncio.gather(*(manager.close(s) for s in sessions))
-        await repeat(first, 500)
+        await repeat(first, BEFORE)
         memory, descriptors = resident_mb(os.getpid()), len(os.listdir("/proc/self/fd"))
         start = time.perf_counter()
         await repeat(first, COMMANDS)

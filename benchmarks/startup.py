@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 from benchmarks.wire import Client
 
-ROUNDS, COLD_ROUNDS = 15, 5
+ROUNDS, COLD_ROUNDS = sized((15, 5), (1, 1))
 
 
 async def run(report: Report, _directory: Path) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.children import output
 from benchmarks.report import Report
+from benchmarks.size import sized
 from benchmarks.swarm_scale import NoHands, peak_mb
 from ccswarm.app import new_run_id
-from ccswarm.brains.base import Means
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.plugins import load
@@ -23,9 +24,9 @@ from ccswarm.settings import EngineSettings, Settings
 from ccswarm.swarm import Swarm
 from tests.ccswarm.model_servers import ModelServer, loops
 
-AGENTS, TURNS, REQUESTS, MANY_TURNS = 20, 10, 200, 1000
+AGENTS, TURNS, REQUESTS, MANY_TURNS = sized((20, 10, 200, 1000), (2, 2, 2, 4))
 OUTPUT = "words of a terminal " * 100
-KINDS = {"openai": "/v1", "anthropic": ""}
+KINDS = sized({"openai": "/v1", "anthropic": ""}, {"openai": "/v1"})
 MOST_GROWTH_KB, MOST_MB = 8, 2.0
 """Of memory for each further turn, whose 2 kB of output are kept; and for each further agent."""
 CALL = (
@@ -38,7 +39,6 @@ class OneTool(NoHands):
 
     def __init__(self, log: Path) -> None:
         super().__init__(log)
-        self.means = Means(lambda _: "key", {}, log.parent)
         self.mb: list[float] = []
 
     async def call(self, *_: Any, **__: Any) -> Any:
@@ -148,8 +148,7 @@ def since(wall: float, cpu: float, mb: float) -> dict[str, float]:
 def told(what: str, *words: object) -> list[dict[str, Any]]:
     """What a process of its own says of ``what``."""
     command = [sys.executable, "-c", CALL, what, *map(str, words)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in output(command).splitlines()]
 
 
 async def run(report: Report, directory: Path) -> None:

@@ -6,14 +6,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.children import output
 from benchmarks.report import Report
+from benchmarks.size import sized
 from ccswarm.engines.base import Limits
 from ccswarm.plugins import load
 from ccswarm.settings import EngineSettings
@@ -21,8 +22,8 @@ from ccswarm.settings import EngineSettings
 if TYPE_CHECKING:
     from ccswarm.engines.base import Engine, Flow
 
-STEPS, AT_ONCE, STARTS, CHILDREN = 1000, 25, 20, 200
-IDLE_SECONDS = 5.0
+STEPS, AT_ONCE, STARTS, CHILDREN = sized((1000, 25, 20, 200), (4, 2, 1, 2))
+IDLE_SECONDS = sized(5.0, 0.01)
 IMPORT = "import time; t = time.perf_counter(); import ccswarm.engines.dbos_client; print(time.perf_counter() - t)"
 
 
@@ -61,7 +62,7 @@ async def run(report: Report, directory: Path) -> None:
     for name, function in (("chain", chain), ("fan", fan), ("stamp", stamp)):
         engine.define(name, function)
     report.title("The engine of the swarm (dbos on SQLite)")
-    imported = await asyncio.to_thread(subprocess.check_output, [sys.executable, "-c", IMPORT], text=True)
+    imported = await asyncio.to_thread(output, [sys.executable, "-c", IMPORT])
     report.row("import of the engine", float(imported) * 1e3, "ms")
     start = time.perf_counter()
     await engine.open()

@@ -15,7 +15,9 @@ from mcp import Client
 from mcp.server.lowlevel import Server
 from mcp.shared.auth import OAuthToken
 
+from benchmarks.children import serving
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 from benchmarks.swarm_toolbox import ARGUMENTS, agreed, called, listed, unlimited
 from ccswarm.clients.mcp import McpToolClient
 from ccswarm.clients.mcp_logins import Login, Logins
@@ -25,8 +27,8 @@ from ccswarm.models import CallRequest
 from ccswarm.settings import AgentSettings, ServerSettings
 from ccswarm.toolbox import Toolbox
 
-ROUNDS, BATCH = 8, 50
-CALLERS, TURNS = 16, 20
+ROUNDS, BATCH = sized((8, 50), (1, 2))
+CALLERS, TURNS = sized((16, 20), (2, 2))
 MOST_RATIO = 1.5
 ERAS = {"modern": "auto", "legacy": "legacy"}
 """Of the protocol, and how the SDK's client calls them."""
@@ -45,18 +47,9 @@ class Always(dict[str, str]):
 
 async def run(report: Report, directory: Path) -> None:
     """Takes turns with the SDK's client, so that what else the machine does falls on both."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.swarm_http", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout
-    assert process.stdin
-    url = f"http://127.0.0.1:{int(await process.stdout.readline())}/mcp"
-    try:
+    async with serving(sys.executable, "-m", "benchmarks.swarm_http") as port:
         for era in ERAS:
-            await of_era(report, directory / era, url, era)
-    finally:
-        process.stdin.close()
-        await process.wait()
+            await of_era(report, directory / era, f"http://127.0.0.1:{int(port)}/mcp", era)
 
 
 async def of_era(report: Report, directory: Path, url: str, era: str) -> None:

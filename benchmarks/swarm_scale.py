@@ -12,31 +12,37 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.children import outcome
 from benchmarks.report import Report
+from benchmarks.size import sized
 from ccswarm.app import new_run_id
+from ccswarm.brains.base import Means
+from ccswarm.crew import Crew
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
 from ccswarm.plugins import load
 from ccswarm.scheduler import Scheduler
 from ccswarm.settings import AgentSettings, EngineSettings, Settings, TaskSettings
 from ccswarm.swarm import Swarm
+from ccswarm.swarm_task import Hands
 from ccswarm.topology import Links
 from ccswarm.workspaces import Workspaces
 
-TASKS, LAYER, AGENTS, STEPS = 10_000, 100, 50, 30
-MOST_MB, LOST_SECONDS = 250, 2.0
+TASKS, LAYER, AGENTS, STEPS = sized((10_000, 100, 50, 30), (20, 10, 2, 6))
+MOST_MB, LOST_SECONDS = 250, sized(2.0, 0.5)
 CHILD = "import asyncio, sys; from benchmarks.swarm_scale import child; asyncio.run(child(*sys.argv[1:]))"
 
 
-class NoHands:
+class NoHands(Hands):
     """Tools that do nothing; each call is a line of ``log``."""
 
     def __init__(self, log: Path) -> None:
         self.process = str(os.getpid())
+        self.means = Means(lambda _: "key", {}, log.parent)
         self._log = log.open("a")
 
     async def call(
-        self, agents: Mapping[str, AgentSettings], directory: str, links: Links | None = None, files: Sequence[str] = ()
+        self, agents: Mapping[str, AgentSettings], directory: str, crew: Crew | None = None, files: Sequence[str] = ()
     ) -> Any:
         """See ``swarm.Hands``."""
 
@@ -51,7 +57,7 @@ class NoHands:
         agents: Mapping[str, AgentSettings],
         agent: str,
         directory: str,
-        links: Links | None = None,
+        crew: Crew | None = None,
         files: Sequence[str] = (),
     ) -> list[ToolInfo]:
         """See ``swarm.Hands``."""
@@ -109,7 +115,7 @@ async def child(directory: str, run_id: str, agents: str, steps: str) -> None:
 def started(directory: Path, run_id: str, agents: int, steps: int) -> subprocess.Popen[str]:
     """``child`` in a process of its own."""
     words = [sys.executable, "-c", CHILD, str(directory), run_id, str(agents), str(steps)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 async def run(report: Report, directory: Path) -> None:
@@ -125,8 +131,7 @@ async def run(report: Report, directory: Path) -> None:
         scheduler.ended(going.pop(0), RunStatus.SUCCEEDED)
     report.row(f"{TASKS} tasks scheduled, each", (time.perf_counter() - start) / TASKS * 1e3, "ms")
 
-    process = started(directory, new_run_id(), AGENTS, 3)
-    facts = json.loads(process.communicate()[0])
+    facts = json.loads(outcome(started(directory, new_run_id(), AGENTS, 3)))
     report.row(f"{AGENTS} agents of 3 steps at once", facts["seconds"], "s")
     report.row("  memory of the process that does it all", facts["mb"], "MB", most=MOST_MB)
 
@@ -138,10 +143,9 @@ async def run(report: Report, directory: Path) -> None:
         while seen < STEPS // 3:
             seen += bool(lines.readline())
     killed.kill()
-    killed.wait()
+    killed.communicate()
     made, at = log.read_text().splitlines(), time.time()
-    process = started(directory, run_id, 1, STEPS)
-    process.communicate()
+    outcome(started(directory, run_id, 1, STEPS))
     all_made = log.read_text().splitlines()
     report.row("killed run: new process to its next step", float(all_made[len(made)].split()[0]) - at, "s")
     report.row(

@@ -13,6 +13,7 @@ from mcp.server.lowlevel import Server
 from mcp_types import CallToolResult, ListToolsResult, RequestParamsMeta, TextContent, Tool
 
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 from ccswarm.clients.base import OnProgress
 from ccswarm.journal import Journal, verify
 from ccswarm.masks import Masks
@@ -20,8 +21,8 @@ from ccswarm.models import CallRequest, ServerAnswer, ToolInfo
 from ccswarm.settings import AgentSettings
 from ccswarm.toolbox import Toolbox
 
-ROUNDS, BATCH = 12, 100
-CALLERS, TURNS = 32, 40
+ROUNDS, BATCH = sized((12, 100), (1, 2))
+CALLERS, TURNS = sized((32, 40), (2, 2))
 MOST_MS = 0.5
 ARGUMENTS = {"session_id": "build", "command": "make -j8 test 2>&1 | tail -n 40", "timeout_seconds": 30.0}
 SCHEMA: dict[str, Any] = {

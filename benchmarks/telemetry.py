@@ -16,9 +16,10 @@ from ai_session.gate_trace import Trace
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.telemetry import Telemetry
 from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
 
-ROUNDS, BATCH = 20, 100
-NOTHINGS = 20_000
+ROUNDS, BATCH = sized((20, 100), (1, 2))
+NOTHINGS = sized(20_000, 10)
 PLENTY = 1_000_000
 PARENT = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "mcp.method.name": "tools/call"}
 

@@ -12,8 +12,9 @@ from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
 from benchmarks.floors import read_loop_seconds
 from benchmarks.report import Report
+from benchmarks.size import sized
 
-MEGABYTES = 100
+MEGABYTES = sized(100, 1)
 
 
 async def run(report: Report, directory: Path) -> None:
