@@ -35,8 +35,8 @@ for _name in ("mcp", "client"):
 Era = Literal["", "legacy", "modern"]
 
 PROBE_SECONDS = 2.0
-"""How long an unknown server may leave ``server/discover`` unanswered before ``initialize`` follows it; one that starts
-slowly reads both in order, and says which it takes."""
+"""How long an unknown server may leave ``server/discover`` unanswered before it is asked ``initialize`` as well. That
+takes nothing back: which of the two it answers first decides, not how long it takes."""
 
 KNOWN_PROBE_SECONDS = 10.0
 """The same for a server that answered it before."""
@@ -74,6 +74,14 @@ class Dispatcher(JSONRPCDispatcher):
         if method == "tools/list":
             return usable_page(result, self.version or LATEST_HANDSHAKE_VERSION, self.left_out)
         return result
+
+
+class Session(ClientSession):
+    """The SDK's, in which a server that has spoken the later era stays of it, whatever else it answers."""
+
+    def adopt(self, result: types.InitializeResult | types.DiscoverResult) -> None:
+        if isinstance(result, types.DiscoverResult) or self.discover_result is None:
+            super().adopt(result)
 
 
 class Connection:
@@ -205,7 +213,7 @@ class Connection:
         self._dispatcher.left_out = self.left_out
         self._dispatcher.veil = self._veil
         self.session = await stack.enter_async_context(
-            ClientSession(
+            Session(
                 dispatcher=self._dispatcher,
                 client_info=types.Implementation(name="ccswarm", version=__version__),
                 message_handler=self._on_message,
@@ -221,24 +229,46 @@ class Connection:
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def _negotiate(self, era: Era) -> None:
+        initialized: asyncio.Task[Any] | None = None
         if era != "legacy":
+            discovered = asyncio.create_task(self.session.discover())
             try:
-                async with asyncio.timeout(KNOWN_PROBE_SECONDS if era else PROBE_SECONDS):
-                    await self.session.discover()
+                await asyncio.wait((discovered,), timeout=KNOWN_PROBE_SECONDS if era else PROBE_SECONDS)
+                if not discovered.done():
+                    initialized = asyncio.create_task(self.session.initialize())
+                    initialized.add_done_callback(lambda task: task.cancelled() or task.exception())
+                    await asyncio.wait((discovered, initialized), return_when=asyncio.FIRST_COMPLETED)
+                    if initialized.done() and initialized.exception():
+                        await asyncio.wait((discovered,))
+                if discovered.done() and self._is_modern(discovered, era):
                     return
-            except (MCPError, RuntimeError, ValidationError, TimeoutError) as error:
-                if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
-                    raise
-                if self._process is not None and self._process.ended.is_set():
-                    self.ended_when_asked = not era
-                    raise
+            except BaseException:
+                if initialized:
+                    initialized.cancel()
+                raise
+            finally:
+                discovered.cancel()
         try:
-            await self.session.initialize()
+            await (initialized or self.session.initialize())
         except MCPError as error:
             if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise
             # It answers only now that the first question has made this connection a modern one.
             await self.session.discover()
+
+    def _is_modern(self, discovered: asyncio.Task[Any], era: Era) -> bool:
+        """What an answer to ``server/discover`` says. Raises what ends the attempt."""
+        error = discovered.exception()
+        if error is None:
+            return True
+        if not isinstance(error, MCPError | RuntimeError | ValidationError):
+            raise error
+        if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
+            raise error
+        if self._process is not None and self._process.ended.is_set():
+            self.ended_when_asked = not era
+            raise error
+        return False
 
     async def _until_over(self) -> None:
         over = [asyncio.create_task(self._over.wait())]

@@ -141,9 +141,10 @@ async def test_a_server_that_dies_of_the_probe_is_started_again_without() -> Non
     assert list(eras.values()) == ["legacy"]
 
 
-async def test_a_server_that_starts_late_is_asked_both_and_speaks_what_it_speaks() -> None:
+@pytest.mark.parametrize("kind", ["late", "late_both", "late_last"])
+async def test_a_server_that_starts_late_is_asked_both_and_speaks_what_it_speaks(kind: str) -> None:
     eras: dict[str, str] = {}
-    async with client_of("no_server", "late", eras=eras) as client:
+    async with client_of("no_server", kind, eras=eras) as client:
         assert (await use(client, "hello")).text == "hello"
     assert list(eras.values()) == ["modern"]
 

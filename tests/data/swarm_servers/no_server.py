@@ -1,15 +1,17 @@
 """Programs that are no good servers. Argument: mute, stubborn, crash, chatty_crash, probe_dies, nonsense,
-old_fashioned, full, late or banner."""
+old_fashioned, full, late, late_both, late_last or banner."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import Any
 
-from wire import Server, text, tool
+from wire import Refused, Server, text, tool
 
 
 class Banner(Server):
@@ -39,13 +41,29 @@ class OldFashioned(Banner):
 
 
 class Late(Banner):
-    """Starts so slowly that it finds both questions when it begins to read, and is of the later era."""
+    """Starts so slowly that it finds both questions when it begins to read, and is of the later era, or of both."""
 
     def run(self) -> None:
-        lines = [sys.stdin.buffer.readline(), sys.stdin.buffer.readline()]
-        for line in lines:
-            self.take(line)
+        questions = [json.loads(sys.stdin.buffer.readline()) for _ in range(2)]
+        for question in self.in_turn(questions):
+            self.cancels[question["id"]] = threading.Event()
+            self._serve(question)
         super().run()
+
+    def in_turn(self, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return questions
+
+
+class LateLast(Late):
+    """Refuses the later question before it answers the earlier one."""
+
+    def in_turn(self, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return questions[::-1]
+
+    def dispatch(self, request_id: Any, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        if method == "initialize":
+            raise Refused(-32600, "no version is named")
+        return super().dispatch(request_id, method, params)
 
 
 class Full(Banner):
@@ -57,6 +75,8 @@ class Full(Banner):
 
 
 SERVERS = {"probe_dies": ProbeDies, "nonsense": Nonsense, "old_fashioned": OldFashioned, "full": Full, "late": Late}
+SERVERS |= {"late_both": Late, "late_last": LateLast}
+ERAS = {"late": "modern", "late_both": "both", "late_last": "modern"}
 
 
 def main(kind: str, *words: str) -> None:
@@ -70,7 +90,7 @@ def main(kind: str, *words: str) -> None:
         os.write(1, b"Welcome!\r\n\r\nServer 1.0 (c) nobody\n")
         Banner().run()
     elif kind in SERVERS:
-        SERVERS[kind]("modern" if kind == "late" else "legacy").run()
+        SERVERS[kind](ERAS.get(kind, "legacy")).run()
     else:
         os.write(2, b"thinking\n")
         if kind == "stubborn":
