@@ -12,7 +12,8 @@ from typing import Any, Self
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-BOUND_SECONDS = 20.0
+from tests.bounds import BOUND_SECONDS
+
 Attributes = dict[str, Any]
 
 

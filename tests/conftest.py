@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 from blockbuster import BlockBuster
 from blockbuster.blockbuster import BlockBusterFunction
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,8 +33,13 @@ WATCHED = ("time.sleep", "os.read", "os.write", "socket.", "ssl.", "sqlite3.", "
 """Calls that may wait for somebody else. Files of a few kilobytes may be read on the loop, so the rest is let be."""
 
 
-settings.register_profile("quick", max_examples=50, stateful_step_count=25)
-settings.register_profile("thorough", max_examples=1000)
+BY_CHANCE = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+"""What depends on the load or on what is drawn, and says nothing of what is tested."""
+
+settings.register_profile(
+    "quick", max_examples=50, stateful_step_count=25, deadline=None, suppress_health_check=BY_CHANCE
+)
+settings.register_profile("thorough", max_examples=1000, deadline=None, suppress_health_check=BY_CHANCE)
 settings.load_profile("quick")  # every run draws others; --hypothesis-profile thorough looks longer
 
 STARTED: list[str] = []

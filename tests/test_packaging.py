@@ -14,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
-SECONDS = 50
 MANUAL = "ai_session/manual/"
 
 
 def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=BOUND_SECONDS)
 
 
 def sources(package: str) -> set[str]:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from tests.bounds import BOUND_SECONDS
+
 ROOT = Path(__file__).parent.parent
 PROGRAMS = {"ai-session": ("ai_session", "att", "attach"), "ccswarm": ("ccswarm", "wor", "worker")}
 PLACES = {
@@ -20,7 +22,6 @@ PLACES = {
     "zsh": ".zfunc/_{}",
     "fish": ".config/fish/completions/{}.fish",
 }
-SECONDS = 20
 
 
 @pytest.fixture(params=list(PROGRAMS))
@@ -45,7 +46,9 @@ def installed(shell: str, program: str, home: Path) -> Path:
     place = PLACES[shell].format(program)
     assert f"~/{PLACES[shell].format('ai-session')}" in page
     command = [program, "completion", shell]
-    script = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=True, timeout=SECONDS)
+    script = subprocess.run(
+        command, env=environment(home), capture_output=True, text=True, check=True, timeout=BOUND_SECONDS
+    )
     file = home / place
     file.parent.mkdir(parents=True)
     file.write_text(script.stdout)
@@ -56,7 +59,7 @@ def installed(shell: str, program: str, home: Path) -> Path:
 def interactive(home: Path, *command: str) -> Iterator[pexpect.spawn[str]]:
     """A shell at a terminal, without anybody's start files."""
     shell = pexpect.spawn(
-        command[0], list(command[1:]), env=environment(home), cwd=str(home), encoding="utf-8", timeout=SECONDS
+        command[0], list(command[1:]), env=environment(home), cwd=str(home), encoding="utf-8", timeout=BOUND_SECONDS
     )
     try:
         yield shell
@@ -93,6 +96,6 @@ def test_fish(program: str, home: Path) -> None:
     installed("fish", program, home)
     _, begun, verb = PROGRAMS[program]
     ask = ["fish", "-c", f"complete -C '{program} {begun}'"]
-    told = subprocess.run(ask, env=environment(home), capture_output=True, text=True, check=True, timeout=SECONDS)
+    told = subprocess.run(ask, env=environment(home), capture_output=True, text=True, check=True, timeout=BOUND_SECONDS)
     assert [re.split(r"\t", line)[0] for line in told.stdout.splitlines()] == [verb]
     assert len(told.stdout) > len(verb) + 5, "with what the verb does"

@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 import ai_session
 import ccswarm
 from tests.ai_session.contract.wire import Client, stop_daemons
+from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -108,7 +109,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle as Claude Desktop unpacks it."""
     folder = tmp_path_factory.mktemp("bundle")
     command = [sys.executable, str(ROOT / "scripts/bundle.py"), "--output", str(folder / "made")]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert made.returncode == 0, made.stderr
     archive = Path(made.stdout.strip())
     assert archive == folder / "made.mcpb"
@@ -181,7 +182,7 @@ def test_the_bundle_pins_what_is_tested(bundle: Path) -> None:
 def test_the_same_sources_give_the_same_bundle(bundle: Path, tmp_path: Path) -> None:
     wheel = next(bundle.glob("*.whl"))
     again = [sys.executable, str(ROOT / "scripts/bundle.py"), "--wheel", str(wheel), "--output", str(tmp_path / "made")]
-    subprocess.run(again, check=True, capture_output=True, timeout=50)
+    subprocess.run(again, check=True, capture_output=True, timeout=BOUND_SECONDS)
     assert (tmp_path / "made.mcpb").read_bytes() == (bundle.parent / "made.mcpb").read_bytes()
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
+
 ROOT = Path(__file__).parent.parent
-SECONDS = 50
 MAN_PAGES = sorted((ROOT / "man").iterdir())
 
 
 def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=SECONDS)
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=BOUND_SECONDS)
 
 
 def test_reference_and_man_pages_are_those_of_the_code() -> None:

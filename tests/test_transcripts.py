@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
+
 ROOT = Path(__file__).parent.parent
-SECONDS = 140
 FIRST = ROOT / "docs/tutorials/first-terminal.md"
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("first-*.md"))
 HOWTO = sorted(page for page in (ROOT / "docs/howto").glob("*.md") if "```console" in page.read_text())
-
-pytestmark = pytest.mark.timeout(SECONDS + 10)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.timeout(SECONDS + 10)
 )
 def test_what_the_page_shows_is_what_happens(page: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts/transcripts.py"), "--check", str(page)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert ran.returncode == 0, ran.stderr
 
 
@@ -33,7 +32,7 @@ def test_a_page_that_shows_something_else_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```console\n$ seq 3\n1\n…\n$ echo took 0.25 s\ntook 0.31 s\n$ echo three\nfour\n```\n")
     command = [sys.executable, str(ROOT / "scripts/transcripts.py"), "--check", str(page)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=os.fspath(tmp_path))
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_SECONDS, cwd=os.fspath(tmp_path))
     assert ran.returncode == 1
     assert "$ echo three" in ran.stderr
     assert "$ seq" not in ran.stderr

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.bounds import BOUND_SECONDS
+
 HERE = Path(__file__).parent
 LEAVER = """
 import subprocess, sys
@@ -42,7 +44,7 @@ def test_the_test_that_leaves_a_process_fails(tmp_path: Path) -> None:
         str(tmp_path),
         str(tmp_path),
     ]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert ran.returncode == 1
     assert "2 passed, 1 error" in ran.stdout
     assert "left behind by this test" in ran.stdout

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.bounds import BOUND_SECONDS
+
 ROOT = Path(__file__).parents[2]
 USER = 12345 if os.geteuid() == 0 else os.getuid()
 GROUP = 12345 if os.geteuid() == 0 else os.getgid()
@@ -46,7 +48,9 @@ def interpreter() -> str:
         line = [path, "-c", "import pydantic_core, ai_session.models"]
         env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": library_path()}
         try:
-            done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=20, cwd="/", **identity())
+            done = subprocess.run(
+                line, env=env, capture_output=True, text=True, timeout=BOUND_SECONDS, cwd="/", **identity()
+            )
         except OSError as error:
             seen.append(f"{path}: {error}")
             continue

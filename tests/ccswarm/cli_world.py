@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.brains.base import Means
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.guest_terminals import Terminals
 from tests.ccswarm.unit.swarm_world import World, settings
 
@@ -40,7 +41,7 @@ async def started(cli: CliWorld, given: Mapping[str, Any], worker: str = "worker
     """While it runs, once its program has: the terminal's name."""
     async with cli.world.working(worker):
         await cli.world.swarm.submit(settings(given), "run_1", "/project")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             async for event in cli.world.engine.events("run_1"):
                 if event["event"] == "task.started":
                     break
@@ -54,5 +55,5 @@ async def started(cli: CliWorld, given: Mapping[str, Any], worker: str = "worker
 
 
 async def ended(cli: CliWorld) -> Mapping[str, Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(BOUND_SECONDS):
         return (await cli.world.engine.wait("run_1")).result["tasks"]["main"]

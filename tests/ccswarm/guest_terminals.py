@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.unit.swarm_world import World
 
 
@@ -65,7 +66,7 @@ class Terminals:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGHUP)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(BOUND_SECONDS):
                     await process.wait()
             for left in _of_session(process.pid):
                 with suppress(ProcessLookupError):

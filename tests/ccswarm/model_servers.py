@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.model_servers_chat import ChatCompletions
 from tests.ccswarm.model_servers_gemini import GeminiContent
 from tests.ccswarm.model_servers_messages import Messages
@@ -76,7 +77,6 @@ __all__ = [
     "loops",
     "plays",
 ]
-BOUND_SECONDS = 50.0
 
 
 class Api(Protocol):

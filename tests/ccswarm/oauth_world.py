@@ -27,8 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ccswarm.clients.mcp import McpClients, McpToolClient
 from ccswarm.clients.mcp_logins import Login, Logins
 from ccswarm.settings import ServerSettings
-
-BOUND_SECONDS = 20.0
+from tests.bounds import BOUND_SECONDS
 
 
 @asynccontextmanager

@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.bounds import BOUND_SECONDS
+
 PYTHON = {
     "pyproject.toml": '[project]\nname = "calc"\ndependencies = ["httpx>=1", "Pydantic"]\nlicense = "MIT"\n'
     'scripts = { calc = "calc:main" }\n[project.optional-dependencies]\ndev = ["pytest>=8"]\n[tool.pytest]\n',
@@ -62,7 +64,9 @@ def committed(root: Path, *messages: str, author: str = "ada") -> None:
     env = {**os.environ, **who}
 
     def git(*words: str) -> None:
-        subprocess.run(["git", "-C", str(root), *words], env=env, check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            ["git", "-C", str(root), *words], env=env, check=True, capture_output=True, timeout=BOUND_SECONDS
+        )
 
     if not (root / ".git").exists():
         git("init", "--quiet", "--initial-branch=main")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.bounds import BOUND_SECONDS
 from tests.clients.node import program
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ ROOT = Path(__file__).parents[2]
 EXCLUDED = json.loads(Path(__file__).with_name("conformance_excluded.json").read_text())
 REVISIONS = ("2025-11-25", "2026-07-28")
 TRANSPORTS = ("http", "relay", "stdio")
-RUN_SECONDS = 180.0
-END_SECONDS = 20.0
 PASSED = ("SUCCESS", "INFO", "SKIPPED", "WARNING")
 
 FIXTURES = [sys.executable, "-m", "tests.clients.conformance_server"]
@@ -79,7 +78,7 @@ def started(command: list[str], environment: dict[str, str]) -> Iterator[str]:
             assert process.stdin
             yield process.stdout.readline().decode().strip()
             process.stdin.close()
-            process.wait(END_SECONDS)
+            process.wait(BOUND_SECONDS)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -118,7 +117,7 @@ def suite(*words: str, environment: dict[str, str] | None = None) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=RUN_SECONDS,
+        timeout=BOUND_SECONDS,
         check=False,
     )
     assert ran.returncode in (0, 1), ran.stderr

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.ai_session.contract.wire import Client
+from tests.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-BOUND_SECONDS = 50.0
 HERE = Path(__file__).parent
 FOLDERS = [HERE.parents[1] / ".venv" / name for name in ("clients", "agents")]
 SERVER = [str(Path(sys.executable).with_name("ai-session")), "mcp-server", "--stdio"]

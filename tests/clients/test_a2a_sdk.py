@@ -16,7 +16,7 @@ from tests.ccswarm.contract.run_desk import RunDesk
 from tests.clients.installing import SECONDS, new_environment
 from tests.conftest import client_environment
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.clients
 NEW, OLD = "a2a-sdk==1.3.0", "a2a-sdk==0.3.26"
 HERE = Path(__file__).parent
 

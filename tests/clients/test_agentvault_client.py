@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.a2a_standard_desk import served
 from tests.ccswarm.contract.a2a_vault_desk import TEXT
 from tests.ccswarm.contract.rpc_servers import rpc_server
@@ -19,7 +20,7 @@ from tests.clients.installing import new_environment
 from tests.conftest import client_environment
 from tests.together.tool_servers import tool_server
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.clients
 
 ROOT = Path(__file__).parents[2]
 # It asks for a Python before 3.12 and works with later ones.
@@ -75,7 +76,7 @@ def client(python: Path, port: int, home: Path, **variables: str) -> Iterator[Cl
     try:
         yield one
     finally:
-        one.process.communicate(timeout=60)
+        one.process.communicate(timeout=BOUND_SECONDS)
 
 
 def test_it_calls_tools_follows_them_and_is_told_whose_fault_it_is(python: Path, home: Path, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_it_cancels_a_call_and_understands_what_it_cannot_do(python: Path, home:
             assert "Task not found" in vault.ask("followed", task="nothing")["message"]
             cancelled = vault.ask("cancel", content=content("filesystem", "hold", {}))
             assert (cancelled["cancelled"], cancelled["task"]["state"]) == (True, "CANCELED")
-            assert not files.held.is_set() or files.gone.wait(30)
+            assert not files.held.is_set() or files.gone.wait(BOUND_SECONDS)
 
 
 def test_it_shows_its_key(python: Path, home: Path) -> None:

@@ -42,7 +42,6 @@ WITHOUT_FIXTURES = {
 """What can be asked of the server itself, whose tools are its own."""
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_every_check_passes_that_is_not_excluded_by_name(shared_home: Path, transport: str, revision: str) -> None:

@@ -60,7 +60,6 @@ def test_everything_is_required_offered_or_excluded_by_name(revision: str) -> No
     assert sorted(reported) == sorted([*BESIDES, *NOT_OFFERED])
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("revision", COUNTS)
 def test_ccswarm_is_a_client_as_the_protocol_has_it(revision: str, command: str, tmp_path: Path) -> None:
     suite("client", "--requirements", revision, "--command", command, "--timeout", MILLISECONDS, "-o", str(tmp_path))

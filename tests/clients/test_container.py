@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.ai_session.contract.wire import Client
+from tests.bounds import BOUND_SECONDS
 from tests.clients.installing import ROOT
 
 SECONDS = 900.0
@@ -58,7 +59,9 @@ def inside(buildah: list[str], *words: str) -> list[str]:
 
 def test_both_programs_and_their_man_pages_are_there(buildah: list[str]) -> None:
     asked = "ai-session --version; ccswarm --version; ls /opt/ai-session/share/man/man1; id -u; pwd"
-    ran = subprocess.run(inside(buildah, "sh", "-c", asked), capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(
+        inside(buildah, "sh", "-c", asked), capture_output=True, text=True, timeout=BOUND_SECONDS, check=True
+    )
     version, swarm, *pages, user, place = ran.stdout.split("\n")[:-1]
     assert swarm == f"ccswarm {version}"
     assert pages == ["ai-session.1", "ccswarm.1"]

@@ -19,7 +19,7 @@ import pytest
 from tests.ai_session.contract.wire import Client
 from tests.clients.node import BOUND_SECONDS, FOLDERS, HERE, SERVER, Person, node, program
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.clients
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+\?MCP_INSPECTOR_API_TOKEN=\w+")
 PLACE = re.compile(r"Serving MCP at (\S+)")

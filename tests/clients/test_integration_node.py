@@ -23,7 +23,7 @@ from tests.clients.node import BOUND_SECONDS, FOLDERS, node
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.clients
 
 MODULES = FOLDERS[0].parent / "apps"
 TOKEN = "correct-horse-battery-staple"

@@ -14,6 +14,7 @@ import pytest
 from ai_session.settings import OauthSettings
 from tests.ai_session.contract.oauth_elsewhere import Person, say_who
 from tests.ai_session.contract.oauth_world import BASE, Clock, Memory, opened, running
+from tests.bounds import BOUND_SECONDS
 from tests.clients.node import FOLDERS, HERE, node
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
-BOUND_SECONDS = 30
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from tests.ccswarm.unit.swarm_world import settings
 from tests.clients.node import program
 from tests.conftest import environment
 
-pytestmark = [pytest.mark.anyio, pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
 SECONDS = 80.0
 KEYS = {"claude": "ANTHROPIC_API_KEY", "codex": "CODEX_API_KEY", "gemini": "GEMINI_API_KEY"}

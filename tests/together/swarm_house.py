@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from ccswarm.app import App, new_run_id, submitting
 from ccswarm.engines.base import Execution
 from ccswarm.journal import JoinReport, Record, join, read
 from ccswarm.settings import Settings
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import client_environment, end_leftovers, environment, new_home
 
 ROOT = Path(__file__).parents[2]
+TELL_SECONDS = 5.0
+"""For a worker that does not end, to say what it does instead."""
 DATA = ROOT / "tests/data"
-BOUND_SECONDS = 100.0
 AI_SESSION = f"""
 [[mcp.servers]]
 name = "ai-session"
@@ -129,10 +131,13 @@ async def end(process: asyncio.subprocess.Process) -> bool:
         process.send_signal(signal.SIGCONT)
         process.stdin.close()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             return await process.wait() in (0, -signal.SIGKILL)
     except TimeoutError:
         process.send_signal(signal.SIGUSR1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TELL_SECONDS):
+                await process.wait()
         process.kill()
         return False
     finally:

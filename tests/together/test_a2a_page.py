@@ -7,13 +7,10 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.ccswarm.contract.a2a_standard_desk import Wire, connected, served
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.together.swarm_house import QUICK, ROOT, open_house
 
-pytestmark = pytest.mark.timeout(120)
 PAGE = (ROOT / "docs/protocols/a2a.md").read_text()
 CONFIGURATION, CONVERSATIONS = (
     re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for kind in ("toml", "json-lines")

@@ -8,15 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.ccswarm.contract.a2a_standard_desk import served
 from tests.ccswarm.contract.a2a_vault_desk import IDS, Vault, client
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, open_house
 from tests.together.tool_servers import tool_server
 
-pytestmark = pytest.mark.timeout(120)
 PAGE = (ROOT / "docs/protocols/agentvault-proxy.md").read_text()
 CONFIGURATION, CONVERSATIONS = (
     re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for kind in ("toml", "json-lines")

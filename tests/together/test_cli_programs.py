@@ -16,10 +16,11 @@ import pytest
 from ccswarm.engines.base import Execution
 from ccswarm.guests import place
 from ccswarm.models import RunStatus
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED
 from tests.together.swarm_house import AI_SESSION, DATA, QUICK, ROOT, House, event, open_house, over, submit
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 OPEN = 'call:ai-session__create_session:{"name":"work"}'
 CLOSE = 'call:ai-session__close_session:{"session_id":"work"}'
@@ -85,7 +86,7 @@ async def test_a_person_is_asked_for_each_call_of_a_program(house: House) -> Non
     async with house.client() as app, house.worker():
         run_id = await submit(app, house.plan(careful), house)
         for word, tool in (("yes", "create_session"), ("yes", "close_session")):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(BOUND_SECONDS):
                 async for one in app.engine.events(f"{run_id}.careful") if await started(app, run_id) else ():
                     if one["event"] == "approval.asked" and one["tool"] == f"ai-session.{tool}":
                         break

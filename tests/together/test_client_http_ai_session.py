@@ -21,10 +21,10 @@ from ccswarm.errors import LoginNeeded, ServerLost, ServerUnavailable
 from ccswarm.settings import ServerSettings
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.oauth_world import PASSWORD, Form
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED_VARIABLES
 
 pytestmark = pytest.mark.anyio
-READY_SECONDS = 40.0
 READ_ONLY = ("sessions:read",)
 
 
@@ -38,7 +38,7 @@ async def fronted(line: CommandLine, port: int = 0) -> AsyncIterator[tuple[str, 
     )
     assert process.stdout
     try:
-        async with asyncio.timeout(READY_SECONDS):
+        async with asyncio.timeout(BOUND_SECONDS):
             while "Serving MCP at " not in (said := (await process.stdout.readline()).decode()):
                 assert said, "it ended"
         rest = asyncio.create_task(process.stdout.read())
@@ -66,7 +66,7 @@ class Alice:
     async def _walk(self, url: str) -> None:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
-        async with httpx2.AsyncClient(trust_env=False, timeout=READY_SECONDS) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as http:
 
             async def send(page: httpx2.Response, action: str, **fields: Any) -> httpx2.Response:
                 form = {**Form(page.text).fields, "action": action, **fields}
@@ -101,7 +101,7 @@ async def client_of(settings: ServerSettings, state: Path, **env: str) -> AsyncI
 
 
 async def structured(client: McpToolClient, name: str, /, **arguments: Any) -> dict[str, Any]:
-    answer = await client.call(name, arguments, meta={}, timeout_seconds=READY_SECONDS)
+    answer = await client.call(name, arguments, meta={}, timeout_seconds=BOUND_SECONDS)
     assert not answer.is_error, answer.text
     return dict(answer.structured or {})
 
@@ -113,14 +113,14 @@ async def test_a_person_logs_in_and_grants_more_later(line: CommandLine, tmp_pat
         async with client_of(settings, tmp_path) as client:
             with pytest.raises(LoginNeeded, match="ccswarm login shell"):
                 await client.list_tools()
-            found = await McpClients().log_in(settings, {}, tmp_path, Alice(), seconds=READY_SECONDS)
+            found = await McpClients().log_in(settings, {}, tmp_path, Alice(), seconds=BOUND_SECONDS)
             assert set(found.scopes) >= set(READ_ONLY)
             assert (await structured(client, "list_sessions"))["sessions"] == []
             with pytest.raises(LoginNeeded, match="sessions:execute") as caught:
                 await client.call("create_session", {"name": "a"}, meta={})
             assert "ccswarm login shell --scope" in caught.value.suggestion
             more = ("sessions:read", "sessions:write", "sessions:execute")
-            await McpClients().log_in(settings, {}, tmp_path, Alice(more), scopes=more, seconds=READY_SECONDS)
+            await McpClients().log_in(settings, {}, tmp_path, Alice(more), scopes=more, seconds=BOUND_SECONDS)
             session = (await structured(client, "create_session", name="a"))["session_id"]
             arguments = {"session_id": session, "command": "echo $((6 * 7)) >> ran; cat ran", "call_key": "one"}
             first = await structured(client, "execute_command", **arguments)

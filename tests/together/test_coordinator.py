@@ -16,7 +16,7 @@ from tests.ccswarm.model_servers import Asked, Behaviour, ModelServer, Reply, ea
 from tests.conftest import environment
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 
 def coordinator(server: ModelServer) -> str:

@@ -11,12 +11,12 @@ import pytest
 from tests.ai_session.contract.wire import living_in, stop_daemons
 from tests.ai_session.unit.integration_planning import planned
 from tests.ai_session.unit.integration_projects import apply_plan
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import new_home
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-BOUND_SECONDS = 50.0
 pytestmark = pytest.mark.torture
 
 

@@ -18,10 +18,10 @@ from ccswarm.journal import Journal, join, read, verify
 from ccswarm.models import CallRequest, CallStatus
 from ccswarm.settings import AgentSettings, ServerSettings
 from ccswarm.toolbox import Toolbox
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, client_environment, end_leftovers, environment, new_home
 
 ROOT = Path(__file__).parents[2]
-BOUND_SECONDS = 30.0
 AGENTS = {
     "coder": AgentSettings(name="coder", grants=("ai-session.*",)),
     "reader": AgentSettings(name="reader", grants=("ai-session.read_*", "ai-session.get_*")),

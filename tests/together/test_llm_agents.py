@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from ccswarm.app import new_run_id
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import KEY, SECRET, finish
 from tests.ccswarm.model_servers import Asked, Behaviour, Call, ModelServer, Reply, Stall, gullible, plays
 from tests.conftest import environment
 from tests.together.swarm_house import AI_SESSION, QUICK, House, end, event, git, open_house, over
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 ADA = """
 [[agents]]
@@ -68,7 +69,9 @@ async def test_killed_while_it_thinks_and_while_it_calls_it_goes_on_with_one_his
             await end(first)
         other = await house.start_worker()
         try:
-            opened = await asyncio.wait_for(asyncio.to_thread(gate.open, "w"), 60)  # somebody reads: the call goes on
+            opened = await asyncio.wait_for(
+                asyncio.to_thread(gate.open, "w"), BOUND_SECONDS
+            )  # somebody reads: the call goes on
             other.kill()
         finally:
             await end(other)

@@ -7,13 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from ccswarm import __version__
 from tests.ccswarm.contract.server_client import ServerClient
 from tests.together.swarm_house import QUICK, ROOT, open_house
 
-pytestmark = pytest.mark.timeout(120)
 PAGE = (ROOT / "docs/protocols/orchestre.md").read_text()
 PROJECT, RUN, TIME = "/home/me/code", "run_0123456789abcdef0123456789abcdef", "2026-01-02T03:04:05.678Z"
 COMMAND = 'command = "ai-session mcp-server --stdio"'

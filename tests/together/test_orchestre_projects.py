@@ -19,7 +19,6 @@ from tests.ccswarm.contract.server_client import ServerClient, serving
 from tests.conftest import client_environment
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house
 
-pytestmark = pytest.mark.timeout(240)
 BUSY = """
 [[agents]]
 name = "thinker"

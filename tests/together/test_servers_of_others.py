@@ -15,7 +15,7 @@ from ccswarm.engines.base import Execution
 from tests.clients.node import program
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, git, open_house, over, submit
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 CREW = """
 [[agents]]

@@ -22,11 +22,11 @@ from ccswarm import config, plan
 from ccswarm.brains.base import CallTool, Finish
 from ccswarm.models import CallOutcome, CallStatus, ToolInfo
 from ccswarm.settings import Settings
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.playbook_drive import Drive, drive
 from tests.conftest import client_environment, end_leftovers, environment, new_home
 
 ROOT = Path(__file__).parents[2]
-BOUND_SECONDS = 50.0
 
 
 @pytest.fixture(scope="module")

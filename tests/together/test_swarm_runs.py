@@ -18,7 +18,7 @@ from ccswarm.models import RunStatus
 from ccswarm.toolbox import Toolbox
 from tests.together.swarm_house import AI_SESSION, DATA, QUICK, House, event, git, open_house, over, submit
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 CREW = """
 [[agents]]

@@ -22,7 +22,7 @@ from tests.ccswarm.model_servers import ModelServer, Reply, plays
 from tests.conftest import client_environment
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 CREW = """
 [[agents]]

@@ -15,8 +15,6 @@ from tests.ccswarm.contract.visionflow_desk import Served, Wire, connected, serv
 from tests.conftest import processes
 from tests.together.swarm_house import AI_SESSION, QUICK, House, open_house
 
-pytestmark = pytest.mark.timeout(240)
-
 AGENT = """
 [[agents]]
 name = "{name}"

@@ -6,13 +6,10 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.visionflow_desk import connected, served
 from tests.together.swarm_house import QUICK, ROOT, open_house
 
-pytestmark = pytest.mark.timeout(120)
 PAGE = (ROOT / "docs/protocols/visionflow.md").read_text()
 CONFIGURATION, CONVERSATIONS = (
     re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for kind in ("toml", "json-lines")

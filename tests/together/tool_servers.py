@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import client_environment
 
 ROOT = Path(__file__).parents[2]
-BOUND_SECONDS = 60.0
 
 
 @contextmanager

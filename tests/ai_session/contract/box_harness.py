@@ -25,9 +25,9 @@ from ai_session import landlock, sandbox_probe  # noqa: F401
 from ai_session.models import SandboxProfile
 from ai_session.sandbox import Boxed, Sandbox, SandboxStatus
 from ai_session.sandbox_bwrap import Bubblewrap
+from tests.bounds import BOUND_SECONDS
 
 ORDINARY = 12345
-SECONDS = 50
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -154,7 +154,7 @@ class Place:
                     stderr=subprocess.PIPE,
                     pass_fds=pass_fds,
                 )
-                out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+                out, err = await asyncio.wait_for(process.communicate(), BOUND_SECONDS)
                 assert process.returncode is not None
                 return subprocess.CompletedProcess(
                     argv, process.returncode, out.decode(errors="replace"), err.decode(errors="replace")

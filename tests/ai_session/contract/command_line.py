@@ -17,11 +17,11 @@ from ai_session.control_client import ControlClient, connect
 from ai_session.errors import DaemonUnavailable
 from tests.ai_session.contract import forked_verbs
 from tests.ai_session.contract.forked_verbs import Person
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import environment
 
 ROOT = Path(__file__).parents[3]
 LINE = [sys.executable, "-m", "ai_session"]
-BOUND_SECONDS = 20.0
 
 
 class CommandLine:

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from ai_session.network_proxy import SessionProxy
 from ai_session.network_rules import NetworkRules
+from tests.bounds import BOUND_SECONDS
 
-BOUND_SECONDS = 20.0
 NAME = "origin.test"
 
 

@@ -20,6 +20,7 @@ from ai_session.models import SandboxLevel
 from ai_session.sandbox import Sandbox
 from tests.ai_session import unprivileged
 from tests.ai_session.contract.box_harness import place
+from tests.bounds import BOUND_SECONDS
 
 OUTER = ("/usr/bin/bwrap", "--dev-bind", "/", "/")
 HIDDEN = ("--bind-fd", "--ro-bind-fd", "--size", "--perms", "--disable-userns")
@@ -82,7 +83,7 @@ def ask(machine: Machine, user: str, *about: str) -> dict[str, Any]:
         env={"PATH": os.environ["PATH"], "PYTHONPATH": unprivileged.library_path(), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=BOUND_SECONDS,
         check=False,
         **({} if root else unprivileged.identity()),
     )

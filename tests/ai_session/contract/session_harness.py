@@ -15,8 +15,8 @@ from ai_session.report import transcript
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession
+from tests.bounds import BOUND_SECONDS
 
-BOUND = 20.0
 LOOK_SECONDS = 0.002
 """Between two looks, so that what is waited for gets the processor."""
 
@@ -56,13 +56,13 @@ def text_of(session: Session, record: CommandRecord) -> str:
 
 async def run(session: Session, command: str, **options: object) -> Result:
     running = await session.begin(command, command_id="cmd", **options)  # pyright: ignore[reportArgumentType]
-    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     return Result(text_of(session, running.record), running.record.exit_code, running.record.status)
 
 
 async def until(session: Session, holds: Callable[[], object]) -> None:
     """Waits for output or marks until ``holds``."""
-    assert await waiting.for_output(session, BOUND, lambda: bool(holds()))
+    assert await waiting.for_output(session, BOUND_SECONDS, lambda: bool(holds()))
 
 
 def printed(session: Session, text: bytes) -> Callable[[], bool]:
@@ -79,7 +79,7 @@ def printed(session: Session, text: bytes) -> Callable[[], bool]:
 
 def spin(holds: Callable[[], object]) -> None:
     """Asks the kernel again and again; for facts that no event announces."""
-    end = time.monotonic() + BOUND
+    end = time.monotonic() + BOUND_SECONDS
     while not holds():
         assert time.monotonic() < end
         select.select((), (), (), LOOK_SECONDS)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ai_session import plugins
 from ai_session.shells.base import CommandText, Shell
+from tests.bounds import BOUND_SECONDS
 
-BOUND_SECONDS = 10.0
 READY_SECONDS = 0.3
 WHERE_IS_THE_CURSOR = b"\x1b[6n"
 """busybox asks at each prompt, and sleeps 20 ms after a line when it got no answer."""

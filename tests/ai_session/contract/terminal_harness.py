@@ -21,8 +21,8 @@ from ai_session import plugins
 from ai_session.backends.base import Backend, Terminal
 from ai_session.models import ExitStatus, TerminalSpec
 from ai_session.output_log import FollowedLog, MappedLog, OutputLog
+from tests.bounds import BOUND_SECONDS
 
-BOUND_SECONDS = 20.0
 CHUNKS_PER_CALL = 8
 ROOT = Path(__file__).parents[3]
 

@@ -18,10 +18,11 @@ import pexpect
 import pytest
 
 from ai_session import plugins
-from tests.ai_session.contract.command_line import BOUND_SECONDS, LINE, CommandLine
+from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.forked_verbs import Person
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import runtime
+from tests.bounds import BOUND_SECONDS
 
 DETACHED = "[detached from main; it goes on: ai-session attach main]"
 DETACH = b"\x1d"
@@ -251,7 +252,7 @@ def test_a_session_is_not_attached_to_itself(anywhere: CommandLine) -> None:
 def in_terminal(cli: CommandLine, ending: str, number: int | None) -> tuple[list[object], list[object], str]:
     """Modes of a terminal before and after an attach that ends in some way, and all that was shown."""
     line = " ".join(map(shlex.quote, LINE))
-    person = pexpect.spawn("/bin/sh", cwd=str(cli.home), env=cli.env, timeout=20, dimensions=(24, 80))  # type: ignore[arg-type]
+    person = pexpect.spawn("/bin/sh", cwd=str(cli.home), env=cli.env, timeout=BOUND_SECONDS, dimensions=(24, 80))  # type: ignore[arg-type]
     person.send(b"PS1='outer'; PS1=$PS1'> '\r")
     person.expect_exact("outer> ")
     before = termios.tcgetattr(person.child_fd)

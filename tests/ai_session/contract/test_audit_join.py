@@ -27,9 +27,9 @@ from tests.ai_session.contract import wire
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import SERVER, daemon_pids, runtime
 from tests.ai_session.torture.kills import spin
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED
 
-pytestmark = pytest.mark.timeout(120)
 CONFIG = (
     UNBOXED
     + """
@@ -46,7 +46,6 @@ commands = ["deploy"]
 """
 )
 FOREVER = "tail -f /dev/null"
-BOUND_SECONDS = 20.0
 AT_ONCE = 40
 
 

@@ -17,7 +17,7 @@ from tests.ai_session.contract.session_harness import runtime_directory, workspa
 from tests.ai_session.contract.shell_cases import Case, prepare
 from tests.ai_session.contract.test_semantics import SHELLS, play_all
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.anyio
 
 REFUSES_EXEC = {("dash", level): "exec false" for level in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)}
 """dash gives the terminal back to the group it was started in, which has no number in a box of its own processes."""

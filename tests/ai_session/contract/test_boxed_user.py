@@ -15,7 +15,6 @@ USER = 65534
 """The user that every system has and that owns nothing."""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("marked", ["not torture", pytest.param("torture", marks=pytest.mark.torture)])
 def test_an_ordinary_user_has_the_same(marked: str) -> None:
     if os.geteuid() != 0:

@@ -17,6 +17,7 @@ from ai_session.control_client import ControlClient
 from ai_session.errors import SessionExists, SessionNotFound
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import runtime
+from tests.bounds import BOUND_SECONDS
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def kill_before_it_is_on_record(line: CommandLine) -> None:
     pid = line.daemon_pid()
     gone = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    assert select.select([gone], [], [], 20)[0]
+    assert select.select([gone], [], [], BOUND_SECONDS)[0]
     os.close(gone)
     for record in (runtime(line.home) / "calls").glob("*.json"):
         begun = json.loads(record.read_bytes())

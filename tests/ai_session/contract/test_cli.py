@@ -15,6 +15,7 @@ import pexpect
 import pytest
 
 from tests.ai_session.contract.command_line import LINE, CommandLine, finish
+from tests.bounds import BOUND_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +260,9 @@ def test_a_reader_that_goes_away_is_no_failure_to_tell(main: CommandLine) -> Non
     main.run("exec", "main", "seq 100000")
     line = " ".join(LINE)
     shell = f"{line} logs main -c last | head -1; echo ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", shell], env=main.env, capture_output=True, text=True, timeout=20, check=True)
+    result = subprocess.run(
+        ["bash", "-c", shell], env=main.env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=True
+    )
     assert result.stdout.splitlines() == ["1", "1"]
     assert result.stderr == ""
 
@@ -280,5 +283,5 @@ def test_session_names_complete_in_bash(main: CommandLine, tmp_path: Path) -> No
 def test_completion_scripts_are_valid(cli: CommandLine, shell: str) -> None:
     script = cli.out("completion", shell)
     assert "_AI_SESSION_COMPLETE" in script
-    subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=20)
+    subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=BOUND_SECONDS)
     assert cli.run("completion", "tcsh", code=2).stderr.startswith("error: no completion for 'tcsh'")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from ai_session.cli import app, with_only
 from tests.ai_session.contract.command_line import LINE, CommandLine
+from tests.bounds import BOUND_SECONDS
 
 VERBS = [
     "new",
@@ -183,7 +184,7 @@ def test_doctor_finds_a_daemon_that_does_not_answer(cli: CommandLine) -> None:
         closer.start()
         report = json.loads(cli.run("doctor", "--json", code=1).stdout)
         listener.shutdown(socket.SHUT_RDWR)
-        closer.join(10)
+        closer.join(BOUND_SECONDS)
     states = {check["check"]: check["state"] for check in report["checks"]}
     assert (states["daemon"], states["handshake"]) == ("fail", "fail")
     assert states["python"] == "ok"
@@ -191,7 +192,7 @@ def test_doctor_finds_a_daemon_that_does_not_answer(cli: CommandLine) -> None:
 
 def test_help_lists_every_verb_and_imports_nothing_heavy(cli: CommandLine) -> None:
     line = [LINE[0], "-X", "importtime", *LINE[1:], "--help"]
-    result = subprocess.run(line, env=cli.env, capture_output=True, text=True, timeout=20, check=True)
+    result = subprocess.run(line, env=cli.env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=True)
     listed = re.findall(r"^  ([a-z-]+)  ", result.stdout.partition("Commands:")[2], re.MULTILINE)
     assert sorted(listed) == sorted(VERBS)
     assert "Exit codes: 0 done, 1 error, 2 wrong usage" in result.stdout

@@ -79,7 +79,7 @@ def execute(peer: Client, command: str, **arguments: Any) -> int:
 def ran(peer: Client, command: str, **arguments: Any) -> str:
     """What comes of a command: its output, or the code of what went wrong."""
     execute(peer, command, **arguments)
-    return outcome(peer.read()["result"])
+    return outcome(peer.answered())
 
 
 def outcome(result: Message) -> str:
@@ -144,7 +144,7 @@ def test_without_forms_the_other_way_is_told_and_taken(house: Path) -> None:
         person(house, "approve", question["question_id"], "--prefix", "--always", code=2)
         assert "Denied" in person(house, "reject", question["question_id"], "--reason", "not\x1b[2J this")
         execute(peer, "ls -a nothing")
-        message = error_of(peer.read()["result"])["message"]
+        message = error_of(peer.answered())["message"]
         assert "a person said no to execute_command: not" in message
         assert ran(peer, "touch made") == "consent_needed"
         (question,) = waiting(house)
@@ -199,13 +199,13 @@ def test_one_key_at_an_attached_terminal_covers_what_begins_like_it(house: Path)
         execute(peer, "echo first")
         window.expect_exact("p echo …".encode())
         window.send(b"p")
-        assert outcome(peer.read()["result"]) == "first"
+        assert outcome(peer.answered()) == "first"
         assert ran(peer, "echo second") == "second"
         execute(peer, "echo $((1+1))")
         window.expect_exact("y once · s this session · a always · n deny".encode())
         window.send(b"p")
         window.send(b"n")
-        assert outcome(peer.read()["result"]) == "denied"
+        assert outcome(peer.answered()) == "denied"
         window.send(b"\x1d")
         window.expect(pexpect.EOF)
         window.close()
@@ -229,10 +229,10 @@ def test_several_wait_at_once_and_each_gets_its_own_answer(house: Path) -> None:
         asking.control(house, "reject", question_id=questions[names[2]]["question_id"])
         asking.approve(house, questions[names[1]])
         fill(peers[0], forms[0], decide("once"))
-        assert outcome(peers[0].read()["result"]) == "0"
+        assert outcome(peers[0].answered()) == "0"
         for peer, wanted in ((peers[1], "1"), (peers[2], "denied")):
             assert peer.read()["method"] == "notifications/cancelled"
-            assert outcome(peer.read()["result"]) == wanted
+            assert outcome(peer.answered()) == wanted
         assert waiting(house) == []
 
 
@@ -247,7 +247,7 @@ def test_questions_outlive_a_daemon_that_is_killed_and_so_do_answers_and_states(
         form(peer)
         call = {**modern({"session_id": "main", "command": "echo state $X"}, name=name), "name": "execute_command"}
         peer.request("tools/call", call)
-        state = peer.read()["result"]["requestState"]
+        state = peer.answered()["requestState"]
         kill()
     assert [("form" in q["message"], "state" in q["message"]) for q in json.loads(
         person(house, "approvals", "--json"))["questions"]] == [(True, False), (False, True)]  # fmt: skip

@@ -87,7 +87,7 @@ def test_what_is_no_choice_is_no_for_now(house: Path) -> None:
         for number, filled in enumerate([*NO_CHOICE, decide("deny")]):
             call(peer, f"handshake {number}")
             fill(peer, form(peer), filled)
-            results = [peer.read()["result"]]
+            results = [peer.answered()]
             state = peer.result("tools/call", modern({"text": f"{number}"}))["requestState"]
             answered = {"decision": filled}
             again = modern({"text": f"{number}"}, requestState=state, inputResponses=answered)
@@ -106,7 +106,7 @@ def test_a_client_that_cannot_ask_after_all_is_as_one_that_shows_no_forms(house:
         for broken in ({"error": {"code": -32601, "message": "no"}}, {"result": {"action": 5}}, {"error": 7}):
             call(peer, "hello")
             peer.write({"jsonrpc": "2.0", "id": form(peer)["id"], **broken})
-            assert error_of(peer.read()["result"])["code"] == "consent_needed"
+            assert error_of(peer.answered())["code"] == "consent_needed"
 
 
 def test_answers_to_nothing_and_twice_say_nothing(house: Path) -> None:
@@ -120,7 +120,7 @@ def test_answers_to_nothing_and_twice_say_nothing(house: Path) -> None:
         assert len(asking.approvals(house)["questions"]) == 1
         fill(peer, asked, decide("once"))
         fill(peer, asked, decide("always"))
-        assert peer.read()["result"]["structuredContent"]["text"] == "hello"
+        assert peer.answered()["structuredContent"]["text"] == "hello"
         assert asking.approvals(house) == {"questions": [], "grants": []}
 
 
@@ -239,7 +239,7 @@ def test_claims_of_the_client_reach_the_gate_when_they_are_short_texts(house: Pa
         def said(meta: Message) -> tuple[str, str]:
             peer.request("tools/call", {"name": "wait", "arguments": {}, "_meta": meta})
             peer.call("release")
-            result = peer.read()["result"]["structuredContent"]
+            result = peer.answered()["structuredContent"]
             return result["agent"], result["client_call_id"]
 
         assert said({"ai-session/agent": "a1", "ai-session/client_call_id": "c1"}) == ("a1", "c1")

@@ -157,11 +157,11 @@ def test_an_attached_terminal_is_asked_and_one_key_answers(terminals: Path, back
         window.expect_exact("y once")
         window.send(b"y")
         window.expect_exact("done-42\r\n")
-        assert peer.read()["result"]["structuredContent"]["exit_code"] == 0
+        assert peer.answered()["structuredContent"]["exit_code"] == 0
         execute(peer, "touch forbidden")
         window.expect_exact("y once")
         window.send(b"n")
-        assert error_of(peer.read()["result"])["code"] == "denied"
+        assert error_of(peer.answered())["code"] == "denied"
         window.expect_exact("ready> ")
         window.send(b"echo typed-$((1+1))\r")
         window.expect_exact("typed-2\r\n")
@@ -177,7 +177,7 @@ def test_who_only_watches_is_not_asked(terminals: Path) -> None:
         greet(peer, {})
         window = attached(terminals, "--read-only")
         execute(peer, "echo no")
-        assert error_of(peer.read()["result"])["code"] == "consent_needed"
+        assert error_of(peer.answered())["code"] == "consent_needed"
         window.send(b"\x1d")
         window.expect(pexpect.EOF)
         window.close()
@@ -192,15 +192,15 @@ def test_the_real_gate_asks_before_every_effect_where_it_is_told_to(home: Path) 
         greet(peer, FORMS)
         peer.request("tools/call", {"name": "create_session", "arguments": {"name": "main", "backend": "pty"}})
         asking.fill(peer, form(peer), asking.decide("once"))
-        assert not answered(peer)["isError"]
+        assert not peer.answered()["isError"]
         execute(peer, "echo $((6*7))")
         asked = form(peer)
         assert "echo $((6*7))" in asked["params"]["message"]
         asking.fill(peer, asked, asking.decide("once"))
-        assert answered(peer)["structuredContent"]["output"].strip() == "42"
+        assert peer.answered()["structuredContent"]["output"].strip() == "42"
         execute(peer, "touch forbidden")
         asking.fill(peer, form(peer), asking.decide("deny"))
-        assert error_of(answered(peer))["code"] == "denied"
+        assert error_of(peer.answered())["code"] == "denied"
         state = peer.result("tools/call", modern_execute("touch forbidden"))["requestState"]
         answers = {"decision": asking.decide("once")}
         changed = modern_execute("touch other", requestState=state, inputResponses=answers)
@@ -210,13 +210,6 @@ def test_the_real_gate_asks_before_every_effect_where_it_is_told_to(home: Path) 
         )
         assert forged["error"]["code"] == -32602
     stop_daemons(home)
-
-
-def answered(peer: asking.Client) -> asking.Message:
-    """The next result; that sessions came is told in between."""
-    while "result" not in (message := peer.read()):
-        assert message["method"] == "notifications/resources/list_changed"
-    return message["result"]
 
 
 def modern_execute(command: str, **params: Any) -> asking.Message:

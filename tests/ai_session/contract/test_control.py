@@ -18,6 +18,7 @@ from ai_session.errors import SessionNotFound, UnknownTool
 from ai_session.models import ExitStatus, Principal, ToolCall, ToolResult
 from ai_session.servers.base import Connection
 from ai_session.servers.control import PLUGIN
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 PERSON = Principal(kind="person", uid=os.getuid())
@@ -126,19 +127,19 @@ class Peer:
         self.writer.write(data)
 
     async def answer(self) -> dict[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_SECONDS):
             return json.loads(await self.reader.readline())
 
     def frame(self, kind: bytes, payload: bytes = b"") -> None:
         self.raw(HEADER.pack(kind, len(payload)) + payload)
 
     async def next_frame(self) -> tuple[bytes, bytes]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_SECONDS):
             kind, size = HEADER.unpack(await self.reader.readexactly(HEADER.size))
             return kind, await self.reader.readexactly(size)
 
     async def at_end(self) -> bool:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_SECONDS):
             return await self.reader.read() == b""
 
 
@@ -159,12 +160,12 @@ async def serving(gate: MemoryGate, host: MemoryHost | None = None) -> AsyncIter
         yield peer
     finally:
         peer.writer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_SECONDS):
             await task
 
 
 async def get(queue: asyncio.Queue[Any]) -> Any:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_SECONDS):
         return await queue.get()
 
 
@@ -284,7 +285,7 @@ async def test_leaving_closes_the_viewer_and_nothing_else(leave: str) -> None:
             peer.raw(HEADER.pack(b"i", 1 << 30))
         else:
             peer.writer.write_eof()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_SECONDS):
             await viewer.closed.wait()
         assert await peer.at_end()
     assert viewer.ended is None

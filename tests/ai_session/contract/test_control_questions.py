@@ -16,6 +16,7 @@ from ai_session.errors import ConsentNeeded
 from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question
 from tests.ai_session.contract.test_control import MemoryGate, MemoryViewer, Peer, serving
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -101,7 +102,7 @@ async def test_who_waits_for_a_question_is_told_at_once_and_answers_the_waiting_
         (shown,) = (await peer.answer())["result"]["questions"]
         peer.send(3, "approve", question_id=shown["question_id"])
         await peer.answer()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_SECONDS):
             answer = await call
         assert isinstance(answer, Answer)
         assert (answer.allowed, answer.scope) == (True, "once")
@@ -133,7 +134,7 @@ async def test_an_attached_terminal_is_asked_one_after_the_other_while_its_outpu
         assert (kind, shown["message"]) == (b"q", "question 2")
         peer.frame(b"a", json.dumps({"question_id": "ap_2", "allowed": False}).encode())
         assert (await frame(peer))[0] == b"w"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_SECONDS):
             first, second = await asyncio.gather(*calls, return_exceptions=True)
         assert isinstance(first, Answer)
         assert "said no" in str(second)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.ai_session.contract.fluxloop_wire import TOOLS, connected
 from tests.ai_session.contract.wire import Client, living_in, runtime, stop_daemons
-from tests.conftest import UNBOXED, new_home
+from tests.conftest import BY_CHANCE, UNBOXED, new_home
 
 WORDS = ("fastapi", "express", ".", "/nowhere", "how is a terminal shared?", "")
 NAMES = ("query", "topK", "context", "root", "globs", "framework", "repository_profile", "plan", "question", "id")
@@ -55,7 +55,7 @@ def house(world: Path) -> Iterator[Path]:
     stop_daemons(home)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(st.lists(VALID | BROKEN | CUT, min_size=1, max_size=12), st.integers(1, 4000), st.booleans())
 def test_whatever_comes_every_request_with_an_id_is_answered(
     house: Path, sent: list[Any], piece: int, detected: bool

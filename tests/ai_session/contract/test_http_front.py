@@ -17,6 +17,7 @@ from ai_session.audit_files import lines, records
 from tests.ai_session.contract.http_world import answer_of, answers_in, called, running
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import ENVELOPE, runtime, stop_daemons
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, new_home
 
 pytestmark = pytest.mark.anyio
@@ -140,7 +141,9 @@ async def test_a_person_behind_the_client_is_asked(house: Path, mode: Any) -> No
 
     async with running(house) as here:
         assert here.tokens
-        signed = httpx2.AsyncClient(headers={"Authorization": f"Bearer {here.tokens.give('grace')}"}, timeout=20)
+        signed = httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {here.tokens.give('grace')}"}, timeout=BOUND_SECONDS
+        )
         reach = streamable_http_client(here.url, http_client=signed)
         async with signed, Client(reach, mode=mode, elicitation_callback=answer) as client:
             name = f"asked-{mode}"

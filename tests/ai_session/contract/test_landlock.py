@@ -17,8 +17,8 @@ import pytest
 from ai_session import landlock, seccomp
 from ai_session.models import SandboxProfile
 from tests.ai_session import unprivileged
+from tests.bounds import BOUND_SECONDS
 
-BOUND_SECONDS = 20.0
 PROMPT = r"\$ "
 FILTER = seccomp.build(network=False, unix_sockets=False, no_namespaces=True)
 
@@ -147,7 +147,9 @@ def test_the_environment_is_what_was_asked_for(box: Box) -> None:
     words = landlock.prefix(profile, directory, (), (), FILTER, asked)
     unprivileged.give(directory / "SPEC.json")
     line, env = [box.prefix[0], *words[1:], "tool"], {"PATH": "/bin", "TERM": "starter"}
-    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=20, **unprivileged.identity())
+    done = subprocess.run(
+        line, env=env, capture_output=True, text=True, timeout=BOUND_SECONDS, **unprivileged.identity()
+    )
     found = dict(entry.split("=", 1) for entry in done.stdout.splitlines())
     assert found.pop("PWD")
     scratch = directory / "tmp"
@@ -326,6 +328,8 @@ def test_even_root_reads_only_what_everybody_may(home: Path, path: str) -> None:
     directory.mkdir()
     words = landlock.prefix(SandboxProfile("workspace", workspace=str(workspace)), directory, (), (), FILTER)
     script = f"cat {path}; ls /etc >/dev/null && id -un && grep ^CapEff /proc/self/status; echo x >/etc/canary"
-    done = subprocess.run([*words, "/bin/sh", "-c", script], cwd=workspace, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        [*words, "/bin/sh", "-c", script], cwd=workspace, capture_output=True, text=True, timeout=BOUND_SECONDS
+    )
     assert done.stdout == f"root\nCapEff:\t{0:016x}\n"
     assert done.stderr.count("Permission denied") == 2

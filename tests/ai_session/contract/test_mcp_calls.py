@@ -19,7 +19,8 @@ from ai_session.servers.base import Connection
 from ai_session.servers.mcp import McpServer
 from ai_session.servers.mcp_first import FirstAnswers
 from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
-from tests.ai_session.contract.wire import BOUND_SECONDS, ENVELOPE, Client, Message, double, living_in
+from tests.ai_session.contract.wire import ENVELOPE, Client, Message, double, living_in
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import new_home
 
 ROOT = Path(__file__).parents[3]
@@ -60,9 +61,14 @@ def test_progress_rises_until_the_answer_and_stops(client: Client, modern: bool,
     assert values == sorted(set(values))
     assert "still running" in beats[0]["params"]["message"]
     released = client.request("tools/call", {"name": "release"})
-    while (answer := client.read()).get("id") not in (waiting, released):
-        assert answer["method"] == "notifications/progress"
-    assert {answer["id"], client.read()["id"]} == {waiting, released}
+    answered: list[int] = []
+    while len(answered) < 2:
+        message = client.read()
+        if "id" in message:
+            answered.append(message["id"])
+        else:
+            assert (message["method"], waiting in answered) == ("notifications/progress", False)
+    assert {*answered} == {waiting, released}
     assert client.ask("ping")["result"] == {}
     with pytest.raises(TimeoutError):
         client.line(0.1)
@@ -188,7 +194,9 @@ def test_starting_daemon_answers_first_questions_then_does_the_rest_in_order() -
 
 def test_recorded_answers_are_what_the_server_answers() -> None:
     script = [sys.executable, str(ROOT / "scripts/first_answers.py"), "--check"]
-    done = subprocess.run(script, capture_output=True, text=True, env=dict(os.environ), timeout=30, check=False)
+    done = subprocess.run(
+        script, capture_output=True, text=True, env=dict(os.environ), timeout=BOUND_SECONDS, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

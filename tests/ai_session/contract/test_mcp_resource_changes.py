@@ -58,9 +58,9 @@ def listen(client: Client, **wanted: Any) -> tuple[int, Message]:
 
 def until(client: Client, holds: Callable[[Message], bool]) -> list[Message]:
     """What comes up to the first message of which it holds."""
-    seen = [client.read()]
+    seen = [client.message()]
     while not holds(seen[-1]):
-        seen.append(client.read())
+        seen.append(client.message())
     return seen
 
 
@@ -87,7 +87,7 @@ def drained(client: Client) -> list[Message]:
     seen: list[Message] = []
     while True:
         try:
-            seen.append(client.read(QUIET_SECONDS))
+            seen.append(client.message(QUIET_SECONDS))
         except TimeoutError:
             return seen
 
@@ -194,7 +194,7 @@ def test_26_what_another_agent_does_is_not_heard(place: Path) -> None:
         for agent in ("bob", "ada"):
             params = {"notifications": {"resourceSubscriptions": [uri], "resourcesListChanged": True}}
             streams[agent] = client.request("subscriptions/listen", {**params, "_meta": meta(agent)}, modern=True)
-            client.read()
+            client.message()
         refused = client.ask("resources/subscribe", {"uri": uri, "_meta": meta("bob")})
         assert refused["error"]["code"] == -32002
         given = {"session_id": "adas", "command": "echo mine"}
@@ -211,7 +211,7 @@ def test_26_streams_end_with_a_result_when_the_daemon_leaves(world: Path) -> Non
             client.call("list_sessions")
             streams = [listen(client, resourcesListChanged=True)[0] for _ in range(3)]
             CommandLine(home).run("daemon", "stop", "--keep-sessions")
-            answers = [client.read() for _ in streams]
+            answers = [client.message() for _ in streams]
             assert {answer["id"] for answer in answers} == set(streams)
             for answer in answers:
                 assert answer["result"]["resultType"] == "complete"

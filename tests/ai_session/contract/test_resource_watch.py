@@ -16,9 +16,9 @@ import pytest
 from ai_session import box_processes, cgroup, landlock, seccomp
 from ai_session.models import SandboxProfile
 from ai_session.resource_watch import ResourceWatch
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
-BOUND_SECONDS = 20.0
 MEGABYTE = 1 << 20
 PYTHON = f"{sys.executable} -I -S"
 HOLD = "import sys, signal; held = bytearray(int(sys.argv[1]) << 20); print('held', flush=True); signal.pause()"

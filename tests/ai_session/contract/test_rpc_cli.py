@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from ai_session.servers.rpc_methods import METHODS
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.rpc_world import House, new_house
-from tests.ai_session.contract.wire import BOUND_SECONDS, stop_daemons
+from tests.ai_session.contract.wire import stop_daemons
+from tests.bounds import BOUND_SECONDS
+from tests.conftest import BY_CHANCE
 
 PAGE = Path(__file__).parents[3] / "docs/protocols/agentvault.md"
 WORKSPACE = "/home/ann/project"
@@ -76,7 +78,7 @@ def served(house: House) -> Iterator[Served]:
     workspace = house.home / "project"
     workspace.mkdir()
     words = ("serve", "--rpc", "--port", "0", "--no-auth", "--workspace", str(workspace), "--json")
-    with CommandLine(house.home).start(*words) as process, httpx2.Client(timeout=20, verify=False) as http:
+    with CommandLine(house.home).start(*words) as process, httpx2.Client(timeout=BOUND_SECONDS, verify=False) as http:
         assert process.stdout
         yield Served(json.loads(process.stdout.readline()), workspace, http)
         process.send_signal(signal.SIGINT)
@@ -146,9 +148,7 @@ def is_answer(answer: Any) -> bool:
     return answer.get("error", {}).get("code") != -32603
 
 
-@settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(st.lists(SENT | CUT | st.binary(max_size=60), min_size=1, max_size=4))
 def test_whatever_comes_every_request_with_an_id_is_answered(served: Served, sent: list[Any]) -> None:
     http, url = served.http, served.told["url"]

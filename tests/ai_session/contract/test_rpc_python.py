@@ -197,7 +197,6 @@ async def test_code_that_takes_all_there_is_ends(house: House, code: str) -> Non
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(300)
 async def test_a_hundred_runs_leave_nothing(house: House) -> None:
     async with serving(house, bound_seconds=280) as here:
         with nothing_left(house):

@@ -86,7 +86,6 @@ def test_doctor_tells_root_what_root_lacks(directory: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("name", "files", "chosen"), AS_EVER)
 def test_all_that_boxes_promise(name: str, files: tuple[str, ...], chosen: str, directory: Path) -> None:
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", "-k", chosen]

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pexpect
 import pytest
 
-from tests.ai_session.contract.verb_harness import INSIDE, PROMPT, SECONDS, USERS, Caller, caller, enter, say
+from tests.ai_session.contract.verb_harness import INSIDE, PROMPT, USERS, Caller, caller, enter, say
+from tests.bounds import BOUND_SECONDS
 
-pytestmark = pytest.mark.timeout(120)
 MEMORY, PROCESSES = "[sandbox]\nmemory_bytes = 209715200\n", "processes = 40\n"
 
 
@@ -67,7 +67,7 @@ def test_a_reader_that_goes_ends_it(anybody: Caller) -> None:
         assert process.stderr
         assert process.stdout.readline() == b"y\n"
         process.stdout.close()
-        assert process.wait(SECONDS) in (128 + signal.SIGPIPE, 1)
+        assert process.wait(BOUND_SECONDS) in (128 + signal.SIGPIPE, 1)
         assert b"Traceback" not in process.stderr.read()
 
 
@@ -80,7 +80,7 @@ def test_signals_reach_the_command(anybody: Caller) -> None:
             assert process.stdout.readline() == b"ready\n"
             send(process.pid, number)
             assert process.stdout.readline() == b"caught\n"
-            assert process.communicate(b"last", timeout=SECONDS)[0].startswith(b"last")
+            assert process.communicate(b"last", timeout=BOUND_SECONDS)[0].startswith(b"last")
             assert process.returncode == 9
 
 
@@ -89,7 +89,7 @@ def test_what_the_caller_ignores_is_ignored_inside(anybody: Caller) -> None:
     plain = anybody.box("sh", "-c", script)[1]
     outer = 'trap "" INT HUP; exec "$@"'
     with anybody.start("sandbox", "--", "sh", "-c", script, before=("sh", "-c", outer, "sh")) as process:
-        ignoring, _ = process.communicate(timeout=SECONDS)
+        ignoring, _ = process.communicate(timeout=BOUND_SECONDS)
     bits = (1 << signal.SIGINT - 1) | (1 << signal.SIGHUP - 1)
     assert int(ignoring.split()[1], 16) == int(plain.split()[1], 16) | bits
     assert int(plain.split()[1], 16) & bits == 0
@@ -130,7 +130,7 @@ def read_end(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """All it prints, its input open until it has printed a line."""
     assert process.stdout
     first = process.stdout.readline()
-    out, err = process.communicate(timeout=SECONDS)
+    out, err = process.communicate(timeout=BOUND_SECONDS)
     return first + out, err
 
 

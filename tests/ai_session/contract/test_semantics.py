@@ -16,9 +16,9 @@ from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
 from tests.ai_session.contract.shell_cases import BASH, FISH, MKSH, POSIX, Case, prepare
+from tests.bounds import BOUND_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
-BOUND = 15.0
+pytestmark = pytest.mark.anyio
 LOOK_SECONDS = 0.002
 """Between two looks, so that what is waited for gets the processor."""
 SHELLS = {"bash": BASH, "zsh": POSIX, "dash": POSIX, "busybox": POSIX, "mksh": MKSH, "fish": FISH}
@@ -77,7 +77,7 @@ async def play(session: Session, case: Case, data: Path) -> list[str]:
         session.send(keys)
     if await waiting.for_command(session, running, 2.0, until_input=False) != "finished":
         session.probe_end()
-        if await waiting.for_command(session, running, BOUND, until_input=False) != "finished":
+        if await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) != "finished":
             return [f"{case.name}: no end, state {session.state()}, {output(session)[-300:]!r}"]
     record = running.record
     raw = output(session)
@@ -86,7 +86,7 @@ async def play(session: Session, case: Case, data: Path) -> list[str]:
         wrong.append(f"{case.name}: output {raw[-200:]!r}")
     if case.exit_code is not None and record.exit_code != SIGNALS_AS_CODES.get(case.exit_code, case.exit_code):
         wrong.append(f"{case.name}: exit code {record.exit_code}")
-    if case.ends_shell and not await waiting.for_output(session, BOUND, lambda: session.exit is not None):
+    if case.ends_shell and not await waiting.for_output(session, BOUND_SECONDS, lambda: session.exit is not None):
         wrong.append(f"{case.name}: the shell has not ended")
     return wrong
 
@@ -94,11 +94,11 @@ async def play(session: Session, case: Case, data: Path) -> list[str]:
 async def happened(session: Session, event: str) -> bool:
     running = session.running
     assert running is not None
-    if not await waiting.for_output(session, BOUND, lambda: running.started):
+    if not await waiting.for_output(session, BOUND_SECONDS, lambda: running.started):
         return False
     if event.startswith("text:"):
         text = event[5:].encode()
-        return await waiting.for_output(session, BOUND, lambda: text in output(session))
+        return await waiting.for_output(session, BOUND_SECONDS, lambda: text in output(session))
     if event == "foreground":
         return await asyncio.to_thread(spin, lambda: runs_another_program(session))
     if event == "reading":
@@ -122,7 +122,7 @@ def runs_another_program(session: Session) -> bool:
 
 def spin(holds: Callable[[], object]) -> bool:
     """Asks the kernel again and again: no event announces who holds the terminal."""
-    end = time.monotonic() + BOUND
+    end = time.monotonic() + BOUND_SECONDS
     while not holds():
         if time.monotonic() > end:
             return False

@@ -23,7 +23,6 @@ from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
 from ai_session.viewer import Viewer
 from tests.ai_session.contract.session_harness import (
-    BOUND,
     Result,
     printed,
     request,
@@ -35,6 +34,7 @@ from tests.ai_session.contract.session_harness import (
     until,
     workspace,
 )
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -70,9 +70,9 @@ async def test_one_command_at_a_time_and_it_says_so(session: Session) -> None:
     with pytest.raises(SessionBusy, match="cmd_a"):
         await session.begin("echo no", command_id="cmd_b")
     assert await waiting.for_command(session, running, 0.0, until_input=False) == "timeout"
-    assert await waiting.for_command(session, running, BOUND, until_input=True) == "input"
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
     session.send(b"hello\n")
-    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     assert text_of(session, running.record) == "hello\ngot:hello\n"
 
 
@@ -85,11 +85,11 @@ async def test_wanting_input_is_seen_from_the_kernel(session: Session) -> None:
         ("cat", "line", b"\x04"),
     ):
         running = await session.begin(command, command_id="cmd")
-        assert await waiting.for_command(session, running, BOUND, until_input=True) == "input", command
+        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", command
         assert session.input_wanted() == mode, command
         assert session.state() is SessionState.WAITING_INPUT, command
         session.send(answer)
-        assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished", command
+        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", command
 
 
 async def test_a_sleeping_command_is_running_and_not_waiting(session: Session) -> None:
@@ -125,7 +125,7 @@ async def test_interrupt_finds_the_end_also_when_the_command_replaced_the_hooks(
 
 async def test_a_stopped_foreground_program_is_reported(session: Session) -> None:
     running = await session.begin("sh -c 'kill -STOP $$'; echo after", command_id="cmd")
-    await waiting.for_command(session, running, BOUND, until_input=False)
+    await waiting.for_command(session, running, BOUND_SECONDS, until_input=False)
     assert "after" in text_of(session, running.record)
     assert (await run(session, "kill -9 %1; wait 2>/dev/null; echo ok")).output.endswith("ok\n")
 
@@ -211,7 +211,7 @@ async def test_a_new_manager_takes_over_a_running_command(
         assert again.running.record.call_key == "key"
         taken = again.running
         again.send(b"go\n")
-        assert await waiting.for_command(again, taken, BOUND, until_input=False) == "finished"
+        assert await waiting.for_command(again, taken, BOUND_SECONDS, until_input=False) == "finished"
         assert text_of(again, taken.record) == "one\ngo\ntwo go\n"
         assert (taken.record.exit_code, taken.record.command_id) == (4, "cmd_over")
         assert await run(again, "echo $kept") == Result("1\n", 0, "finished")
@@ -234,7 +234,7 @@ async def test_a_command_that_ended_while_nobody_was_there(
         await later.adopt()
         again = later.named("", "main")
         if again.running is not None:
-            await waiting.for_command(again, again.running, BOUND, until_input=False)
+            await waiting.for_command(again, again.running, BOUND_SECONDS, until_input=False)
         record = again.history.get("cmd_away")
         assert record is not None
         assert (text_of(again, record), record.exit_code) == ("fed\ndone\n", 5)
@@ -252,7 +252,7 @@ async def test_a_command_whose_trigger_may_not_have_been_typed_runs_once(
         await later.adopt()
         again = later.named("", "main")
         if again.running is not None:
-            await waiting.for_command(again, again.running, BOUND, until_input=False)
+            await waiting.for_command(again, again.running, BOUND_SECONDS, until_input=False)
         record = again.history.get("cmd_early")
         assert record is not None
         assert record.exit_code == 5
@@ -289,7 +289,7 @@ async def test_viewers_see_everything_and_may_type(session: Session) -> None:
 
 async def test_the_screen_of_a_full_screen_program(session: Session) -> None:
     running = await session.begin("vim -u NONE -c 'set noswapfile'", command_id="cmd")
-    assert await waiting.for_command(session, running, BOUND, until_input=True) == "input"
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
     session.send("ihällo 世界\x1b".encode())
     await until(session, printed(session, "世界".encode()))
     screen = await session.screen()
@@ -297,7 +297,7 @@ async def test_the_screen_of_a_full_screen_program(session: Session) -> None:
     assert screen.alternate_screen
     assert (screen.rows, screen.cols) == (50, 200)
     session.send(b":q!\r")
-    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished"
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     assert not (await session.screen()).alternate_screen
 
 

@@ -18,9 +18,10 @@ from ai_session.session import Session
 from ai_session.session_changes import Change, ChangeFeed, Changes
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
-from tests.ai_session.contract.session_harness import BOUND, request, run, runtime_directory, successor
+from tests.ai_session.contract.session_harness import request, run, runtime_directory, successor
 from tests.ai_session.contract.test_control import MemoryHost
 from tests.ai_session.contract.wire import ENVELOPE, Message
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +39,7 @@ async def manager(home: Path, request: pytest.FixtureRequest) -> AsyncIterator[S
 async def heard(changes: Changes, *wanted: Change) -> set[Change]:
     """What is told until all that is ``wanted`` was."""
     seen: set[Change] = set()
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         while not seen.issuperset(wanted):
             seen |= await changes.next()
     return seen
@@ -54,7 +55,7 @@ async def test_what_a_session_does_is_told_from_its_creation_to_its_end(manager:
     await heard(changes, about(session, "list"), about(session, "state"))
     await run(session, "echo told")
     seen = await heard(changes, about(session, "state"))
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         while not any("cmd" in change.commands for change in seen):
             seen |= await changes.next()
     manager.rename(session, "other")
@@ -114,7 +115,7 @@ class Peer:
 
     async def __aexit__(self, *_: object) -> None:
         self.writer.close()
-        async with asyncio.timeout(BOUND):
+        async with asyncio.timeout(BOUND_SECONDS):
             await asyncio.wait([self.serving])
 
     def send(self, **message: Any) -> None:
@@ -128,7 +129,7 @@ class Peer:
         return message["result"]
 
     async def read(self) -> Message:
-        async with asyncio.timeout(BOUND):
+        async with asyncio.timeout(BOUND_SECONDS):
             return json.loads(await self.reader.readline())
 
     async def greet(self) -> None:

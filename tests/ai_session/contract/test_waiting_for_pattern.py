@@ -17,9 +17,9 @@ from ai_session.session_spec import NewSession, SessionDefaults
 from ai_session.tools.base import Context, Limits
 from ai_session.tools.commands import ExecuteCommand, execute_command
 from ai_session.tools.output import ReadOutput, read_output
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
-BOUND = 20.0
 NOWHERE: Any = None
 
 
@@ -29,7 +29,7 @@ async def test_the_line_that_shows_a_command_is_not_its_output(home: Path) -> No
     manager = SessionManager(runtime, SessionDefaults(backend="pty", user_rc=False, shell="bash"))
     context = Context(Principal("mcp", 0), VisibleSessions(manager, Reach(everything=True)), NOWHERE, Limits())
     try:
-        async with asyncio.timeout(BOUND):
+        async with asyncio.timeout(BOUND_SECONDS):
             wanted = NewSession(name="s", working_directory=str(home), client_env=dict(os.environ), env={})
             session = await manager.create(wanted)
             command = "read -r go; echo found it; read -r go"

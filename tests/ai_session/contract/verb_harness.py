@@ -14,9 +14,9 @@ from typing import Any
 import pexpect
 
 from tests.ai_session import unprivileged
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import end_leftovers
 
-SECONDS = 20.0
 PATH = "/usr/local/bin:/usr/bin:/bin"
 ROOT = Path(__file__).parents[3]
 PROMPT = b"outside> "
@@ -67,7 +67,7 @@ class Caller:
     def run(self, *words: str, given: bytes = b"", **options: Any) -> tuple[int, bytes, bytes]:
         """Exit code, output and errors of a verb on pipes."""
         with self.start(*words, **options) as process:
-            out, err = process.communicate(given, timeout=SECONDS)
+            out, err = process.communicate(given, timeout=BOUND_SECONDS)
             return process.returncode, out, err
 
     def box(self, *command: str, given: bytes = b"") -> tuple[int, bytes, bytes]:
@@ -78,7 +78,7 @@ class Caller:
         """Outside, in the workspace."""
         env = self.env | {"GIT_CONFIG_GLOBAL": "/dev/null"}
         subprocess.run(
-            ["/bin/sh", "-ec", script], cwd=self.workspace, env=env, check=True, timeout=SECONDS, **self.identity
+            ["/bin/sh", "-ec", script], cwd=self.workspace, env=env, check=True, timeout=BOUND_SECONDS, **self.identity
         )
 
     @contextmanager
@@ -90,7 +90,7 @@ class Caller:
             cwd=str(self.workspace),
             env={**self.env, "PS1": PROMPT.decode(), "PROMPT_COMMAND": ""},  # pyright: ignore[reportArgumentType]
             dimensions=(24, 80),
-            timeout=SECONDS,
+            timeout=BOUND_SECONDS,
             echo=False,
             preexec_fn=None if self.root else unprivileged.become(),
         )

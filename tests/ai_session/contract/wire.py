@@ -14,10 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.bounds import BOUND_SECONDS
+from tests.own_time import OwnTime
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BOUND_SECONDS = 20.0
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
 DATA = Path(__file__).parents[2] / "data/wire"
 ENVELOPE = {
@@ -82,10 +84,22 @@ class Client:
         return line
 
     def read(self, seconds: float = BOUND_SECONDS) -> Message:
+        """The next message but for those that say that there are other sessions now: they come when they come."""
+        while (message := self.message(seconds)).get("method") == "notifications/resources/list_changed":
+            pass
+        return message
+
+    def message(self, seconds: float = BOUND_SECONDS) -> Message:
         """The next message."""
         line = self.line(seconds)
         assert line, "the server closed its output"
         return json.loads(line)
+
+    def answered(self) -> Message:
+        """The result that the next message is."""
+        message = self.read()
+        assert "result" in message, message
+        return message["result"]
 
     def request(self, method: str, params: Message | None = None, *, modern: bool = False) -> int:
         """Send a request; its id."""
@@ -121,17 +135,19 @@ class Client:
         return result
 
     def end(self) -> tuple[int, float]:
-        """Close standard input: exit status and the seconds it took."""
+        """Close standard input: exit status and the seconds it took, as OwnTime has them."""
         assert self.process.stdin
-        began = time.monotonic()
+        taken = OwnTime(self.process.pid)
         self.process.stdin.close()
-        return self.process.wait(BOUND_SECONDS), time.monotonic() - began
+        seconds = taken.seconds_to_its_end()
+        return self.process.wait(), seconds
 
     def signalled(self, number: int) -> tuple[int, float]:
-        """Exit status after a signal and the seconds it took."""
-        began = time.monotonic()
+        """Exit status after a signal and the seconds it took, as OwnTime has them."""
+        taken = OwnTime(self.process.pid)
         self.process.send_signal(number)
-        return self.process.wait(BOUND_SECONDS), time.monotonic() - began
+        seconds = taken.seconds_to_its_end()
+        return self.process.wait(), seconds
 
 
 def living_in(home: Path) -> dict[str, str]:

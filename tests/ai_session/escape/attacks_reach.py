@@ -134,7 +134,9 @@ print(ctypes.string_at(libc.shmat(libc.shmget(@key@, 25, 0), None, 0), 25).decod
     ),
 )  # fmt: skip
 
-TO_PORT = "s = socket.create_connection(({address!r}, {port}), 5); s.send(b'@nonce@'); s.close()"
+TO_PORT = "s = socket.create_connection(({address!r}, {port}), 5); s.send(b'@nonce@'); arrived(s)"
+"""The kernel may deliver over the loopback device after the sender has ended: who listens closes when it has read."""
+
 BY_PROXY = """
 proxy = os.environ.get('https_proxy', '')
 if proxy:
@@ -142,7 +144,7 @@ if proxy:
     s = socket.create_connection((host, int(port)), 5)
     s.send(b'CONNECT {address}:@tcp@ HTTP/1.1\\r\\nHost: {address}:@tcp@\\r\\n\\r\\n'); print(s.recv(200))
 else: s = socket.create_connection(('{address}', @tcp@), 5)
-s.send(b'@nonce@'); s.close()
+s.send(b'@nonce@'); arrived(s)
 """
 
 NETWORK = (
@@ -157,16 +159,17 @@ NETWORK = (
     Attack("tcp-6", "network", "high", heard("tcp6"), python=TO_PORT.format(address="::1", port="@tcp6@")),
     Attack(
         "udp", "network", "high", heard("udp"),
-        python="socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'@nonce@', ('127.0.0.1', @udp@))",
+        python="s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)\n"
+        "s.connect(('127.0.0.1', @udp@)); s.send(b'@nonce@'); s.recv(1)",
     ),
     Attack(
         "multipath-tcp", "network", "high", heard("tcp"),
         python="s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)\n"
-        "s.connect(('127.0.0.1', @tcp@)); s.send(b'@nonce@')",
+        "s.connect(('127.0.0.1', @tcp@)); s.send(b'@nonce@'); arrived(s)",
     ),
     Attack(
         "tcp-fast-open", "network", "high", heard("tcp"),
-        python="socket.socket().sendto(b'@nonce@', 0x20000000, ('127.0.0.1', @tcp@))",
+        python="s = socket.socket(); s.sendto(b'@nonce@', 0x20000000, ('127.0.0.1', @tcp@)); arrived(s)",
     ),
     Attack("proxy-to-loopback", "network", "critical", heard("tcp"), python=BY_PROXY.format(address="127.0.0.1")),
     Attack("proxy-to-own-address", "network", "critical", heard("tcp"), python=BY_PROXY.format(address="@address4@")),

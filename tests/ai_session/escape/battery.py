@@ -21,12 +21,12 @@ from tests.ai_session.escape.session import (
     without_namespaces,
 )
 from tests.ai_session.escape.world import World, world
+from tests.bounds import BOUND_SECONDS
 
 DEADLY = "kill-all"
 """Unboxed it ends all that belongs to its user: only for a user of the battery's own, whom only root can become."""
 ATTACKS = (*attacks_files.CASES, *attacks_reach.CASES, *attacks_kernel.CASES)
 WORKS = works.CASES
-CASE_SECONDS = 20.0
 MIB = 1 << 20
 
 BOXED = f"""
@@ -66,8 +66,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 arm = platform.machine() == "aarch64"
 CLONE, PERF, USERFAULTFD = (220, 241, 282) if arm else (56, 298, 323)
 ADD_KEY, KEYCTL = (217, 219) if arm else (248, 250)
-signal.alarm(15)
+signal.alarm(150)
 r, w = os.pipe()
+def arrived(s): s.settimeout(5); s.shutdown(socket.SHUT_WR); s.recv(1)
 def hold(): print("hol" + "ding-@nonce@", flush=True); sys.stdin.readline()
 """
 
@@ -205,11 +206,11 @@ class Battery:
         seen = ""
         with suppress(Ended):
             session.type(self._world.fill(f"{attack.typed}; echo en''d-@nonce@"))
-            seen = session.see(self._world.fill("holding-@nonce@|end-@nonce@"), CASE_SECONDS)
+            seen = session.see(self._world.fill("holding-@nonce@|end-@nonce@"), BOUND_SECONDS)
             if seen.startswith("holding"):
                 self._note(attack, session.text)
                 session.type("")
-                seen = session.see(self._world.fill("end-@nonce@"), CASE_SECONDS)
+                seen = session.see(self._world.fill("end-@nonce@"), BOUND_SECONDS)
         if not seen:
             self._outcome.lost.append(attack.name)
             self._outcome.notes[attack.name] = "the shell did not come back: " + session.text[-200:]

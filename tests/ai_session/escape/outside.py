@@ -85,7 +85,9 @@ class Outside:
                 peer.setblocking(False)
                 self.selector.register(peer, selectors.EVENT_READ, name)
                 return
-            data = sock.recv(65536)
+            data, peer = sock.recvfrom(65536)
+            if sock.family == socket.AF_INET and sock.type == socket.SOCK_DGRAM:
+                sock.sendto(b"x", peer)
         except BlockingIOError:
             return
         except OSError:

@@ -107,7 +107,7 @@ class Session:
             if left <= 0 or ended:
                 return ""
             facts = self._call("read_output", session_id=self._id, command_id="all", offset=len(printed),
-                               wait_for="output", timeout_seconds=min(left, BOUND_SECONDS / 2))  # fmt: skip
+                               wait_for="output", timeout_seconds=min(left, 10.0))  # fmt: skip
             ended = "error" in facts or facts.get("waited") == "finished"
 
 

@@ -10,7 +10,7 @@ from tests.ai_session.escape import battery, page
 from tests.ai_session.escape.battery import SETTINGS, Setting
 from tests.ai_session.escape.session import WITH_MASKED_PROC
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.torture
 
 AGAIN = "; if that is right: python -m tests.ai_session.escape.page"
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.ai_session import unprivileged
+from tests.bounds import BOUND_SECONDS
 
 HERE = Path(__file__).parent
-BOUND_SECONDS = 20.0
 PATH = "/usr/local/bin:/usr/bin:/bin"
 USERS = count(41000 + os.getpid() % 1000 * 10)
 """No other process is of such a user, so that an attack on all of them hits only what belongs to its world."""

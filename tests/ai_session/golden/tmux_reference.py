@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SECONDS = 20.0
+from tests.bounds import BOUND_SECONDS
+
 DRAWN = "all bytes drawn"
 FACTS = "#{pane_title}|#{cursor_y}|#{cursor_x}|#{alternate_on}|#{cursor_flag}"
 STYLE = re.compile(r"\x1b\[[0-9;:]*m|\x1b\]8;[^\x1b]*\x1b\\")
@@ -71,7 +72,7 @@ class TmuxReference:
         stream.write_bytes(data + f"\x1b]2;{DRAWN}\x07".encode())
         shell = f"stty raw -echo; cat {stream}; exec cat"
         self.ask("new-session", "-d", "-s", name, "-x", str(cols), "-y", str(rows), shell)
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + BOUND_SECONDS
         while not (facts := self.ask("display-message", "-p", "-t", name, FACTS).strip()).startswith(DRAWN):
             assert time.monotonic() < deadline, facts
             os.sched_yield()
@@ -83,7 +84,7 @@ class TmuxReference:
 
     def close(self) -> None:
         self.ask("kill-server")
-        self._client.communicate(timeout=SECONDS)
+        self._client.communicate(timeout=BOUND_SECONDS)
 
 
 def as_shown(captured: str) -> list[str]:

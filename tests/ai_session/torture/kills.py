@@ -14,17 +14,17 @@ from pathlib import Path
 
 from ai_session.config import runtime_directories
 from ai_session.control_client import ControlClient, connect
+from tests.bounds import BOUND_SECONDS
 
 LINES = 200_000
 EXPECTED = "".join(f"{n}\n" for n in range(1, LINES + 1))
-BOUND = 60.0
 LOOK_SECONDS = 0.002
 """Between two looks, so that what is waited for gets the processor."""
 
 
 def spin(holds: Callable[[], object], what: str) -> None:
     """Looks again and again; for facts that no event announces."""
-    end = time.monotonic() + BOUND
+    end = time.monotonic() + BOUND_SECONDS
     while not holds():
         assert time.monotonic() < end, what
         select.select((), (), (), LOOK_SECONDS)

@@ -22,8 +22,8 @@ from ai_session.session_spec import NewSession, SessionDefaults
 from tests.ai_session.torture.kills import spin
 from tests.ai_session.torture.random_material import characters
 from tests.ai_session.torture.random_posix import quote
+from tests.bounds import BOUND_SECONDS
 
-BOUND = 20.0
 NAMES = ("v1", "v2", "v3")
 
 
@@ -101,7 +101,7 @@ class SessionMachine:
         """One random step; ``story`` names it."""
         action = self.rng.choice(self._offered())
         self.story.append(action.__name__.strip("_"))
-        async with asyncio.timeout(2 * BOUND):
+        async with asyncio.timeout(2 * BOUND_SECONDS):
             await action()
             await self._agrees()
 
@@ -142,7 +142,7 @@ class SessionMachine:
 
     async def _execute(self, command: str, text: str, code: int) -> None:
         running = await self.session.begin(command, command_id=self._new_id())
-        assert await waiting.for_command(self.session, running, BOUND, until_input=False) == "finished"
+        assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
         self.model.ended.append(Ended(running.record.command_id, text, code, "finished"))
         self.model.fresh = False
 
@@ -167,7 +167,7 @@ class SessionMachine:
 
     async def _begin(self, command: str, begun: Begun) -> None:
         running = await self.session.begin(command, command_id=begun.command_id)
-        assert await waiting.for_output(self.session, BOUND, lambda: running.started)
+        assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: running.started)
         self.model.begun = begun
         await self._until_shown()
         if begun.kind != "reader":
@@ -179,11 +179,11 @@ class SessionMachine:
         begun, running = self.model.begun, self.session.running
         assert begun
         assert running
-        assert await waiting.for_output(self.session, BOUND, lambda: running.started)
+        assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: running.started)
         seen = lambda: transcript(self.session, running.record).render(9999).text  # noqa: E731
-        assert await waiting.for_output(self.session, BOUND, lambda: len(seen()) >= len(begun.text))
+        assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: len(seen()) >= len(begun.text))
         if begun.kind == "reader":
-            assert await waiting.for_command(self.session, running, BOUND, until_input=True) == "input"
+            assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=True) == "input"
         assert seen() == begun.text, (seen(), begun)
 
     async def _wait_in_vain(self) -> None:
@@ -206,7 +206,7 @@ class SessionMachine:
         if begun.reads:
             await self._until_shown()
         else:
-            assert await waiting.for_command(self.session, running, BOUND, until_input=False) == "finished"
+            assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
             self._end("finished", begun.code)
 
     async def _interrupt(self) -> None:
@@ -228,7 +228,7 @@ class SessionMachine:
         begun = self.model.begun
         assert begun
         if (running := self.session.running) is not None:
-            assert await waiting.for_command(self.session, running, BOUND, until_input=False) == "finished"
+            assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
         begun.text += "food\nfed\n"
         if begun.ends_shell:
             await self._until_dead(ExitStatus(code=begun.code))
@@ -283,7 +283,7 @@ class SessionMachine:
             self._end("finished", 128 + signal.SIGKILL)
 
     async def _until_dead(self, status: ExitStatus) -> None:
-        assert await waiting.for_output(self.session, BOUND, lambda: self.session.exit is not None)
+        assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: self.session.exit is not None)
         assert self.session.exit == status, self.session.exit
         self.model.exit = status
 

@@ -70,7 +70,6 @@ def killed(directory: Path, name: str, after: int) -> list[list[str]]:
 @pytest.mark.parametrize(
     "rounds", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.torture)]
 )
-@pytest.mark.timeout(600)
 def test_killed_at_any_moment_and_torn(home: Path, rounds: int) -> None:
     directory = home / "audit"
     anchors: list[Anchor] = []

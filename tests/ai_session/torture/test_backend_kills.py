@@ -22,7 +22,7 @@ from tests.ai_session.contract.test_backend_survival import (
     keepers,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 
 ROUNDS = 50
 PHASES = ("before", "read", "stored")

@@ -15,8 +15,7 @@ from ai_session.control_client import connect
 from ai_session.models import SandboxLevel
 from tests.ai_session.torture.kills import EXPECTED, Round, daemon, keepers, kill
 from tests.ai_session.torture.test_kills import HOLDER
-
-pytestmark = pytest.mark.timeout(600)
+from tests.bounds import BOUND_SECONDS
 
 BOXED = '[policy]\nmode = "trusted"\n'
 ROUNDS = [pytest.param(1, id="once"), pytest.param(25, id="many", marks=pytest.mark.torture)]
@@ -56,7 +55,7 @@ def each_round(workspace: Path, backend: str, rounds: int, judge: Callable[[Roun
         with connect() as client:
             leaving = os.pidfd_open(client.hello["pid"])
     with open(leaving, "rb", buffering=0):
-        assert select.select((leaving,), (), (), 20)[0], "the daemon does not end"
+        assert select.select((leaving,), (), (), BOUND_SECONDS)[0], "the daemon does not end"
     assert os.listdir(workspace) == ["mine"]
 
 
@@ -67,7 +66,7 @@ def ended(one: Round, pid: int) -> None:
     gone = os.pidfd_open(shell)
     kill(pid)
     with open(gone, "rb", buffering=0):
-        assert select.select((gone,), (), (), 10)[0], "the shell goes on"
+        assert select.select((gone,), (), (), BOUND_SECONDS)[0], "the shell goes on"
     wait = {"command_id": one.command_id, "wait_for": "finish", "timeout_seconds": 50}
     with connect() as client:
         end = client.call("read_output", session_id=one.name, **wait).structured

@@ -15,10 +15,10 @@ import pytest
 from ai_session.settings import OauthSettings
 from tests.ai_session.contract.oauth_elsewhere import Person, say_who
 from tests.ai_session.contract.oauth_world import Clock, Memory, opened, running
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 PASSWORD, SECRET = "carol's own password", "front's own secret"
-BOUND_SECONDS = 60
 
 
 @asynccontextmanager

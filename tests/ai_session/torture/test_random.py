@@ -23,8 +23,8 @@ from tests.ai_session.torture.random_fish import FishCommands
 from tests.ai_session.torture.random_material import Expected
 from tests.ai_session.torture.random_posix import PosixCommands
 from tests.ai_session.torture.session_machine import SessionMachine
+from tests.bounds import BOUND_SECONDS
 
-BOUND = 30.0
 MOST_CHARS = 200_000
 
 
@@ -70,9 +70,9 @@ async def answer(session: Session, expected: Expected, number: int) -> Expected:
         separate_stderr=expected.stderr is not None,
     )
     for line in expected.answers:
-        assert await waiting.for_command(session, running, BOUND, until_input=True) == "input", expected
+        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", expected
         session.send(line)
-    assert await waiting.for_command(session, running, BOUND, until_input=False) == "finished", expected
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", expected
     record = running.record
     assert record.status == "finished"
     assert record.end_offset is not None
@@ -117,7 +117,7 @@ async def run_random(manager: SessionManager, shell: str, count: int, seed: int)
         found = await answer(session, expected, number)
         assert found == expected, told(expected, found, f"command {number} of seed {seed}")
         if expected.ends:
-            assert await waiting.for_output(session, BOUND, lambda: session.exit is not None)
+            assert await waiting.for_output(session, BOUND_SECONDS, lambda: session.exit is not None)
             assert session.exit == ExitStatus(code=expected.exit_code)
             await manager.create(request)
 
@@ -156,7 +156,6 @@ async def test_a_session_and_its_model_agree(backend: str, home: Path, seed: int
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(600)
 @pytest.mark.anyio
 @pytest.mark.parametrize("seed", range(100, 110))
 async def test_a_session_and_its_model_agree_for_long(backend: str, home: Path, seed: int) -> None:

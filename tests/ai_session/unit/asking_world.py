@@ -15,6 +15,7 @@ from ai_session.consent import Asker, Consent, Deferred
 from ai_session.errors import ConsentNeeded
 from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question
+from tests.bounds import BOUND_SECONDS
 
 UID = os.getuid()
 PERSON = Principal(kind="person", uid=UID, pid=900)
@@ -111,7 +112,7 @@ class Asking:
     async def obtain(
         self, asker: Asker | None = None, state: str = "", answers: Mapping[str, Any] | None = None, **changes: Any
     ) -> Answer | Deferred:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_SECONDS):
             return await self.consent.obtain(self.question(**changes), asker, state, answers)
 
     async def state(self, **changes: Any) -> str:

@@ -17,8 +17,8 @@ import ptyprocess  # pyright: ignore[reportMissingTypeStubs]
 import ai_session
 from ai_session.channel import Channel, Message
 from ai_session.output_log import MappedLog
+from tests.bounds import BOUND_SECONDS
 
-BOUND_SECONDS = 10.0
 PACKAGE = Path(ai_session.__file__).parent
 PATHS = [str(PACKAGE.parent), str(Path(ptyprocess.__file__).parents[1])]
 

@@ -20,6 +20,7 @@ from ai_session.audit_files import lines, records, segments, verify
 from ai_session.audit_keys import check, public_key
 from ai_session.errors import AuditBroken, StorageFull
 from ai_session.models import Effect, Principal
+from tests.bounds import BOUND_SECONDS
 
 ME = Principal("mcp", uid=1000, pid=7, client="test")
 pytestmark = pytest.mark.anyio
@@ -206,7 +207,7 @@ async def test_whoever_waits_while_the_log_is_closed_is_let_go(audit: AuditLog, 
     waiting.append(asyncio.create_task(audit.begin("call_2", ME, "sample", {})))
     await asyncio.sleep(0)
     audit.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_SECONDS):
         await asyncio.gather(*waiting)
         audit.end(await audit.begin("call_3", ME, "sample", {}), "ok")
     audit.close()
@@ -226,7 +227,7 @@ async def test_segments_carry_the_chain_on_and_the_old_ones_expire_with_a_signed
 
     audit = AuditLog(home / "audit", retain_days=0)
     seen.append(audit.end(await audit.begin("call", ME, "sample", {}), "ok"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND_SECONDS):
         while paths[0].exists():
             seen.append(audit.end(await audit.begin("call", ME, "sample", {}), "ok"))
     audit.close()

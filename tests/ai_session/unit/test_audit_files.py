@@ -18,6 +18,7 @@ from ai_session.audit import AuditLog
 from ai_session.audit_chain import GENESIS, Anchor, Report, seal
 from ai_session.audit_files import RESERVE_BYTES, Writer, end_of, last_lines, lines, records, segments, verify
 from ai_session.audit_keys import check, public_key
+from tests.conftest import BY_CHANCE
 
 ROOT = Path(__file__).parents[3]
 SMALL_DISK = """
@@ -125,7 +126,7 @@ def test_each_torn_tail_has_a_file_of_its_own(crashed: Path) -> None:
     assert judged(crashed).recoveries == 3
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
 @given(st.data())
 def test_a_cut_anywhere_is_recovered_from(crashed: Path, data: st.DataObject) -> None:
     shutil.rmtree(crashed.parent / "cut", ignore_errors=True)

@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from tests.bounds import BOUND_SECONDS
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -37,7 +39,7 @@ def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path
             looked_at.answer(printed(other, b"123\\x1b[6n"), reply)
             print(answers)
             print(looked_at.snapshot().lines[0])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(BOUND_SECONDS):
                 for _ in range(2):
                     await answered.acquire()
             print(answers)
@@ -46,5 +48,5 @@ def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path
     """
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(line, cwd=home, env=env, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(line, cwd=home, env=env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
     assert done.stdout.splitlines() == ["[]", "123", r"[b'\x1b[1;1R\x1b[1;2R', b'\x1b[1;4R']"], done

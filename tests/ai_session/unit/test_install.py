@@ -17,6 +17,7 @@ from ai_session import client_configs
 from ai_session.client_configs import Place, places
 from ai_session.errors import ConfigInvalid
 from tests.ai_session.contract.command_line import CommandLine
+from tests.bounds import BOUND_SECONDS
 
 COMMAND, ARGS = "/opt/bin/ai-session", ["mcp-server", "--stdio"]
 CLIENTS = ["claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini"]
@@ -236,7 +237,7 @@ def test_what_codex_needs_with_nobody_to_ask_is_said_and_not_done(home: Path) ->
     line = ["-m", "ai_session", "mcp", "install", "--client"]
     for client, told in (("codex", True), ("cursor", False)):
         terminal: pexpect.spawn[bytes] = pexpect.spawn(
-            sys.executable, [*line, client], timeout=30, dimensions=(24, 200)
+            sys.executable, [*line, client], timeout=BOUND_SECONDS, dimensions=(24, 200)
         )
         said = terminal.read()
         terminal.close()

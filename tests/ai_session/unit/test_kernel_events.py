@@ -13,9 +13,9 @@ import pytest
 
 from ai_session.kernel_events import FileGrowth, Lifeline, Process, parent_of_orphans, process_ended
 from ai_session.pty_master import borrow_tty
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
-BOUND_SECONDS = 10.0
 MAXIMUM = Path("/proc/sys/fs/inotify/max_queued_events")
 
 

@@ -25,6 +25,7 @@ from ai_session.output_log import (
     OutputLog,
     Source,
 )
+from tests.bounds import BOUND_SECONDS
 
 READER = """
 import os, sys
@@ -217,7 +218,9 @@ def test_a_full_disk_loses_only_what_memory_cannot_keep(tmp_path: Path, how: str
     argv = [sys.executable, "-Sc", FULL_DISK, str(tmp_path), how]
     if how == "tmpfs":
         argv = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=1m none {tmp_path} && exec "$@"', "sh", *argv]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=50, env={**os.environ, "PYTHONPATH": "."})
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=BOUND_SECONDS, env={**os.environ, "PYTHONPATH": "."}
+    )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert all(fact["exact"] and fact["newest"] and fact["end"] == fact["length"] for fact in facts.values()), facts
@@ -252,7 +255,10 @@ def test_a_killed_reader_loses_nothing(tmp_path: Path, kills: int) -> None:
         assert reader.poll() is None, "the reader ended before it was killed"
         reader.kill()
         reader.wait()
-    assert subprocess.run(argv, pass_fds=[master], env={**os.environ, "PYTHONPATH": "."}, timeout=50).returncode == 0
+    assert (
+        subprocess.run(argv, pass_fds=[master], env={**os.environ, "PYTHONPATH": "."}, timeout=BOUND_SECONDS).returncode
+        == 0
+    )
     os.close(master)
     child.wait()
     log = MappedLog(path)

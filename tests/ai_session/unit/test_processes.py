@@ -19,9 +19,9 @@ import pytest
 from ai_session import processes
 from ai_session.models import InputMode
 from ai_session.processes import Foreground
+from tests.bounds import BOUND_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
-SECONDS = 20.0
 SHELLS = {
     "bash": ["bash", "--norc", "-i"],
     "zsh": ["zsh", "-f", "-i"],
@@ -51,7 +51,7 @@ class Console:
         return found
 
     def until(self, wanted: Callable[[Foreground], bool]) -> Foreground:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + BOUND_SECONDS
         while not wanted(found := self.look()):
             assert time.monotonic() < deadline, (found, self.output[-2000:])
         return found
@@ -250,7 +250,7 @@ def observe(argv: list[str], *, prefix: tuple[str, ...] = (), user: int = 0) -> 
         cwd=REPOSITORY,
         capture_output=True,
         check=True,
-        timeout=SECONDS * 2,
+        timeout=BOUND_SECONDS * 2,
     )
     return set(json.loads(done.stdout))
 

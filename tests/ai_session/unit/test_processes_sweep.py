@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from ai_session import processes
+from tests.bounds import BOUND_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
-SECONDS = 20.0
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_every_process_of_a_session_is_found_and_swept(cookie: str, tmp_path: Pa
     assert processes.sweep(cookie) >= len(expected) + 1
     assert processes.members(cookie) == []
     assert not expected & {_command(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    assert shell.wait(SECONDS) == -signal.SIGKILL
+    assert shell.wait(BOUND_SECONDS) == -signal.SIGKILL
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
@@ -88,7 +88,7 @@ for _ in range(int(sys.argv[1])):
 def test_a_caller_inside_the_session_is_spared_and_who_has_just_started_is_not(cookie: str, times: int) -> None:
     """A program that is being loaded has no environment yet."""
     done = start([sys.executable, "-c", SWEEPER, str(times)], cookie)
-    out, _ = done.communicate(timeout=SECONDS)
+    out, _ = done.communicate(timeout=BOUND_SECONDS)
     assert (done.returncode, out.splitlines()) == (0, [b"1 -9 None"] * times)
 
 
@@ -105,7 +105,7 @@ def start(argv: list[str], cookie: str) -> subprocess.Popen[bytes]:
 
 
 def until(wanted: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + BOUND_SECONDS
     while not wanted():
         assert time.monotonic() < deadline
         os.sched_yield()
@@ -123,7 +123,7 @@ def test_end_lets_members_leave_in_their_own_way_and_kills_the_deaf(home: Path) 
     deaf = f"trap '' TERM; echo >{home}/up2; exec sleep 1001"
     env = {**os.environ, "AI_SESSION_ID": "end-cookie"}
     started = [subprocess.Popen(["sh", "-c", script], env=env, start_new_session=True) for script in (polite, deaf)]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + BOUND_SECONDS
     while not (home / "up1").exists() or not (home / "up2").exists():
         assert time.monotonic() < deadline
         os.sched_yield()

@@ -198,7 +198,7 @@ def test_two_starting_at_once_end_with_one_daemon(round_number: int) -> None:
     with Client() as one, Client() as two, Client() as three:
         for client in (one, two, three):
             client.request("ping")
-        assert [client.read()["result"] for client in (one, two, three)] == [{}, {}, {}]
+        assert [client.answered() for client in (one, two, three)] == [{}, {}, {}]
         assert len(daemon_pids()) == 1
     dismiss()
     assert not (runtime() / "sock").exists()

@@ -16,6 +16,7 @@ from ai_session.errors import SandboxRefused
 from ai_session.models import SandboxProfile
 from ai_session.protected_paths import Protection
 from ai_session.sandbox_bwrap import PLAIN_STARTER, STARTERS, Bubblewrap, Files, Plan, Sources, open_without_links
+from tests.bounds import BOUND_SECONDS
 
 ALL = frozenset({"--bind-fd", "--ro-bind-fd", "--size", "--perms", "--disable-userns"})
 NEW = Bubblewrap("/usr/bin/bwrap", "0.10", ALL, "/usr/bin/prlimit", STARTERS[0])
@@ -195,7 +196,7 @@ def test_the_starter_with_any_path(name: str, plain: bool, tmp_path_factory: pyt
     argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, {"V": name}, die_with_parent=False)
     taken = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK)
     try:
-        told = subprocess.run([*argv, "run", name, ""], capture_output=True, check=True, timeout=20)
+        told = subprocess.run([*argv, "run", name, ""], capture_output=True, check=True, timeout=BOUND_SECONDS)
         assert os.read(taken, 10) == b"\n"
     finally:
         os.close(taken)

@@ -9,10 +9,9 @@ import pytest
 
 from ai_session.models import SessionSpec
 from ai_session.session_changes import GAP_SECONDS, MOST_COMMANDS, Change, ChangeFeed, change_of
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
-
-BOUND = 10.0
 
 
 def spec(name: str, owner: str = "") -> SessionSpec:
@@ -33,7 +32,7 @@ async def test_a_watcher_hears_all_kinds_of_what_it_sees_and_nothing_of_others()
     feed.listed(spec("theirs", "them"))
     feed.listed(spec("other", "them"))
     feed.listed(spec("mine", "me"))
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         heard = await changes.next()
     assert heard == {Change("list", "ses_mine", "mine"), Change("state", "ses_mine", "mine")}
 
@@ -43,7 +42,7 @@ async def test_who_loses_sight_of_a_session_hears_that_the_list_is_another() -> 
     changes = feed.watch(lambda seen: "agent:scout" in seen.shared_with, kinds=("list",))
     shared = replace(spec("one"), shared_with=("agent:scout",))
     feed.listed(spec("one"), before=shared)
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         assert await changes.next() == {Change("list", "ses_one", "one")}
 
 
@@ -53,10 +52,10 @@ async def test_changes_of_a_busy_watcher_are_merged() -> None:
     for _ in range(10_000):
         feed.listed(spec("a"))
         feed.listed(spec("b"))
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         assert await changes.next() == {Change("list", "ses_a", "a"), Change("list", "ses_b", "b")}
     feed.listed(spec("a"))
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         assert await changes.next() == {Change("list", "ses_a", "a")}
 
 
@@ -80,11 +79,11 @@ async def test_a_session_that_was_renamed_is_told_under_any_name() -> None:
     before = spec("old")
     feed.listed(replace(before, name="new"), before=before)
     feed.listed(replace(before, name="new"))
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         heard = await changes.next()
     assert {change.kind: change.name for change in heard} == {"list": "", "state": "", "output": "old"}
     feed.listed(replace(before, name="new"))
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         assert {change.name for change in await changes.next()} == {"new"}
 
 
@@ -93,7 +92,7 @@ async def test_the_first_change_comes_at_once_and_the_next_after_the_gap() -> No
     changes = feed.watch(everything, kinds=("list",))
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         for _ in range(3):
             feed.listed(spec("a"))
             await changes.next()
@@ -104,7 +103,7 @@ async def test_a_closed_watcher_hears_nothing_at_once_however_long_it_would_have
     feed = quick(3600.0)
     changes = feed.watch(everything)
     feed.listed(spec("a"))
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         await changes.next()
         feed.listed(spec("a"))
         waiting = asyncio.create_task(changes.next())
@@ -124,7 +123,7 @@ async def test_a_wait_that_is_given_up_loses_nothing() -> None:
     feed.listed(spec("a"))
     waiting.cancel()
     await asyncio.wait({waiting})
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         assert await changes.next() == {Change("list", "ses_a", "a")}
 
 
@@ -136,7 +135,7 @@ async def test_tools_are_told_only_to_whom_they_changed() -> None:
     usable["me"].discard("b")
     feed.tools_changed()
     feed.listed(spec("s"))
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(BOUND_SECONDS):
         assert Change("tools") in await mine.next()
         assert Change("tools") not in await yours.next()
 

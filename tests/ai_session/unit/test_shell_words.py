@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ai_session.shell_words import MAX_BYTES, parse
+from tests.bounds import BOUND_SECONDS
+from tests.conftest import BY_CHANCE
 
 PLAIN = {
     "ls": [("ls",)],
@@ -200,7 +202,7 @@ def without_operators(line: str) -> list[str]:
 
 
 @given(LINES)
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=400, suppress_health_check=BY_CHANCE)
 def test_the_words_of_a_plain_line_are_those_of_a_second_parser(line: str) -> None:
     parsed = parse(line)
     if not parsed.obscure and ">" not in line:
@@ -238,7 +240,7 @@ CALLS = (
 @settings(
     deadline=None,
     max_examples=8,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much, HealthCheck.too_slow],
+    suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture],
 )
 def test_real_shells_run_exactly_the_words_of_a_plain_line(
     home: Path, shell: tuple[str, ...], lines: list[str]
@@ -252,7 +254,7 @@ def test_real_shells_run_exactly_the_words_of_a_plain_line(
     (home / "script").write_text("\n".join(lines) + "\n")
     environ = {"PATH": f"{home}:{os.environ['PATH']}", "RECORD": str(record), "HOME": str(home), "LC_ALL": "C.UTF-8"}
     argv = [*shell, str(home / "script")]
-    ran = subprocess.run(argv, env=environ, cwd=home, capture_output=True, timeout=30, check=False)
+    ran = subprocess.run(argv, env=environ, cwd=home, capture_output=True, timeout=BOUND_SECONDS, check=False)
     got = [call.split("\2") for call in record.read_text().split("\1")[:-1]]
     assert got == wanted, ran.stderr.decode()
 

@@ -16,12 +16,12 @@ from ai_session.telemetry_configured import of_signal, open_telemetry
 from ai_session.telemetry_export import Providers, warn_once
 from ai_session.telemetry_spans import LiveTelemetry
 from tests.ai_session.unit.gate_world import World
+from tests.bounds import BOUND_SECONDS
 from tests.collector import Collector
 from tests.conftest import environment
 
 pytestmark = pytest.mark.anyio
 QUEUE, BATCH = 2048, 512
-BOUND_SECONDS = 20
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ async def test_a_collector_that_does_not_answer_holds_up_no_call_and_no_end(tmp_
         loop = asyncio.get_running_loop()
         loop.call_later(0.01, lambda: ticks.append(loop.time()))
         began = loop.time()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             await telemetry.close()
         assert ticks
         assert ticks[0] < loop.time(), f"the loop went on in the {loop.time() - began:.1f} s"
@@ -80,7 +80,7 @@ async def test_a_collector_that_does_not_listen_costs_one_complaint(caplog: pyte
     handler.addFilter(lambda _: said.set() or True)
     telemetry.tracer.start_span("lost").end()
     assert await asyncio.to_thread(said.wait, BOUND_SECONDS)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_SECONDS):
         telemetry.tracer.start_span("lost too").end()
         await telemetry.close()
     assert [record.levelname for record in caplog.records if "telemetry" in record.name] == ["WARNING"]
@@ -95,7 +95,7 @@ async def test_what_waits_is_bounded() -> None:
         for _ in range(3 * QUEUE):
             telemetry.tracer.start_span("more").end()
         collector.go.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             await telemetry.close()
         assert QUEUE <= len(collector.named("more")) <= QUEUE + BATCH
         assert len(collector.spans) - len(collector.named("more")) == 1
@@ -105,7 +105,7 @@ async def test_closing_sends_what_is_left_of_both() -> None:
     with Collector() as collector:
         telemetry = await live(collector, {"level": lambda: 7})
         telemetry.tracer.start_span("last").end()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             await telemetry.close()
         assert [span.name for span in collector.spans] == ["last"]
         assert collector.points["level"] == [({}, 7)]
@@ -132,7 +132,7 @@ async def test_only_one_of_both_is_sent_where_only_one_is_wanted() -> None:
         providers = await asyncio.to_thread(Providers.exporting, settings, of_signal, str)
         providers.traces.get_tracer("x").start_span("one").end()
         providers.metrics.get_meter("x").create_counter("two").add(1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             await providers.close()
         assert [span.name for span in collector.spans] == ["one"]
         assert collector.points == {}

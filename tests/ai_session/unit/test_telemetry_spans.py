@@ -22,6 +22,7 @@ from ai_session.models import Effect, ToolCall, ToolResult
 from ai_session.telemetry_export import Providers
 from ai_session.telemetry_spans import LiveTelemetry, size_of
 from tests.ai_session.unit.gate_world import ASK, CLIENT, DENY, SECRET, World
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -187,7 +188,7 @@ async def test_a_call_that_is_given_up_ends_its_span(seeing: Callable[..., Seen]
     seen = seeing(ASK)
     seen.world.consent.word = None
     task = asyncio.create_task(seen.call())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_SECONDS):
         await seen.world.consent.waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ccswarm.engines.base import Limits
 from ccswarm.models import RunStatus
+from tests.bounds import BOUND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -133,17 +134,17 @@ class Referee:
         self._server.close()
         for visit in self.visits:
             visit.writer.close()
-        await asyncio.wait_for(asyncio.gather(*self._open), 5)
+        await asyncio.wait_for(asyncio.gather(*self._open), BOUND_SECONDS)
 
     async def arrival(self, name: str, number: int = 1) -> Visit:
         """The visit with that name, or its ``number``-th."""
-        async with asyncio.timeout(20), self._arrived:
+        async with asyncio.timeout(BOUND_SECONDS), self._arrived:
             await self._arrived.wait_for(lambda: self.names.count(name) >= number)
         return [visit for visit in self.visits if visit.name == name][number - 1]
 
     async def visited(self, prefix: str, number: int) -> None:
         """Until that many different steps with that prefix were begun."""
-        async with asyncio.timeout(120), self._arrived:
+        async with asyncio.timeout(BOUND_SECONDS), self._arrived:
             await self._arrived.wait_for(lambda: len({n for n in self.names if n.startswith(prefix)}) >= number)
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -177,11 +178,11 @@ class Stage:
         stop, known = asyncio.Event(), asyncio.Event()
         working = asyncio.create_task(self.engine.run_worker("w1", stop, limits=Limits(**limits), known=known))
         try:
-            await asyncio.wait_for(known.wait(), 15)
+            await asyncio.wait_for(known.wait(), BOUND_SECONDS)
             yield
         finally:
             stop.set()
-            await asyncio.wait_for(working, 15)
+            await asyncio.wait_for(working, BOUND_SECONDS)
 
     async def submit(self, execution_id: str, *do: Any, kind: str = "play", **given: Any) -> None:
         await self.engine.submit(kind, execution_id, {"door": self.referee.door, "do": do}, **given)
@@ -190,7 +191,7 @@ class Stage:
         return (await self.engine.status(execution_id)).status
 
     async def ended(self, execution_id: str) -> Execution:
-        return await asyncio.wait_for(self.engine.wait(execution_id), 15)
+        return await asyncio.wait_for(self.engine.wait(execution_id), BOUND_SECONDS)
 
     async def result(self, execution_id: str) -> Any:
         ended = await self.ended(execution_id)

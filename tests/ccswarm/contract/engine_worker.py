@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ccswarm.engines.base import RUNS, Limits
 from ccswarm.plugins import load
 from ccswarm.settings import EngineSettings
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import play
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ async def start(settings: EngineSettings, directory: Path, worker_id: str, **lim
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout
-    assert await asyncio.wait_for(process.stdout.readline(), 20) == b"up\n", await process.communicate()
+    assert await asyncio.wait_for(process.stdout.readline(), BOUND_SECONDS) == b"up\n", await process.communicate()
     return process
 
 

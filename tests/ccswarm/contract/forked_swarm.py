@@ -26,6 +26,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from tests.bounds import BOUND_SECONDS
+
 ROOT = Path(__file__).parents[3]
 LOADED = ("cli", "cli_run", "cli_watch", "cli_live", "cli_logs", "app", "clients.mcp", "clients.mcp_connection")
 ENGINE = ("engines.dbos_client", "brains.playbook", "plan")
@@ -124,7 +126,7 @@ class Forked:
     def close(self) -> None:
         """Killed if it has not ended."""
         self.kill()
-        self.wait(10)
+        self.wait(BOUND_SECONDS)
         for stream in (self._told, self.stdin, self.stdout, self.stderr):
             if stream:
                 stream.close()

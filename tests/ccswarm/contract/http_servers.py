@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.mcp_servers import SERVERS
-
-READY_SECONDS = 30.0
 
 
 @asynccontextmanager
@@ -24,7 +23,7 @@ async def web(kind: str, port: int = 0) -> AsyncIterator[int]:
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(READY_SECONDS):
+        async with asyncio.timeout(BOUND_SECONDS):
             yield int(await process.stdout.readline())
     finally:
         if process.returncode is None:

@@ -14,10 +14,10 @@ from ccswarm.clients.mcp import McpToolClient
 from ccswarm.clients.mcp_questions import Ask
 from ccswarm.models import ServerAnswer
 from ccswarm.settings import ServerSettings
+from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]
 SERVERS = ROOT / "tests/data/swarm_servers"
-BOUND_SECONDS = 10.0
 
 
 def settings(script: str, *args: str, **more: Any) -> ServerSettings:

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Self
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.forked_swarm import Forked
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.verb_desk import ROOT
 from tests.conftest import client_environment
-
-BOUND_SECONDS = 60.0
 
 
 class Asking(ABC):

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.forked_swarm import Forked
 
 ROOT = Path(__file__).parents[3]
-BOUND_SECONDS = 60.0
 MODERN = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},

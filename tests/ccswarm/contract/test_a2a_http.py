@@ -27,6 +27,7 @@ from ccswarm.servers.a2a_http import (
     read_json,
     streamed,
 )
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,7 @@ class Here:
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, Mapping[str, str], bytes]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_SECONDS):
         status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}
         return int(status.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
@@ -108,7 +109,7 @@ async def serving(
         yield Here(listener.getsockname()[1], stop, said, left)
     finally:
         stop.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             await going
         listener.close()
 
@@ -170,7 +171,7 @@ async def test_there_are_only_so_many_connections_and_the_slow_ones_end() -> Non
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
         assert (await answer(reader))[0] == 503
         for one, other in silent:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(BOUND_SECONDS):
                 assert await one.read() == b""
             other.close()
         again, sent = await asyncio.open_connection("127.0.0.1", here.port)
@@ -178,12 +179,12 @@ async def test_there_are_only_so_many_connections_and_the_slow_ones_end() -> Non
         sent.write(request + b"\r\n")
         assert (await answer(again))[0] == 200
         sent.write(request)  # the second request never ends
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             assert await again.read() == b""
         rest, slow = await asyncio.open_connection("127.0.0.1", here.port)
         slow.write(request + b"Content-Length: 9\r\n\r\nx")
         assert (await answer(rest))[0] == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             assert await rest.read() == b""
         for one in (writer, sent, slow):
             one.close()
@@ -195,7 +196,7 @@ async def test_a_stream_goes_on_until_its_end_and_is_let_go_with_its_client() ->
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
         writer.write(head)
         here.said.put_nowait({"n": 1})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             assert b"text/event-stream" in await reader.readuntil(b"\r\n\r\n")
             assert await reader.readuntil(b"\n\n") == b'f\r\ndata: {"n":1}\n\n'
             writer.close()
@@ -209,7 +210,7 @@ async def test_a_stream_ends_in_order_with_the_server() -> None:
         writer.write(head)
         await reader.readuntil(b"\r\n\r\n")
         here.stop.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             assert await reader.read() == b"0\r\n\r\n"
         writer.close()
 

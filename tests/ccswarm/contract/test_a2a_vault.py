@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ccswarm.journal_files import read
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.a2a_standard_desk import served
 from tests.ccswarm.contract.a2a_vault_desk import IDS, TEXT, Vault, client, wanted
 from tests.ccswarm.contract.rpc_servers import RpcServer, rpc_server
@@ -40,7 +41,7 @@ def port(desk: RunDesk, files: RpcServer) -> Iterator[int]:
         unused.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}"
         servers = {"filesystem": files.url, "code": f"{files.url}/rpc", "nowhere": nowhere}
-        variables = {"MCP_SERVER_MAP": json.dumps(servers), "MCP_CALL_TIMEOUT": "1.5"}
+        variables = {"MCP_SERVER_MAP": json.dumps(servers)}
         with served(desk, **variables) as one:
             yield one.port
 
@@ -140,10 +141,15 @@ def test_every_kind_of_failure_says_whose_it_is(vault: Vault, files: RpcServer) 
     assert vault.error("filesystem", "any", result=[1]) == ("A2A_PROXY", "MCP_INVALID_RESULT")
     assert vault.error("nowhere", "x.y") == ("A2A_PROXY", "MCP_CONNECTION_ERROR")
     assert vault.error("unheard-of", "read") == ("A2A_PROXY", "UNKNOWN_TARGET")
-    slow = vault.said("filesystem", "hold")["error"]
-    assert (slow["source"], slow["code"], slow["details"]["effect"]) == ("A2A_PROXY", "MCP_TIMEOUT", "unknown")
-    assert files.gone.wait(10)
-    files.gone.clear()
+
+
+def test_a_call_that_takes_longer_than_it_may_is_told_of(home: Path, files: RpcServer) -> None:
+    variables = {"MCP_SERVER_MAP": json.dumps({"filesystem": files.url}), "MCP_CALL_TIMEOUT": "1.5"}
+    with served(RunDesk(home, TEXT), **variables) as one, client(one.port) as vault:
+        slow = vault.said("filesystem", "hold")["error"]
+        assert (slow["source"], slow["code"], slow["details"]["effect"]) == ("A2A_PROXY", "MCP_TIMEOUT", "unknown")
+        assert files.gone.wait(BOUND_SECONDS)
+        files.gone.clear()
 
 
 def test_a_failure_is_told_with_the_last_state(vault: Vault) -> None:
@@ -241,14 +247,14 @@ def test_what_is_no_request_is_answered_with_an_error(vault: Vault, body: bytes,
 def test_a_call_under_way_is_cancelled_with_its_task(vault: Vault, files: RpcServer) -> None:
     files.held.clear()
     number = vault.send("filesystem", "hold")
-    assert files.held.wait(10)
+    assert files.held.wait(BOUND_SECONDS)
     with vault.stream(number) as events:
         assert next(events)[1]["state"] == "WORKING"
         assert vault.ask("tasks/cancel", id=number) == {"success": True, "message": None}
         name, last = next(events)
         assert (name, last["state"], last["message"]) == ("task_status", "CANCELED", "Cancelled by request.")
         assert list(events) == []
-    assert files.gone.wait(10)
+    assert files.gone.wait(BOUND_SECONDS)
     files.gone.clear()
     assert vault.ask("tasks/get", id=number)["messages"][1:] == []
     again = {"success": False, "message": "the task is CANCELED"}
@@ -260,7 +266,7 @@ def test_a_client_that_leaves_a_stream_takes_nothing_with_it(vault: Vault, port:
     number = vault.send("filesystem", "hold")
     with client(port) as other, other.stream(number) as events:
         assert next(events)[1]["taskId"] == number
-    assert files.held.wait(10)
+    assert files.held.wait(BOUND_SECONDS)
     files.release()
     assert vault.over(number)["state"] == "COMPLETED"
 

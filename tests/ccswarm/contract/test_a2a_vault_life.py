@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.a2a_standard_desk import served
 from tests.ccswarm.contract.a2a_vault_desk import PROXY, TEXT, Vault, client
 from tests.ccswarm.contract.rpc_servers import RpcServer, rpc_server
@@ -84,7 +85,7 @@ def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
         over = vault.send("filesystem", "hold")
         until(vault, over, "INPUT_REQUIRED")
         desk.run("approve", question(desk, over)["id"])
-        assert files.held.wait(30)
+        assert files.held.wait(BOUND_SECONDS)
         with vault.stream(over) as events, vault.stream(waits) as waiting:
             assert next(events)[1]["state"] == "WORKING"
             assert next(waiting)[1]["state"] == "INPUT_REQUIRED"
@@ -94,7 +95,7 @@ def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
                 assert [data["state"] for name, data in events if name == "task_status"] == ["FAILED"]
             else:
                 assert first.end(how) == -9
-        assert files.gone.wait(30)
+        assert files.gone.wait(BOUND_SECONDS)
         files.gone.clear()
     with served(desk, **mapped(files)) as second, client(second.port) as vault:
         failed = vault.over(over)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
 from tests.ccswarm.contract.verb_desk import agent
 from tests.conftest import client_environment, environment
@@ -187,7 +188,7 @@ def test_on_a_terminal_parts_stand_under_who_handed_them_on(home: Path) -> None:
             terminal.expect_exact("y: agree, n: refuse")
             terminal.send("y")
             terminal.expect_exact("more: ccswarm runs show")
-            assert verb.wait(20) == 0
+            assert verb.wait(BOUND_SECONDS) == 0
 
 
 def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
@@ -205,10 +206,10 @@ def test_what_goes_on_in_parts_is_shown_while_it_does(home: Path) -> None:
                 assert line.endswith(b" main.hand.held: cy pipe.read\n")
                 pipe.write("x")
                 pipe.close()
-                out, _ = logs.process.communicate(timeout=20)
+                out, _ = logs.process.communicate(timeout=BOUND_SECONDS)
                 assert b" main.hand.held: succeeded: 1 step done" in out
                 assert out.splitlines()[-1].endswith(b" run succeeded: 1 succeeded")
-            assert verb.process.wait(20) == 0
+            assert verb.process.wait(BOUND_SECONDS) == 0
 
 
 @pytest.mark.parametrize(
@@ -220,11 +221,11 @@ def test_a_run_with_parts_is_stopped_and_gone_on_with(home: Path, how: str) -> N
         with desk.started("run") as verb, desk.held():
             if how == "kill":
                 verb.process.kill()
-                assert verb.process.wait(20) == -signal.SIGKILL
+                assert verb.process.wait(BOUND_SECONDS) == -signal.SIGKILL
                 stopped = "running"
             else:
                 stopped = desk.json(how, "last")["status"]
-                assert verb.process.wait(20) == {"pause": 3, "cancel": 1}[how]
+                assert verb.process.wait(BOUND_SECONDS) == {"pause": 3, "cancel": 1}[how]
         facts = desk.json("status")
         assert {name: task["status"] for name, task in facts["tasks"].items()} == dict.fromkeys(
             ("main", "main.hand.held"), stopped

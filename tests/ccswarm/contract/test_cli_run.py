@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, HELD, TWO, RunDesk, step, task
 from tests.ccswarm.contract.verb_desk import agent, server
 
@@ -172,7 +173,7 @@ def test_ctrl_c_pauses_and_resume_goes_on(desk: RunDesk) -> None:
     desk.file.write_text(BASE + HELD)
     with desk.started("run", "--json") as verb, desk.held():
         verb.process.send_signal(signal.SIGINT)
-        out, _ = verb.process.communicate(timeout=20)
+        out, _ = verb.process.communicate(timeout=BOUND_SECONDS)
     result = json.loads(out.splitlines()[-1])
     assert (verb.process.returncode, result["event"], result["status"]) == (130, "result", "paused")
     assert result["exit_code"] == 130
@@ -191,13 +192,13 @@ def test_a_process_that_ended_at_once_is_gone_on_from_at_once(desk: RunDesk, how
     with desk.started("run") as verb, desk.held():
         if how == "kill":
             verb.process.kill()
-            assert verb.process.wait(20) == -signal.SIGKILL
+            assert verb.process.wait(BOUND_SECONDS) == -signal.SIGKILL
         else:
             with desk.store_held():
                 verb.process.send_signal(signal.SIGINT)
                 verb.until("Ctrl-C again ends at once")
                 verb.process.send_signal(signal.SIGINT)
-                assert verb.process.wait(20) == 130
+                assert verb.process.wait(BOUND_SECONDS) == 130
     with desk.answering("x"):
         assert desk.result("resume", "last")["status"] == "succeeded"
 
@@ -215,7 +216,7 @@ def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(desk: RunDesk
         terminal.send("n")
         terminal.expect(r"one +.*succeeded.* ada +1 .*\r\n.*two +.*failed.* bob +1 ")
         terminal.expect(r"more: ccswarm runs show run_[0-9a-f]{8}, ccswarm logs run_[0-9a-f]{8}\r\n")
-        assert verb.wait(20) == 1
+        assert verb.wait(BOUND_SECONDS) == 1
     answers = [one for one in desk.lines("logs", "last", "--json") if one["event"] == "approval.answered"]
     assert [(one["task"], one["approved"], one["by"]) for one in answers] == [
         ("one", True, getpass.getuser()),
@@ -230,7 +231,7 @@ def test_a_run_that_nobody_reads_of_any_longer_is_paused(desk: RunDesk) -> None:
         with desk.held():
             assert verb.process.stdout
             verb.process.stdout.close()
-        assert verb.process.wait(20) == 1
+        assert verb.process.wait(BOUND_SECONDS) == 1
     said = desk.json("status")
     assert (said["status"], said["tasks"]["hold"]["status"]) == ("paused", "succeeded")
     assert said["tasks"]["again"]["status"] in ("queued", "paused")  # it may have been let go already
@@ -240,7 +241,7 @@ def test_who_watches_a_run_that_somebody_pauses_is_told(desk: RunDesk) -> None:
     desk.file.write_text(BASE + HELD)
     with desk.started("run") as verb, desk.held():
         assert desk.json("pause", "last")["status"] == "paused"
-        out, err = verb.process.communicate(timeout=20)
+        out, err = verb.process.communicate(timeout=BOUND_SECONDS)
     run = out.split()[0].decode()
     assert (verb.process.returncode, err.decode()) == (3, f"next: ccswarm resume {run[:12]}\n")
     assert desk.json("cancel", run)["status"] == "cancelled"

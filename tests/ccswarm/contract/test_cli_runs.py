@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, HELD, TWO, RunDesk, step, task
 from tests.conftest import client_environment, environment
 
@@ -167,9 +168,9 @@ def test_what_goes_on_is_shown_while_it_does(desk: RunDesk) -> None:
                 assert next(line for line in logs.process.stdout if b"pipe.read" in line).endswith(b"bob pipe.read\n")
                 pipe.write("x")
                 pipe.close()
-                out, _ = logs.process.communicate(timeout=20)
+                out, _ = logs.process.communicate(timeout=BOUND_SECONDS)
                 assert out.splitlines()[-1].endswith(b" run succeeded: 1 succeeded")
-            assert logs.process.returncode == verb.process.wait(20) == 0
+            assert logs.process.returncode == verb.process.wait(BOUND_SECONDS) == 0
     finally:
         desk.file.write_text(OTHER)
 

@@ -17,12 +17,12 @@ import pytest
 
 from ccswarm import app, config, runs
 from ccswarm.errors import LoginNeeded
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import Desk
 from tests.ccswarm.oauth_world import World, world
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[3]
-VERB_SECONDS = 60.0
 PLAN = """
 [[agents]]
 name = "ada"
@@ -54,7 +54,7 @@ class Place:
 
     async def run(self, *words: str, **more: Any) -> tuple[int, str, str]:
         process = await self.begin(*words, **more)
-        async with asyncio.timeout(VERB_SECONDS):
+        async with asyncio.timeout(BOUND_SECONDS):
             out, err = await process.communicate()
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
@@ -71,7 +71,7 @@ async def place(home: Path) -> AsyncIterator[Place]:
 async def address(process: asyncio.subprocess.Process) -> str:
     """The one that a person is to go to."""
     assert process.stderr is not None
-    async with asyncio.timeout(VERB_SECONDS):
+    async with asyncio.timeout(BOUND_SECONDS):
         while not (line := (await process.stderr.readline()).decode()).startswith("http"):
             assert line, "it ended"
     return line.strip()
@@ -82,7 +82,7 @@ async def log_in(place: Place) -> dict[str, Any]:
     url = await address(process)
     async with httpx2.AsyncClient(trust_env=False) as browser:
         back = (await browser.get(url)).headers["location"]
-    async with asyncio.timeout(VERB_SECONDS):
+    async with asyncio.timeout(BOUND_SECONDS):
         out, _ = await process.communicate(f"{back}\n".encode())
     assert process.returncode == 0
     return json.loads(out)

@@ -12,6 +12,7 @@ from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
 from ccswarm.plugins import load
 from ccswarm.settings import EngineSettings
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import Referee, Stage, play
 from tests.ccswarm.engine_double import MemoryEngine
 from tests.ccswarm.torture.engine_postgres import database, server
@@ -149,7 +150,7 @@ async def test_a_worker_that_stops_hands_back_and_nothing_recorded_is_done_again
     async with stage.worker():
         first = await stage.referee.arrival("x")
         assert await anext(aiter(stage.engine.events("e1"))) == {"ended": 1}
-    await asyncio.wait_for(first.left.wait(), 5)
+    await asyncio.wait_for(first.left.wait(), BOUND_SECONDS)
     assert await stage.status("e1") is RunStatus.QUEUED
     async with stage.worker():
         again = await stage.referee.arrival("x", 2)
@@ -167,7 +168,7 @@ async def test_cancelling_ends_the_step_and_the_children(stage: Stage) -> None:
     async with stage.worker():
         step = await stage.referee.arrival("s")
         await stage.engine.cancel("r1")
-        await asyncio.wait_for(step.left.wait(), 5)
+        await asyncio.wait_for(step.left.wait(), BOUND_SECONDS)
         assert [await stage.status(one) for one in ("r1", "c1", "c2")] == [RunStatus.CANCELLED] * 3
         assert (await stage.engine.wait("c2")).ended_at > 0
     assert stage.referee.names == ["s"]
@@ -180,7 +181,7 @@ async def test_paused_work_goes_on_from_its_last_step(stage: Stage) -> None:
     async with stage.worker():
         first = await stage.referee.arrival("b")
         await stage.engine.pause("r1")
-        await asyncio.wait_for(first.left.wait(), 5)
+        await asyncio.wait_for(first.left.wait(), BOUND_SECONDS)
         assert [await stage.status(one) for one in ("r1", "c1")] == [RunStatus.PAUSED] * 2
         assert not (await stage.engine.status("r1")).status.over
         await stage.engine.resume("r1")
@@ -349,7 +350,7 @@ async def test_events_are_kept_once_each_and_followed_to_the_end(stage: Stage) -
         await stage.engine.pause("e1")
         await stage.engine.resume("e1")
         (await stage.referee.arrival("s", 2)).answer()
-        assert await asyncio.wait_for(following, 10) == [{"n": 1}, {"n": 2}]
+        assert await asyncio.wait_for(following, BOUND_SECONDS) == [{"n": 1}, {"n": 2}]
     assert await collect(stage.engine.events("e1", offset=1)) == [{"n": 2}]
     assert (await stage.engine.status("e1")).shown == {"done": 2}
 

@@ -18,6 +18,7 @@ from ccswarm.engines.base import Limits
 from ccswarm.errors import EngineUnavailable, UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.settings import EngineSettings
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import Referee
 from tests.ccswarm.contract.engine_worker import ROOT, make, started
 
@@ -40,7 +41,7 @@ async def working(engine: Engine, **limits: Any) -> AsyncGenerator[None]:
         yield
     finally:
         stop.set()
-        await asyncio.wait_for(worker, 15)
+        await asyncio.wait_for(worker, BOUND_SECONDS)
 
 
 @asynccontextmanager
@@ -56,7 +57,7 @@ async def client(home: Path) -> AsyncGenerator[tuple[Engine, Referee, Path]]:
 
 
 async def result(engine: Engine, execution_id: str) -> Any:
-    ended = await asyncio.wait_for(engine.wait(execution_id), 30)
+    ended = await asyncio.wait_for(engine.wait(execution_id), BOUND_SECONDS)
     assert ended.status is RunStatus.SUCCEEDED, ended.error
     return ended.result
 
@@ -93,7 +94,7 @@ async def test_a_new_store_is_made_once_by_all_who_start_together(home: Path) ->
         async with client(home) as (engine, referee, _):
             await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "s"]]})
             assert await result(engine, "e1") == ["s"]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(BOUND_SECONDS):
                 while sorted((await engine.health())["workers"]) != names:
                     pass
             ended = await engine.status("e1")
@@ -112,7 +113,7 @@ async def test_of_a_lost_worker_is_told_only_where_it_left_something(
         with sqlite3.connect(state / "engine.db") as store:
             store.execute("INSERT INTO ccswarm_worker VALUES ('idle', 'elsewhere', 1, 0)")
         store.close()
-        async with working(engine), asyncio.timeout(20):
+        async with working(engine), asyncio.timeout(BOUND_SECONDS):
             (await referee.arrival("s", 2)).answer("S")
             while sorted((await engine.health())["workers"]) != ["here"]:
                 pass
@@ -149,11 +150,11 @@ async def test_a_worker_that_slept_too_long_lets_go_of_what_others_took(home: Pa
             async with started(QUICK, state, "w2"):
                 new = await referee.arrival("s", 2)
                 first.send_signal(signal.SIGCONT)
-                await asyncio.wait_for(old.left.wait(), 10)
+                await asyncio.wait_for(old.left.wait(), BOUND_SECONDS)
                 new.answer("S")
                 assert await result(engine, "e1") == ["S", "t"]
             first.terminate()
-            assert await asyncio.wait_for(first.wait(), 10) == 0
+            assert await asyncio.wait_for(first.wait(), BOUND_SECONDS) == 0
         assert referee.names == ["s", "s", "t"]
         assert "w1" not in (await engine.health())["workers"]
 
@@ -166,7 +167,7 @@ async def test_a_worker_that_cannot_reach_the_store_ends_with_75(home: Path) -> 
             await referee.arrival("s")
             lock = sqlite3.connect(state / "engine.db", isolation_level=None)
             lock.execute("BEGIN IMMEDIATE")
-            assert await asyncio.wait_for(worker.wait(), 20) == 75
+            assert await asyncio.wait_for(worker.wait(), BOUND_SECONDS) == 75
             lock.close()
 
 
@@ -179,7 +180,7 @@ async def test_a_worker_says_nothing_and_its_name_is_its_own(home: Path) -> None
             with pytest.raises(UsageInvalid, match="runs already"):
                 await engine.run_worker("w1", asyncio.Event())
             first.terminate()
-            assert await asyncio.wait_for(first.communicate(), 10) == (b"", b"")
+            assert await asyncio.wait_for(first.communicate(), BOUND_SECONDS) == (b"", b"")
             assert first.returncode == 0
         assert (await engine.status("e1")).status is RunStatus.QUEUED
 
@@ -210,7 +211,7 @@ async def test_what_failed_goes_on_after_what_it_recorded(home: Path) -> None:
         await engine.submit("play", "e1", {"door": referee.door, "do": [["step", "a"], ["step", "b"]]})
         async with working(engine):
             (await referee.arrival("b")).refuse("ServerLost", "gone", "start it again")
-            failed = await asyncio.wait_for(engine.wait("e1"), 10)
+            failed = await asyncio.wait_for(engine.wait("e1"), BOUND_SECONDS)
             assert (failed.status, failed.error) == (RunStatus.FAILED, "ServerLost: gone")
             await engine.resume("e1")
             (await referee.arrival("b", 2)).answer("B")
@@ -237,7 +238,7 @@ async def test_pickles_in_the_store_are_not_opened(home: Path) -> None:
             store.execute("UPDATE workflow_input SET inputs = ?", (evil,))
         store.close()
         async with working(engine):
-            ended = await asyncio.wait_for(engine.wait("e1"), 10)
+            ended = await asyncio.wait_for(engine.wait("e1"), BOUND_SECONDS)
         assert (ended.status, ended.error) == (RunStatus.FAILED, "what was stored cannot be read")
         assert not (home / "opened").exists()
         pickle.loads(base64.b64decode(evil))
@@ -268,7 +269,7 @@ async def test_the_store_is_private_and_nothing_is_imported_before_it_is_opened(
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", script), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
-    assert (await asyncio.wait_for(process.communicate(), 10))[0] == b"[]\n"
+    assert (await asyncio.wait_for(process.communicate(), BOUND_SECONDS))[0] == b"[]\n"
     async with client(home) as (engine, _, state):
         await engine.open(limits=Limits(at_once=2))
         await engine.close()

@@ -15,10 +15,11 @@ from ccswarm import config
 from ccswarm.app import App, submitting
 from ccswarm.engines.base import Execution
 from ccswarm.journal import read
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import Desk, agent, server
 from tests.ccswarm.guest_client import GuestClient, guest, words
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 QUICK = "[engine]\npoll_seconds = 0.05\n"
 
@@ -61,12 +62,12 @@ async def test_a_person_agrees_elsewhere(desk: Desk) -> None:
         call = client.begin_call("small__echo", text="may I")
         async with submitting(config.load(desk.file).settings, desk.state) as app:
             (run,) = await runs(app)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(BOUND_SECONDS):
                 async for event in app.engine.events(f"{run.id}.guest"):
                     if event["event"] == "approval.asked":
                         await app.swarm.answer(str(event["id"]), approved=True, by="grace")
                         break
-        assert words((await asyncio.wait_for(call, 30))["result"]) == "may I"
+        assert words((await asyncio.wait_for(call, BOUND_SECONDS))["result"]) == "may I"
 
 
 @pytest.mark.torture
@@ -90,7 +91,7 @@ async def test_an_agent_that_is_not_there(desk: Desk) -> None:
 
 def test_the_relay_of_a_program_loads_nothing_heavy() -> None:
     code = "import sys, json, ccswarm.guest_relay, ccswarm.guest_program; print(json.dumps(list(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=BOUND_SECONDS)
     heads = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert heads <= {*sys.stdlib_module_names, "ccswarm", *_always()}
 
@@ -98,5 +99,5 @@ def test_the_relay_of_a_program_loads_nothing_heavy() -> None:
 def _always() -> set[str]:
     """What this Python loads by itself."""
     code = "import sys, json; print(json.dumps(list(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=BOUND_SECONDS)
     return {name.partition(".")[0] for name in json.loads(done.stdout)}

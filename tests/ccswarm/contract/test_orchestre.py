@@ -19,7 +19,7 @@ from ccswarm.servers.orchestre import BY_NAME
 from ccswarm.servers.orchestre_starters import ABOUT
 from tests.ccswarm.contract.run_desk import BASE, RunDesk
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ServerClient, serving
-from tests.conftest import client_environment, environment
+from tests.conftest import BY_CHANCE, client_environment, environment
 
 SECRET = "hunter2-hunter2"
 SAAS = "Build SaaS with auth and billing"
@@ -199,9 +199,7 @@ CALL = st.builds(
 )
 
 
-@settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(st.lists(CALL | JSON, min_size=1, max_size=6), st.binary(max_size=60))
 def test_whatever_comes_every_call_is_answered(client: ServerClient, calls: list[Any], noise: bytes) -> None:
     sent: dict[str, Any] = {}

@@ -20,14 +20,14 @@ from ccswarm.servers.mcp_desk import Desk
 from ccswarm.servers.orchestre_base import Refusal
 from ccswarm.servers.orchestre_shapes import ANALYSIS
 from ccswarm.servers.orchestre_thinking import TOOLS
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
 from tests.ccswarm.llm_world import KEY, SECRET, finish
 from tests.ccswarm.model_servers import Asked, Behaviour, Fail, ModelServer, Reply, Stall
 from tests.ccswarm.orchestre_trees import PYTHON, made
 from tests.conftest import environment
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
-BOUND_SECONDS = 60.0
+pytestmark = pytest.mark.anyio
 NEEDED = "- Users log in with OAuth\n- Must export reports as CSV\n- Could send email reminders"
 RUN = {tool.name: tool.run for tool in TOOLS}
 

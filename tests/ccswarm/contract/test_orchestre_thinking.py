@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccswarm.servers.base import Entrance
@@ -18,10 +18,11 @@ from ccswarm.servers.mcp_desk import Desk
 from ccswarm.servers.orchestre_base import Refusal
 from ccswarm.servers.orchestre_shapes import analysis_problem, plan_problem
 from ccswarm.servers.orchestre_thinking import TOOLS
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
 from tests.ccswarm.contract.server_client import ServerClient, serving
 from tests.ccswarm.orchestre_trees import MIXED, committed, made
-from tests.conftest import client_environment, environment
+from tests.conftest import BY_CHANCE, client_environment, environment
 
 SAAS = "Build SaaS with auth and billing"
 MAKER = """
@@ -141,7 +142,7 @@ def test_whatever_fits_the_schema_is_answered(shared_home: Path, desk: RunDesk, 
         optional={name: kinds[name] for name in properties if name not in required},
     )
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+    @settings(max_examples=8, suppress_health_check=BY_CHANCE)
     @given(arguments)
     def tried(arguments: dict[str, Any]) -> None:
         if tool.arguments.problem(arguments):
@@ -150,7 +151,7 @@ def test_whatever_fits_the_schema_is_answered(shared_home: Path, desk: RunDesk, 
         async def call() -> None:
             here = Desk(Entrance(desk.file, shared_home / "work"))
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(BOUND_SECONDS):
                     json.dumps(await tool.run(here, arguments))
             except Refusal as refusal:
                 json.dumps([refusal.code, refusal.suggestion, refusal.more])

@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ccswarm.servers.orchestre import BY_NAME as ORCHESTRE
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, TWO, RunDesk, step, task
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ROOT, ServerClient, serving
 from tests.conftest import client_environment, environment
@@ -339,4 +340,4 @@ def test_both_eras_on_one_pipe_in_any_order(client: ServerClient) -> None:
 
 def test_first_answers_are_those_of_the_sdk() -> None:
     script = [sys.executable, str(ROOT / "scripts/first_answers_swarm.py"), "--check"]
-    subprocess.run(script, check=True, cwd=ROOT, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    subprocess.run(script, check=True, cwd=ROOT, timeout=BOUND_SECONDS, env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -11,11 +11,11 @@ import pytest
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp_calls import call
 from ccswarm.servers.mcp_desk import Desk
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, TWO, step, task
 from tests.ccswarm.contract.verb_desk import agent, server
 
 pytestmark = pytest.mark.anyio
-BOUND_SECONDS = 30.0
 
 
 async def started(desk: Desk, **arguments: str) -> str:

@@ -15,6 +15,7 @@ from ccswarm import app
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp_sdk import Conversation
 from ccswarm.settings import Settings
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunDesk, step, task
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ServerClient, serving
 from tests.ccswarm.contract.verb_desk import agent
@@ -63,7 +64,7 @@ def test_it_ends_within_a_second(desk: RunDesk, way: object) -> None:
         if isinstance(way, signal.Signals):
             began = time.monotonic()
             client.process.send_signal(way)
-            code, seconds = client.process.wait(30), time.monotonic() - began
+            code, seconds = client.process.wait(BOUND_SECONDS), time.monotonic() - began
         else:
             code, seconds = client.leave()
         assert code == 0
@@ -278,7 +279,7 @@ def test_what_waits_says_that_it_goes_on_until_it_is_given_up() -> None:
         meta = {**MODERN, "progressToken": "tick"}
         params = {"notifications": {"resourcesListChanged": True}, "_meta": meta}
         conversation.receive({"jsonrpc": "2.0", "id": 5, "method": "subscriptions/listen", "params": params})
-        await asyncio.wait_for(enough.wait(), 30)
+        await asyncio.wait_for(enough.wait(), BOUND_SECONDS)
         conversation.receive({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}})
         await conversation.settle()
         await conversation.close()

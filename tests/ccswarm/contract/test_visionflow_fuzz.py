@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ccswarm.servers.visionflow_methods import METHODS, TOOLS
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.visionflow_desk import TEXT, Served, connected, served
+from tests.conftest import BY_CHANCE
 
 SWARM = "swarm-550e8400-e29b-41d4-a716-446655440000"
 WORDS = ("mesh", "star", "coder", "researcher", "adaptive", "high", SWARM, "all", "")
@@ -51,7 +52,7 @@ def server(shared_home: Path) -> Iterator[Served]:
         yield server
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(st.lists(VALID | BROKEN | CUT, min_size=1, max_size=12), st.integers(1, 4000))
 def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, sent: list[Any], piece: int) -> None:
     last = f"last {uuid.uuid4()}"

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm import cli
+from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]
 SERVERS = ROOT / "tests/data/swarm_servers"
 LINE = [sys.executable, "-m", "ccswarm"]
-BOUND_SECONDS = 30.0
 
 
 def server(name: str, program: str, *words: str, more: str = "") -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests.ccswarm.contract.a2a_standard_desk import TEXT, connected, old_message, served, text_message
 from tests.ccswarm.contract.run_desk import RunDesk
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.torture
 CLIENTS = 60
 WAIT: dict[str, Any] = {"metadata": {"agent": "ann"}}
 

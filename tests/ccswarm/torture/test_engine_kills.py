@@ -14,6 +14,7 @@ import pytest
 
 from ccswarm.models import RunStatus
 from ccswarm.settings import EngineSettings
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import Referee
 from tests.ccswarm.contract.engine_worker import make, start
 from tests.ccswarm.torture.engine_postgres import database, server
@@ -187,7 +188,7 @@ async def test_a_killed_worker_is_made_up_for_within_twice_the_time_out(home: Pa
             again = await referee.arrival(f"{name}.a", 2)
             took.append(again.at - killed)
             again.answer()
-            assert (await asyncio.wait_for(engine.wait(name), 30)).status is RunStatus.SUCCEEDED
+            assert (await asyncio.wait_for(engine.wait(name), BOUND_SECONDS)).status is RunStatus.SUCCEEDED
     await engine.close()
     print(f"taken over after {', '.join(f'{seconds:.1f}' for seconds in sorted(took))} s")
     assert max(took) <= 2 * LOST_AFTER

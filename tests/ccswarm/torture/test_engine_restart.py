@@ -11,6 +11,7 @@ import pytest
 
 from ccswarm.models import RunStatus
 from ccswarm.settings import EngineSettings
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import Referee
 from tests.ccswarm.contract.engine_worker import make, started
 from tests.ccswarm.contract.run_desk import AGENTS, HELD, SERVERS, RunDesk
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.anyio, pytest.mark.torture]
 OUTAGE_SECONDS = 5
 RUNS = 6
 
@@ -75,10 +76,10 @@ async def test_a_restart_in_the_middle_is_ridden_out(home: Path, postgres: Serve
                 one.answer("after")
             for name in names:
                 await engine.send(name, "go", 1)
-                ended = await asyncio.wait_for(engine.wait(name), 60)
+                ended = await asyncio.wait_for(engine.wait(name), BOUND_SECONDS)
                 assert ended.status is RunStatus.SUCCEEDED, ended.error
                 assert await engine.spent(name) == {"calls": 1}
-            assert await asyncio.wait_for(followed, 10) == await following(engine, names[0])
+            assert await asyncio.wait_for(followed, BOUND_SECONDS) == await following(engine, names[0])
             assert (first.returncode, second.returncode) == (None, None)
         assert len(referee.visits) == len(referee.keys) == RUNS * 15
     await engine.close()
@@ -101,8 +102,12 @@ def test_whoever_watches_a_run_sees_its_end(home: Path, postgres: Server) -> Non
             postgres.start()
             pipe.write("x")
             pipe.close()
-            out, err = verb.process.communicate(timeout=60)
-            assert verb.process.wait(10) == 0, (out, err)
-            assert logs.process.communicate(timeout=30)[0].splitlines()[-1].endswith(b" run succeeded: 1 succeeded")
+            out, err = verb.process.communicate(timeout=BOUND_SECONDS)
+            assert verb.process.wait(BOUND_SECONDS) == 0, (out, err)
+            assert (
+                logs.process.communicate(timeout=BOUND_SECONDS)[0]
+                .splitlines()[-1]
+                .endswith(b" run succeeded: 1 succeeded")
+            )
         calls = [one["facts"]["step"] for one in desk.json("journal", "show", "last") if one["event"] == "call.begin"]
     assert calls == ["before", "wait", "after"]

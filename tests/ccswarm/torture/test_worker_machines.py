@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import AGENTS, SERVERS, RunDesk, step, task
 from tests.ccswarm.torture.engine_postgres import database, server
 from tests.conftest import client_environment, environment, new_home
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.torture
 ENGINE = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\nlost_after_seconds = 2.0\n"
 
 
@@ -49,7 +50,7 @@ def test_another_machine_takes_over_and_a_third_one_sees_it(world: Path, home: P
             at(c)
             assert [row[3] for row in c.run("ps").rows[:2]] == ["a", "a"]
             first.process.send_signal(signal.SIGKILL)
-            first.process.wait(10)
+            first.process.wait(BOUND_SECONDS)
         at(b)
         with b.worker("--id", "b") as second:
             assert "worker a is lost; 2 executions are queued again" in second.until("is lost")

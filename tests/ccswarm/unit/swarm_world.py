@@ -18,6 +18,7 @@ from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.settings import AgentSettings, Settings
 from ccswarm.swarm import Swarm
 from ccswarm.workspaces import Workspaces
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine, MemoryStore
 
 Act = Callable[[CallRequest], Awaitable[Mapping[str, Any] | CallOutcome]]
@@ -115,11 +116,11 @@ class World:
         finally:
             stop.set()
             self.engine.store.changed()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(BOUND_SECONDS):
                 await worker
 
     async def run(self, plan: Mapping[str, Any], run_id: str = "run_1", workspace: str = "/project") -> Execution:
-        async with self.working(), asyncio.timeout(20):
+        async with self.working(), asyncio.timeout(BOUND_SECONDS):
             await self.swarm.submit(settings(plan), run_id, workspace)
             return await self.engine.wait(run_id)
 

@@ -15,6 +15,7 @@ from ccswarm.servers.a2a_standard_wire import Sent, sent
 from ccswarm.servers.a2a_standard_work import until
 from ccswarm.servers.a2a_tasks import State, Task, Tasks
 from ccswarm.settings import AgentSettings, Settings, SwarmSettings
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 THINKS = AgentSettings(name="tim", type="researcher", brain="llm")
@@ -96,7 +97,7 @@ async def test_nobody_waits_longer_than_that(tmp_path: Path) -> None:
             await asyncio.sleep(0)
             tasks.turn(task, State.WORKING)
             tasks.turn(task, state)
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, BOUND_SECONDS)
             await until(tasks, task, 60)
             tasks.turn(task, State.WORKING)
     finally:

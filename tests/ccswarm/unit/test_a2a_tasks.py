@@ -10,6 +10,7 @@ import pytest
 
 from ccswarm.errors import BudgetExhausted, OperatorError
 from ccswarm.servers.a2a_tasks import State, Tasks
+from tests.bounds import BOUND_SECONDS
 
 LARGE = 9007199254740993
 
@@ -133,7 +134,7 @@ async def test_who_does_not_listen_is_let_go_and_so_is_everybody_in_the_end(tmp_
         for number in range(10):
             tasks.say(task, number)
         assert len([one async for one in slow]) == 5
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_SECONDS):
             heard = [one async for one in other]
     assert len(heard) == 5
     with tasks.following(task) as left:

@@ -10,10 +10,13 @@ import pytest
 
 import ccswarm
 from ccswarm.cli import SECTIONS, VERBS, command
+from tests.bounds import BOUND_SECONDS
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "ccswarm", *arguments], capture_output=True, text=True, timeout=20)
+    return subprocess.run(
+        [sys.executable, "-m", "ccswarm", *arguments], capture_output=True, text=True, timeout=BOUND_SECONDS
+    )
 
 
 def test_version() -> None:
@@ -36,7 +39,9 @@ def test_without_a_verb_it_helps_and_fails() -> None:
 def test_help_loads_no_verb_and_nothing_heavy() -> None:
     program = "import sys; sys.argv = ['ccswarm', '--help']; from ccswarm import cli\ntry: cli.main()\n"
     program += "except SystemExit: print(*sys.modules, file=sys.stderr)"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=BOUND_SECONDS, check=True
+    )
     loaded = set(ran.stderr.split())
     assert {name for name in loaded if name.startswith("ccswarm.cli")} == {"ccswarm.cli", "ccswarm.cli_output"}
     assert not loaded & {"pydantic", "dbos", "mcp", "rich", "asyncio"}
@@ -64,5 +69,5 @@ def test_the_shell_completes_verbs_and_their_options() -> None:
     ):
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_CCSWARM_COMPLETE": "complete_bash"}
         line = [sys.executable, "-m", "ccswarm"]
-        ran = subprocess.run(line, capture_output=True, text=True, timeout=20, env={**os.environ, **asked})
+        ran = subprocess.run(line, capture_output=True, text=True, timeout=BOUND_SECONDS, env={**os.environ, **asked})
         assert ran.stdout.split() == [wanted], words

@@ -15,12 +15,13 @@ import pytest
 
 from ccswarm.brains.base import Means
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.cli_world import TASK, CliWorld, ended, started
 from tests.ccswarm.guest_terminals import Terminals
 from tests.ccswarm.unit.swarm_world import World
 from tests.conftest import processes
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.anyio
 
 AGENT = Path(__file__).parents[2] / "data/scripted_agent.py"
 
@@ -80,7 +81,7 @@ async def test_the_token_is_in_no_word_and_no_record(cli: CliWorld, home: Path) 
         assert process.returncode is None
         await cli.world.engine.send(TASK, "stop", "enough")
         assert (await ended(cli))["summary"] == "stopped"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             await process.wait()
     records = json.dumps([list(row.records.values()) for row in cli.world.engine.store.rows.values()])
     assert token not in records
@@ -209,7 +210,7 @@ async def test_a_killed_program_is_started_again_with_its_session(cli: CliWorld,
     heard = home / "prompts"
     words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{heard}", "finish:failed:no"]
     async with started(cli, plan("say:here", "call:srv__do:{}", "call:srv__hang:{}", more={"resume": words})) as name:
-        await asyncio.wait_for(going.wait(), 20)
+        await asyncio.wait_for(going.wait(), BOUND_SECONDS)
         if victim == "keeper":
             os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
         else:
@@ -236,7 +237,7 @@ async def test_a_killed_worker_leaves_the_program_running(home: Path, cli: CliWo
     second.world.tool("srv.hang", found=2)
     given = plan("say:one", "call:srv__hang:{}", "say:two", "call:srv__do:{}", "finish:succeeded:went on")
     async with started(cli, given, "one"):
-        await asyncio.wait_for(going.wait(), 20)
+        await asyncio.wait_for(going.wait(), BOUND_SECONDS)
         cli.world.engine.kill()
         async with second.world.working("two"):
             task = await ended(second)
@@ -264,9 +265,9 @@ async def test_a_worker_is_killed_after_the_program_was(home: Path, cli: CliWorl
         more={"resume": [*words, "say:two", "finish:succeeded:went on"]},
     )
     async with started(cli, given, "one") as name:
-        await asyncio.wait_for(going[0].wait(), 20)
+        await asyncio.wait_for(going[0].wait(), BOUND_SECONDS)
         os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
-        await asyncio.wait_for(going[1].wait(), 20)
+        await asyncio.wait_for(going[1].wait(), BOUND_SECONDS)
         cli.world.engine.kill()
         async with second.world.working("two"):
             task = await ended(second)

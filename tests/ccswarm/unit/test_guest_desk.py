@@ -14,10 +14,11 @@ from ccswarm.brains.base import Means
 from ccswarm.engines.base import Execution
 from ccswarm.guests import Desk, place, shown_names
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.guest_client import ENVELOPE, GuestClient, guest, words
 from tests.ccswarm.unit.swarm_world import World, settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 PLAN = {"agents": [{"name": "ada", "grants": ["*"], "brain": "guest"}], "tasks": [{"id": "main"}]}
 TASK = "run_1.main"
@@ -31,7 +32,7 @@ def new_world(home: Path, world: World | None = None) -> World:
 
 async def opened(world: World) -> str:
     """What CCSWARM_GUEST is, once the desk is open."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_SECONDS):
         async for event in world.engine.events("run_1"):
             if event["event"] == "task.started":
                 break
@@ -50,7 +51,7 @@ async def at_the_desk(world: World, plan: Mapping[str, Any] = PLAN) -> AsyncGene
 
 
 async def over(world: World) -> Execution:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_SECONDS):
         return await world.engine.wait("run_1")
 
 
@@ -105,7 +106,7 @@ async def test_calls_go_on_side_by_side(home: Path) -> None:
     world, both = new_world(home), asyncio.Barrier(2)
 
     async def meet(request: CallRequest) -> Mapping[str, Any]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(BOUND_SECONDS):
             await both.wait()
         return {"step": request.step_id}
 
@@ -113,7 +114,7 @@ async def test_calls_go_on_side_by_side(home: Path) -> None:
     async with at_the_desk(world) as client:
         await client.shake_hands()
         asked = [client.begin_call("srv__meet"), client.begin_call("srv__meet")]
-        found = [(await asyncio.wait_for(one, 20))["result"]["structuredContent"]["step"] for one in asked]
+        found = [(await asyncio.wait_for(one, BOUND_SECONDS))["result"]["structuredContent"]["step"] for one in asked]
         assert found == ["call 1", "call 2"]
 
 
@@ -124,7 +125,7 @@ async def test_a_person_is_asked_and_the_call_waits(home: Path) -> None:
     async with at_the_desk(world) as client:
         await client.shake_hands()
         call = client.begin_call("srv__do")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             async for event in world.engine.events(TASK):
                 if event["event"] == "approval.asked":
                     await world.swarm.answer(str(event["id"]), approved=True, by="grace")
@@ -132,7 +133,7 @@ async def test_a_person_is_asked_and_the_call_waits(home: Path) -> None:
             assert (await call)["result"]["structuredContent"] == {"found": 42}
         call = client.begin_call("srv__do")
         asked = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_SECONDS):
             async for event in world.engine.events(TASK):
                 asked += event["event"] == "approval.asked"
                 if asked == 2:
@@ -167,10 +168,10 @@ async def test_a_worker_is_killed_and_the_program_goes_on(home: Path) -> None:
             await client.shake_hands()
             assert (await client.call("srv__do"))["structuredContent"] == {"found": 1}
             hanging = client.begin_call("srv__hang")
-            await asyncio.wait_for(going.wait(), 10)
+            await asyncio.wait_for(going.wait(), BOUND_SECONDS)
             first.engine.kill()
             async with second.working("two"):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(BOUND_SECONDS):
                     answer = (await hanging)["result"]
                     assert answer["structuredContent"] == {"claimed_by": "one"}
                     assert (await client.call("srv__do"))["structuredContent"] == {"found": 2}
@@ -206,7 +207,7 @@ async def test_a_budget_ends_the_task_and_tells_the_program(home: Path) -> None:
         call = client.begin_call("srv__do")
         run = await over(world)
         assert run.result["status"] == RunStatus.EXHAUSTED
-        assert (await asyncio.wait_for(call, 10))["error"]["message"] == "the task is over"
+        assert (await asyncio.wait_for(call, BOUND_SECONDS))["error"]["message"] == "the task is over"
 
 
 def desk(home: Path, answer_seconds: float) -> Desk:
@@ -219,15 +220,15 @@ async def test_a_long_call_is_pending_and_waited_for(home: Path) -> None:
     async with guest(place(home, "e").guest("")) as client:
         await client.shake_hands()
         call = client.begin_call("srv__do")
-        request = await asyncio.wait_for(reception.next(), 10)
+        request = await asyncio.wait_for(reception.next(), BOUND_SECONDS)
         reception.taken(request)
-        pending = words((await asyncio.wait_for(call, 10))["result"])
+        pending = words((await asyncio.wait_for(call, BOUND_SECONDS))["result"])
         assert pending.startswith(f"pending, call id {request['id']}: ")
         again = words(await client.call("await_call", call_id=request["id"]))
         assert again == pending
         waiting = client.begin_call("await_call", call_id=request["id"])
         reception.answer(request["id"], CallOutcome(CallStatus.OK, "at last", {"n": 1}))
-        assert words((await asyncio.wait_for(waiting, 10))["result"]) == "at last"
+        assert words((await asyncio.wait_for(waiting, BOUND_SECONDS))["result"]) == "at last"
         late = await client.call("await_call", call_id=request["id"])
         assert late["isError"] is True
         await reception.close(over=True)
@@ -239,12 +240,12 @@ async def test_who_wants_to_know_hears_that_a_call_goes_on(home: Path) -> None:
     async with guest(place(home, "e").guest("")) as client:
         await client.shake_hands()
         call = client.begin("tools/call", name="srv__do", arguments={}, _meta={"progressToken": "mine"})
-        request = await asyncio.wait_for(reception.next(), 10)
-        await asyncio.wait_for(client.heard.wait(), 10)
+        request = await asyncio.wait_for(reception.next(), BOUND_SECONDS)
+        await asyncio.wait_for(client.heard.wait(), BOUND_SECONDS)
         assert client.told[0]["method"] == "notifications/progress"
         assert client.told[0]["params"]["progressToken"] == "mine"
         reception.answer(request["id"], CallOutcome(CallStatus.OK, "done"))
-        assert words((await asyncio.wait_for(call, 10))["result"]) == "done"
+        assert words((await asyncio.wait_for(call, BOUND_SECONDS))["result"]) == "done"
         await reception.close(over=True)
 
 

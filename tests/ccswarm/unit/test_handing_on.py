@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ccswarm.models import CallRequest
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.unit.swarm_world import World, settings, steps
 
 pytestmark = pytest.mark.anyio
@@ -147,7 +148,7 @@ async def test_who_is_stopped_stops_those_who_work_for_it() -> None:
 
     world.tool("srv.slow", hang)
     given = settings(plan(delegate({"id": "long", "steps": steps("s", tool="srv.slow")})))
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(given, "run_1", "/project")
         await reached.wait()
         await world.engine.send("run_1.main", "stop", "enough")
@@ -170,7 +171,7 @@ async def test_a_second_process_goes_on_with_what_was_handed_on() -> None:
     world.tool("srv.do")
     world.tool("srv.slow", hang)
     work = delegate({"id": "long", "steps": [*steps("a"), *steps("b", tool="srv.slow")]})
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(plan(work, *steps("after"))), "run_1", "/project")
         await reached.wait()
         world.engine.kill()
@@ -178,7 +179,7 @@ async def test_a_second_process_goes_on_with_what_was_handed_on() -> None:
     other.hands.own = world.hands.own
     other.tool("srv.do")
     other.tool("srv.slow")
-    async with other.working("other"), asyncio.timeout(20):
+    async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         await other.engine.recover("worker")
         done = await other.engine.wait("run_1")
     assert done.result["status"] == "succeeded", done.result
@@ -241,7 +242,7 @@ async def test_a_person_is_asked_again_in_a_second_visit() -> None:
     world.tool("srv.look", exit_code=0)
     given = reviewed("ada")
     given["tasks"][0]["review"]["steps"][0]["expect"] = {"exit_code": 1}
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(given), "run_1", "/project")
         for reason in ("one", "two"):
             while not (asked := [one for one in await world.swarm.approvals() if "answer" not in one]):

@@ -11,6 +11,7 @@ import pytest
 
 from ccswarm.brains.base import Means
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import KEY, SECRET, finish, plan, served, told, world
 from tests.ccswarm.model_servers import Asked, Cut, Fail, ModelServer, Reply, Script, Stall, answers, loops, plays
 from tests.ccswarm.unit.swarm_world import World, settings
@@ -228,14 +229,14 @@ async def test_killed_while_a_model_thinks_only_that_question_is_asked_again() -
     turns = [LOOK, hangs]
     made = looking()
     async with ModelServer(lambda asked: plays(turns)(asked)) as model:
-        async with made.working(), asyncio.timeout(20):
+        async with made.working(), asyncio.timeout(BOUND_SECONDS):
             await made.swarm.submit(settings(plan(served(model))), "run_1", "/project")
             await thinking.wait()
             made.engine.kill()
         turns[1] = DONE
         other = world(made.engine.store, "two")
         other.tool("srv.look", found=1)
-        async with other.working("other"), asyncio.timeout(20):
+        async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
             done = await other.engine.wait("run_1")
     assert done.result["status"] == "succeeded"
     assert (made.ran, other.ran) == (["turn1.call1"], [])

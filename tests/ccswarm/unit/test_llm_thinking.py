@@ -13,6 +13,7 @@ from ccswarm.brains.llm import PLUGIN
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
 from ccswarm.runs_events import Happening
 from ccswarm.runs_events import told as of_people
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import MEANS, finish, plan, recorded, reply, told, world
 from tests.ccswarm.unit.swarm_world import World, settings
 
@@ -37,7 +38,7 @@ async def test_calls_of_one_answer_go_on_side_by_side_and_later_ones_use_what_ca
 
     async def look(request: CallRequest) -> Mapping[str, Any]:
         if request.arguments["path"] != "/c":
-            await asyncio.wait_for(both.wait(), 10)
+            await asyncio.wait_for(both.wait(), BOUND_SECONDS)
         return {"found": {"names": [request.arguments["path"] * 2]}}
 
     made.tool("srv.look", look)
@@ -226,7 +227,7 @@ async def test_killed_in_the_middle_of_calls_it_goes_on_with_one_history() -> No
         reply(("srv.look", {"path": "$3.found"}), text="Three."),
         reply(finish()),
     )
-    async with made.working(), asyncio.timeout(20):
+    async with made.working(), asyncio.timeout(BOUND_SECONDS):
         await made.swarm.submit(settings(plan(recorded(*replies))), "run_1", "/project")
         await reached.wait()
         made.engine.kill()
@@ -234,7 +235,7 @@ async def test_killed_in_the_middle_of_calls_it_goes_on_with_one_history() -> No
     other.tool("srv.look", hang)
     reached.set()
     never.set()
-    async with other.working("other"), asyncio.timeout(20):
+    async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         done = await other.engine.wait("run_1")
     assert done.result["status"] == "succeeded"
     assert [one["text"] for one in await told(other, "agent.said")] == ["One.", "Two.", "Three.", ""]
@@ -260,14 +261,14 @@ async def test_killed_at_any_moment_it_comes_to_the_same(moment: int) -> None:
         reply(text="", input_tokens=5),
         reply(finish(result={"last": "$3.found"}), input_tokens=5),
     )
-    async with made.working(), asyncio.timeout(20):
+    async with made.working(), asyncio.timeout(BOUND_SECONDS):
         await made.swarm.submit(settings(plan(recorded(*replies))), "run_1", "/project")
         for _ in range(moment):
             await asyncio.sleep(0)
         made.engine.kill()
     other = world(made.engine.store, "two")
     other.tool("srv.look", look)
-    async with other.working("other"), asyncio.timeout(20):
+    async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         done = await other.engine.wait("run_1")
     task = done.result["tasks"]["t"]
     assert (task["status"], task["result"]) == ("succeeded", {"summary": "Done.", "last": "/b/x/x"})
@@ -281,7 +282,7 @@ async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
     made.tool("srv.look", found=1)
     made.hands.asks.add("srv.look")
     agreed = settings(plan(recorded(reply(LOOK), reply(LOOK, text="Again."), reply(finish()))))
-    async with made.working(), asyncio.timeout(20):
+    async with made.working(), asyncio.timeout(BOUND_SECONDS):
         await made.swarm.submit(agreed, "run_1", "/project")
         while not await made.swarm.approvals():
             await made.engine.store.change()
@@ -290,7 +291,7 @@ async def test_a_person_is_asked_and_the_answer_may_come_after_a_kill() -> None:
     other = world(made.engine.store, "two")
     other.tool("srv.look", found=1)
     other.hands.asks.add("srv.look")
-    async with other.working("other"), asyncio.timeout(20):
+    async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         for yes in (True, False):
             while not (asked := await other.swarm.approvals()):
                 await other.engine.store.change()

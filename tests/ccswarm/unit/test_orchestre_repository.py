@@ -17,6 +17,7 @@ from ccswarm.servers.orchestre_manifests import READERS, manifest_of
 from ccswarm.servers.orchestre_repository import counted, look
 from ccswarm.servers.orchestre_tree import MOST_DEPTH, Tree
 from tests.ccswarm.orchestre_trees import MIXED, NODE, PYTHON, RUST, committed, made
+from tests.conftest import BY_CHANCE
 
 
 def left_out(facts: dict[str, Any]) -> dict[str, int]:
@@ -136,7 +137,7 @@ def test_build_files_may_hold_anything(name: str, text: str) -> None:
     assert (manifest.path, manifest.directory) == (f"some/{name}", "some")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(
     files=st.dictionaries(
         st.from_regex(r"\A(?:[a-z.]{1,3}/){0,2}[a-z]{1,3}\.(?:py|rs|json|md|toml|zzz)\Z"),

@@ -16,6 +16,7 @@ from ccswarm.servers.orchestre_review import MOST_FINDINGS, Finding, consensus, 
 from ccswarm.servers.orchestre_tree import Tree
 from ccswarm.servers.orchestre_values import object_in
 from tests.ccswarm.orchestre_trees import PYTHON, made
+from tests.conftest import BY_CHANCE
 
 
 def said(*findings: dict[str, Any], model: str = "a") -> list[Finding]:
@@ -132,7 +133,7 @@ def test_lines_with_the_words_of_a_topic(tmp_path: Path) -> None:
     assert found["leftOut"] == [{"why": "names of secrets", "count": 1, "some": [".env"]}]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[*BY_CHANCE, HealthCheck.function_scoped_fixture])
 @given(topic=st.text(max_size=200))
 def test_any_topic_is_looked_up(tmp_path: Path, topic: str) -> None:
     (tmp_path / "all.md").write_bytes(topic.encode(errors="replace"))

@@ -21,6 +21,7 @@ from ccswarm.servers.orchestre_context import MOST_CHARS, MOST_KEYS, get_context
 from ccswarm.servers.orchestre_debug import MOST_WAITING, Trace
 from ccswarm.servers.orchestre_redaction import Redaction
 from ccswarm.servers.orchestre_starters import ABOUT, FOLDER, HIDDEN, NEXT, files_of
+from tests.bounds import BOUND_SECONDS
 
 ANALYZE, BEGIN = BY_NAME["analyze_project"], BY_NAME["initialize_project"]
 KEYS = ("$ref", "anyOf", "oneOf", "allOf", "$defs")
@@ -222,7 +223,7 @@ def test_a_starter_is_whole(template: str, tmp_path: Path) -> None:
     if node := shutil.which("node"):
         for path in (path for path in files if path.endswith(".js")):
             (tmp_path / "one.cjs").write_text(files[path])
-            subprocess.run([node, "--check", str(tmp_path / "one.cjs")], check=True, timeout=30)
+            subprocess.run([node, "--check", str(tmp_path / "one.cjs")], check=True, timeout=BOUND_SECONDS)
 
 
 def test_requirements_given_or_not_are_of_one_schema() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ccswarm.errors import AnsweredAlready, ConfigInvalid, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryStore
 from tests.ccswarm.unit.swarm_world import World, settings, steps
 
@@ -85,14 +86,14 @@ async def test_a_second_process_goes_on_where_the_first_was_killed() -> None:
     world.tool("srv.do", exit_code=0)
     world.tool("srv.slow", hang)
     plan = settings({"tasks": [{"id": "a", "steps": [*steps("one"), *steps("two", tool="srv.slow"), *steps("three")]}]})
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(plan, "run_1", "/project")
         await reached.wait()
         world.engine.kill()
     other = World(world.engine.store, "two")
     other.tool("srv.do", exit_code=0)
     other.tool("srv.slow", exit_code=0)
-    async with other.working("other"), asyncio.timeout(20):
+    async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
         done = await other.engine.wait("run_1")
     assert done.result["status"] == "succeeded"
     assert (world.ran, other.ran) == (["one", "two"], ["two", "three"])
@@ -166,7 +167,7 @@ async def test_a_person_agrees_to_one_of_two_that_wait() -> None:
     whats = {"ada": "ada", "bob": "bob" * 3000 + "bo"}
     tasks = [{"id": name, "agent": name, "steps": steps("s", args={"what": what})} for name, what in whats.items()]
     plan = settings({"agents": [{"name": name, "grants": ["*"]} for name in ("ada", "bob")], "tasks": tasks})
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(plan, "run_1", "/project")
         while len(asked := await world.swarm.approvals()) < 2:
             await world.engine.store.change()
@@ -192,7 +193,7 @@ async def test_of_people_who_answer_at_the_same_moment_one_is_told_that_it_count
     world = World()
     world.tool("srv.do", exit_code=0)
     world.hands.asks.add("srv.do")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_SECONDS):
         async with world.working():
             await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": steps("s")}]}), "run_1", "/project")
             while not (asked := await world.swarm.approvals()):
@@ -225,7 +226,7 @@ async def test_who_hears_of_a_question_may_answer_it_at_once() -> None:
     world = World(store)
     world.tool("srv.do", exit_code=0)
     world.hands.asks.add("srv.do")
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings({"tasks": [{"id": "a", "steps": steps("s")}]}), "run_1", "/project")
         while not store.shown:
             await store.change()
@@ -321,7 +322,7 @@ async def test_cancelled_and_paused_runs() -> None:
 
     world.tool("srv.do", slow)
     plan = settings({"tasks": [{"id": "a", "steps": steps("s", "t")}]})
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(plan, "run_1", "/project")
         await reached.wait()
         await world.engine.pause("run_1")
@@ -365,7 +366,7 @@ async def test_what_did_not_succeed_is_done_again_in_a_new_run_with_the_results_
     }
     assert (await world.run(plan)).result["status"] == "failed"
     codes["b"] = 0
-    async with world.working("second"), asyncio.timeout(20):
+    async with world.working("second"), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.again("run_1", "run_2")
         done = await world.engine.wait("run_2")
     assert done.result["status"] == "succeeded"

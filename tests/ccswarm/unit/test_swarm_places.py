@@ -10,6 +10,7 @@ import pytest
 
 from ccswarm.models import CallRequest, RunStatus
 from ccswarm.swarm_places import Places
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine
 from tests.ccswarm.engine_double_flow import Row
 from tests.ccswarm.unit.swarm_world import World, settings, steps
@@ -45,7 +46,7 @@ async def test_the_tasks_of_a_run_find_what_those_before_started() -> None:
 async def test_the_last_of_two_runs_in_a_directory_ends_it() -> None:
     world, reached, go = world_with_a_slow_tool()
     quick, slow = ({**CREW, "tasks": [{"id": "a", "steps": steps("s", tool=tool)}]} for tool in ("srv.do", "srv.slow"))
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings(slow), "run_1", "/project")
         await reached.wait()
         await world.swarm.submit(settings(quick), "run_2", "/project")
@@ -60,7 +61,7 @@ async def test_who_stays_in_a_directory_finds_what_runs_before_started() -> None
     world = World()
     world.tool("srv.do")
     plan = settings({**CREW, "tasks": [{"id": "a", "steps": steps("s")}]})
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         async with world.swarm.staying("/project"):
             for run in ("run_1", "run_2"):
                 await world.swarm.submit(plan, run, "/project")
@@ -74,7 +75,7 @@ async def test_who_stays_in_a_directory_finds_what_runs_before_started() -> None
 
 async def test_a_run_that_is_paused_needs_nothing_and_has_it_again_afterwards() -> None:
     world, reached, go = world_with_a_slow_tool()
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(
             settings({"tasks": [{"id": "a", "steps": steps("s", tool="srv.slow")}]}), "run_1", "/p"
         )

@@ -29,6 +29,7 @@ from ccswarm.telemetry_configured import open_telemetry
 from ccswarm.telemetry_export import Providers
 from ccswarm.telemetry_spans import Ids, LiveTelemetry, span_id_of, trace_id_of
 from ccswarm.toolbox import Toolbox
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryStore
 from tests.ccswarm.toolbox_world import SECRET, ToolWorld, nobody_agrees
 from tests.ccswarm.unit.swarm_world import World, settings, steps
@@ -175,7 +176,7 @@ async def test_whoever_takes_a_run_over_tells_the_same_trace_and_nothing_twice()
         world.tool("srv.hang")
     one.tool("srv.hang", hang)
     plan = {"tasks": [{"id": "t", "steps": [*steps("a"), *steps("b", tool="srv.hang")]}]}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_SECONDS):
         async with one.working("w1"):
             await one.swarm.submit(settings(plan), "run_1", "/project")
             await begun.wait()
@@ -212,7 +213,7 @@ async def test_who_waits_for_a_person_is_counted_until_the_answer() -> None:
     world = ToldWorld(told)
     world.tool("srv.do")
     world.hands.asks.add("srv.do")
-    async with world.working(), asyncio.timeout(20):
+    async with world.working(), asyncio.timeout(BOUND_SECONDS):
         await world.swarm.submit(settings({"tasks": [{"id": "t", "steps": steps("a")}]}), "run_1", "/project")
         await told.telemetry.heard.wait()
         assert told.total("ccswarm.approvals.waiting") == 1
@@ -291,5 +292,7 @@ from ccswarm.telemetry_configured import open_telemetry
 open_telemetry(TelemetrySettings(), str)
 print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND_SECONDS, check=True
+    )
     assert done.stdout == "[]\n"

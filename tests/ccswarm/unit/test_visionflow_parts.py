@@ -24,9 +24,9 @@ from ccswarm.servers.visionflow_params import Param, checked
 from ccswarm.servers.visionflow_plans import agent_of, chosen, handle_of, linked, plan_of
 from ccswarm.servers.visionflow_swarms import Swarms
 from ccswarm.settings import AgentSettings, Settings, Topology
+from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
-BOUND_SECONDS = 20.0
 IDLE_SECONDS = 0.2
 STEPS = {"steps": [{"id": "say", "tool": "swarm.list_agents"}]}
 TOPOLOGIES: list[Topology] = ["hierarchical", "mesh", "ring", "star"]

@@ -1,0 +1,47 @@
+"""How long something took, without what it waited for a processor: what promises of "early" and "at once" are held to,
+on a machine that others use too."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.bounds import BOUND_SECONDS
+
+
+class OwnTime:
+    """From now on, for this thread and the first thread of a child of this process, which must not be waited for
+    before."""
+
+    def __init__(self, child: int) -> None:
+        self._child = child
+        self._before = self._waited()
+        self._began = time.monotonic()
+
+    def seconds_to_its_end(self) -> float:
+        """Returns once the child has ended; it can be waited for then."""
+        fd = os.pidfd_open(self._child)
+        try:
+            assert select.select([fd], [], [], BOUND_SECONDS)[0], "it does not end"
+        finally:
+            os.close(fd)
+        return time.monotonic() - self._began - (self._waited() - self._before)
+
+    def _waited(self) -> float:
+        return sum(waited_seconds(path) for path in ("/proc/thread-self", f"/proc/{self._child}"))
+
+
+def waited_seconds(process: str) -> float:
+    """For a processor, since it began; of one that has ended, until somebody waited for it."""
+    with suppress(OSError):
+        return int(Path(process, "schedstat").read_text().split()[1]) / 1e9
+    return 0.0
+
+
+def processor_seconds(process: int) -> float:
+    """That it has taken, all its threads together."""
+    user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
