@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-GRACE_SECONDS = 3.0
+GRACE_SECONDS = float(os.environ.get("PYTEST_GRACE_SECONDS", "60"))
 """How long a process that was told to end may take before it counts as left behind."""
 
 WATCHED = ("time.sleep", "os.read", "os.write", "socket.", "ssl.", "sqlite3.", "threading.Lock", "builtins.input")

@@ -44,7 +44,8 @@ def test_the_test_that_leaves_a_process_fails(tmp_path: Path) -> None:
         str(tmp_path),
         str(tmp_path),
     ]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND_SECONDS)
+    env = {**os.environ, "PYTEST_GRACE_SECONDS": "0.1"}
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert ran.returncode == 1
     assert "2 passed, 1 error" in ran.stdout
     assert "left behind by this test" in ran.stdout
