@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm import vendors
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def ask_gemini(server: ModelServer, contents: list[Any], key: str = "any",
     method = "streamGenerateContent?alt=sse" if stream else "generateContent"
     body = {"contents": contents, "tools": [GEMINI_TOOL]}
     headers = {"x-goog-api-key": key} if key else {}
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=BOUND_SECONDS) as client:
         answer = await client.post(f"{server.url}/v1beta/models/fake:{method}", json=body, headers=headers)
     if answer.status_code != 200:
         raise AssertionError(answer.status_code, answer.json())

@@ -223,7 +223,7 @@ class Browser:
         self._walks.add(asyncio.create_task(self._walk(url)))
 
     async def _walk(self, url: str) -> None:
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as http:
             back = (await http.get(url)).headers["location"]
             if self._pastes:
                 self._addresses.put_nowait("not an address")

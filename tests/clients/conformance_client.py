@@ -19,6 +19,7 @@ from ccswarm.clients.mcp import McpClients, McpToolClient
 from ccswarm.errors import LoginNeeded, SwarmError
 from ccswarm.models import ToolInfo
 from ccswarm.settings import ServerSettings
+from tests.bounds import BOUND_SECONDS
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
@@ -41,6 +42,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("test_mrtr_no_result_type", {}),
     ],
 }
+UNHURRIED = {"connect_seconds": BOUND_SECONDS, "timeout_seconds": BOUND_SECONDS}
 LISTED_ONLY = ("initialize", "json-schema-ref-no-deref")
 
 
@@ -63,7 +65,7 @@ class Walker:
         self.tasks.add(asyncio.create_task(self._walk(url)))
 
     async def _walk(self, url: str) -> None:
-        async with httpx2.AsyncClient(trust_env=False) as browser:
+        async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as browser:
             answer = await browser.get(url)
             await browser.get(answer.headers["location"])
 
@@ -77,7 +79,7 @@ class Walker:
 async def issuer_of(url: str) -> str:
     """The authorization server a secret belongs to: elsewhere it is configured, the suite tells it by the server."""
     address = httpx2.URL(url)
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as http:
         for path in (f"/.well-known/oauth-protected-resource{address.path}", "/.well-known/oauth-protected-resource"):
             answer = await http.get(address.copy_with(path=path, query=None))
             if answer.status_code == 200:
@@ -96,7 +98,7 @@ async def settings_of(url: str) -> tuple[ServerSettings, dict[str, str]]:
         auth |= {"private_key": "env:private_key_pem", "algorithm": GIVEN.get("signing_algorithm", "ES256")}
     if "client-credentials" in SCENARIO:
         auth["grant"] = "client_credentials"
-    return ServerSettings.model_validate({"name": "suite", "url": url, "auth": auth}), env
+    return ServerSettings.model_validate({"name": "suite", "url": url, "auth": auth, **UNHURRIED}), env
 
 
 def sample(tool: ToolInfo) -> dict[str, Any]:
@@ -135,7 +137,7 @@ async def main(url: str) -> None:
             except LoginNeeded as error:
                 print(error, error.suggestion, file=sys.stderr)
                 scopes = error.suggestion.partition(" --scope ")[2].strip("'").split()
-                await clients.log_in(settings, env, Path(folder), walker, scopes=scopes, seconds=20)
+                await clients.log_in(settings, env, Path(folder), walker, scopes=scopes, seconds=BOUND_SECONDS)
             except SwarmError as error:
                 print(repr(error), file=sys.stderr)
                 raise

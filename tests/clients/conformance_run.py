@@ -117,7 +117,7 @@ def suite(*words: str, environment: dict[str, str] | None = None) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=BOUND_SECONDS,
+        timeout=2.5 * BOUND_SECONDS,  # that of each scenario is shorter
         check=False,
     )
     assert ran.returncode in (0, 1), ran.stderr

@@ -146,7 +146,7 @@ async def test_a_machine_logs_in_by_itself(line: CommandLine, tmp_path: Path) ->
     made = json.loads(line.out("http", "client", "add", "nightly", "--scope", "sessions:read", "--json"))
     async with fronted(line) as (url, _):
         issuer = url.removesuffix("/mcp")
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as http:
             told = (await http.get(f"{issuer}/.well-known/oauth-protected-resource/mcp")).json()
         auth: dict[str, Any] = {
             "grant": "client_credentials",

@@ -12,6 +12,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 from pydantic import AnyUrl
 
 from tests.ai_session.contract.oauth_world import BASE, CALL, CALL_HEADERS, CALLBACK, Front, Memory
+from tests.bounds import BOUND_SECONDS
 
 
 class Inputs(HTMLParser):
@@ -33,7 +34,7 @@ class Person:
     """Somebody at a browser: says ``words`` in whatever form is shown, until the way leads back to the client."""
 
     def __init__(self, **words: str) -> None:
-        self.http = httpx2.AsyncClient(trust_env=False)
+        self.http = httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS)
         self._words = words
 
     async def answer(self, url: str) -> Mapping[str, list[str]]:

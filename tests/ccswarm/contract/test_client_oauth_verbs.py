@@ -80,7 +80,7 @@ async def address(process: asyncio.subprocess.Process) -> str:
 async def log_in(place: Place) -> dict[str, Any]:
     process = await place.begin("login", "web", "--no-browser", "--json")
     url = await address(process)
-    async with httpx2.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as browser:
         back = (await browser.get(url)).headers["location"]
     async with asyncio.timeout(BOUND_SECONDS):
         out, _ = await process.communicate(f"{back}\n".encode())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm import vendors
 from tests.ccswarm.model_servers import (
     Call,
@@ -271,7 +272,7 @@ async def test_scripts_by_turn_by_request_and_by_agent() -> None:
 
 
 async def test_what_is_not_served_is_noted() -> None:
-    async with ModelServer(loops()) as server, httpx2.AsyncClient(proxy=server.url) as client:
+    async with ModelServer(loops()) as server, httpx2.AsyncClient(proxy=server.url, timeout=BOUND_SECONDS) as client:
         assert (await client.get("http://example.org/update")).status_code == 404
         with pytest.raises(httpx2.HTTPError):
             await client.get("https://example.com/")

@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm import vendors
 from tests.ccswarm.model_servers import ModelServer, loops
 from tests.ccswarm.model_servers_ask import (
@@ -129,7 +130,7 @@ async def test_gemini_refuses_what_is_wrong(contents: list[Any], words: str) -> 
 
 async def test_a_malformed_request_is_refused() -> None:
     keys = {"authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "2023-06-01"}
-    async with ModelServer(loops()) as server, httpx2.AsyncClient(headers=keys) as client:
+    async with ModelServer(loops()) as server, httpx2.AsyncClient(headers=keys, timeout=BOUND_SECONDS) as client:
         answer = await client.post(f"{server.url}/v1/responses", json={"model": "x", "input": [{"type": "message"}]})
         assert (answer.status_code, server.refused[0].status) == (400, 400)
         answer = await client.post(f"{server.url}/v1/messages", content=b"{")
