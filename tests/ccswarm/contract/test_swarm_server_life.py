@@ -19,6 +19,7 @@ from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunDesk, step, task
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ServerClient, serving
 from tests.ccswarm.contract.verb_desk import agent
+from tests.own_time import once_within
 
 CAREFUL = QUICK + SERVERS + AGENTS + agent("eve", "small.*", more='approval = "all"')
 ASK = task("ask", step("say", text="rm -rf /"), more='agent = "eve"')
@@ -57,18 +58,21 @@ def test_a_client_that_leaves_at_once_is_answered_first(desk: RunDesk) -> None:
 
 @pytest.mark.parametrize("way", ["end of input", signal.SIGTERM, signal.SIGINT])
 def test_it_ends_within_a_second(desk: RunDesk, way: object) -> None:
-    with serving(*words(desk)) as client:
-        client.tool("list_runs")
-        waiting = client.begin("tools/list")
-        client.answer(waiting)
-        if isinstance(way, signal.Signals):
-            began = time.monotonic()
-            client.process.send_signal(way)
-            code, seconds = client.process.wait(BOUND_SECONDS), time.monotonic() - began
-        else:
-            code, seconds = client.leave()
-        assert code == 0
-        assert seconds < 1
+    def attempt() -> float:
+        with serving(*words(desk)) as client:
+            client.tool("list_runs")
+            waiting = client.begin("tools/list")
+            client.answer(waiting)
+            if isinstance(way, signal.Signals):
+                began = time.monotonic()
+                client.process.send_signal(way)
+                code, seconds = client.process.wait(BOUND_SECONDS), time.monotonic() - began
+            else:
+                code, seconds = client.leave()
+            assert code == 0
+        return seconds
+
+    once_within(1, attempt)
 
 
 BAD_LINES: list[tuple[bytes, list[tuple[object, int]]]] = [

@@ -101,7 +101,7 @@ def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(desk: RunDesk) 
         assert wire.fault("task_orchestrate", swarmId=swarm, task="go")["code"] == -32002
         began = time.monotonic()
         assert second.end() == 0
-        assert time.monotonic() - began < 20  # an agent may take 35 s to be started
+        assert time.monotonic() - began < 30  # an agent may take 35 s to be started
         assert children(second, "sleep") == []
 
 
