@@ -151,8 +151,9 @@ def test_doctor_finds_a_healthy_machine_and_says_what_is_not(cli: CommandLine) -
     report = json.loads(cli.out("doctor", "--json"))
     states = {check["check"]: check["state"] for check in report["checks"]}
     assert report["healthy"] is True
-    for check in ("python", "runtime directory", "configuration", "shells", "backend pty", "backend tmux", "mcp"):
+    for check in ("python", "runtime directory", "configuration", "shells", "backend pty", "backend tmux"):
         assert states[check] == "ok", report
+    assert states["mcp"] in ("ok", "warn"), "it says how fast this machine is"
     assert states["clients"] == "warn"
     cli.run("mcp", "install", "--client", "cursor")
     (cli.home / ".config/ai-session/config.toml").write_text("nonsense")

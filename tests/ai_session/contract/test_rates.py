@@ -44,8 +44,22 @@ def place(world: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
+def slow(home: Path) -> Iterator[Two]:
+    """As ``two``, with a daemon that lets a client do something twice a minute."""
+    (home / ".config/ai-session/config.toml").write_text(
+        CONFIG.replace("effect_per_minute = 6", "effect_per_minute = 2")
+    )
+    yield from clients(home)
+    stop_daemons(home)
+
+
+@pytest.fixture
 def two(place: Path) -> Iterator[Two]:
     """Clients of whom nobody has heard, one and other, in a home with these limits; a name for a session."""
+    yield from clients(place)
+
+
+def clients(place: Path) -> Iterator[Two]:
     number = next(NUMBERS)
     with client(place) as one, client(place) as other:
         greet(one, {}, name=f"one-{number}")
@@ -91,14 +105,13 @@ def test_looking_and_who_comes_back_when_told_to(two: Two) -> None:
     allowed(one.call("list_sessions"))
 
 
-def test_doing(two: Two, place: Path) -> None:
-    one, other, session = two
-    allowed(one.call("create_session", name=session, backend="pty", working_directory=str(place)))
-    for _ in range(5):
-        allowed(one.call("execute_command", session_id=session, command="true"))
+def test_doing(slow: Two, home: Path) -> None:
+    one, other, session = slow
+    allowed(one.call("create_session", name=session, backend="pty", working_directory=str(home)))
+    allowed(one.call("execute_command", session_id=session, command="true"))
     for tool, arguments in (("execute_command", {"command": "touch made"}), ("send_input", {"text": "x"})):
         for _ in range(2):
-            assert 0 < refused(one.call(tool, session_id=session, **arguments), "effect") <= 10
+            assert 0 < refused(one.call(tool, session_id=session, **arguments), "effect") <= 30
     refused(one.call("close_session", session_id=session), "effect")
     allowed(one.call("get_session_info", session_id=session))
     looked = allowed(other.call("execute_command", session_id=session, command="test -e made"))

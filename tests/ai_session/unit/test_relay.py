@@ -243,7 +243,8 @@ def test_home_that_cannot_be_written_uses_a_private_folder_in_tmp(place: str) ->
 def test_runtime_directory_that_is_not_private_is_refused(home: Path, spoil: str) -> None:
     runtime().parent.mkdir(parents=True)
     if spoil == "open":
-        runtime().mkdir(mode=0o755)
+        runtime().mkdir()
+        runtime().chmod(0o755)
     elif spoil == "file":
         runtime().touch()
     else:

@@ -95,6 +95,7 @@ async def test_what_waits_is_bounded() -> None:
         for _ in range(3 * QUEUE):
             telemetry.tracer.start_span("more").end()
         collector.go.set()
+        await asyncio.to_thread(collector.until, lambda: len(collector.named("more")) >= QUEUE)
         async with asyncio.timeout(BOUND_SECONDS):
             await telemetry.close()
         assert QUEUE <= len(collector.named("more")) <= QUEUE + BATCH
@@ -107,6 +108,8 @@ async def test_closing_sends_what_is_left_of_both() -> None:
         telemetry.tracer.start_span("last").end()
         async with asyncio.timeout(BOUND_SECONDS):
             await telemetry.close()
+        # Nobody waits for it longer than a second; it goes on.
+        await asyncio.to_thread(collector.until, lambda: collector.spans and collector.points)
         assert [span.name for span in collector.spans] == ["last"]
         assert collector.points["level"] == [({}, 7)]
 
@@ -133,7 +136,7 @@ async def test_only_one_of_both_is_sent_where_only_one_is_wanted() -> None:
         providers.traces.get_tracer("x").start_span("one").end()
         providers.metrics.get_meter("x").create_counter("two").add(1)
         async with asyncio.timeout(BOUND_SECONDS):
-            await providers.close()
+            await providers.close(BOUND_SECONDS)
         assert [span.name for span in collector.spans] == ["one"]
         assert collector.points == {}
 

@@ -253,7 +253,8 @@ def test_the_state_directory_is_private(tmp_path: Path) -> None:
 
 def test_a_state_directory_that_is_not_private_is_refused(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
-    (tmp_path / "ccswarm").mkdir(mode=0o710)
+    (tmp_path / "ccswarm").mkdir()
+    (tmp_path / "ccswarm").chmod(0o710)
     with pytest.raises(ConfigInvalid) as caught:
         config.state_directory(environ)
     assert caught.value.suggestion == f"chmod 700 {tmp_path}/ccswarm"
