@@ -127,9 +127,10 @@ def shared_home(world: Path) -> Iterator[Path]:
     assert not left, f"left behind by this module: {left}"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def nothing_blocks_the_loop(world: Path) -> Iterator[None]:
-    """A call from our packages that could block a running event loop raises BlockingError."""
+    """A call from our packages that could block a running event loop raises BlockingError. Once for all tests: setting
+    it up takes as long as a small test."""
     packages = [name for name in ("ai_session", "ccswarm") if find_spec(name)]
     guard = BlockBuster(packages)
     functions = [function for name, function in guard.functions.items() if name.startswith(WATCHED)]
