@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ai_session import __version__, plugins, relay
 from ai_session.daemon_gate import StartingGate
-from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
+from ai_session.errors import AiSessionError, DaemonUnavailable, Incompatible, InvalidArguments
 from ai_session.models import Principal
+from ai_session.relay_resume import STOPPED
 from ai_session.servers.base import Connection
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Daemon:
         self.gate = StartingGate(lambda: self.app, self.started)
         self.app: App | None = None
         self._listener = listener
-        self._connections: set[asyncio.Task[Any]] = set()
+        self._connections: dict[asyncio.Task[Any], Connection] = {}
         self._servers: dict[str, Any] = {}
         self._starting: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
@@ -138,8 +139,10 @@ class Daemon:
         self.app = app
 
     async def _leave(self) -> None:
-        for connection in self._connections:
-            connection.cancel()
+        for task, connection in self._connections.items():
+            if self._end_sessions and connection.hello.get("resumes"):
+                connection.writer.write(STOPPED + b"\n")
+            task.cancel()
         if self._connections:
             await asyncio.wait(self._connections, timeout=LEAVE_SECONDS)
         if self._end_sessions and self._listener:
@@ -174,7 +177,8 @@ class Daemon:
                 hello = parse_hello(await reader.readuntil(b"\n"))
             except asyncio.LimitOverrunError:
                 raise InvalidArguments(f"the first line is longer than {HELLO_BYTES} bytes") from None
-        facts = {"ai_session": 1, "version": __version__, "pid": os.getpid(), "idle": self.idle}
+        facts: dict[str, Any] = {"ai_session": 1, "version": __version__, "pid": os.getpid(), "idle": self.idle}
+        facts["protocol"] = relay.PROTOCOL
         writer.write(json.dumps(facts, separators=(",", ":")).encode() + b"\n")
         if hello["role"] == "leave":
             if self.idle:
@@ -192,14 +196,14 @@ class Daemon:
     async def _serve(self, connection: Connection) -> None:
         task = asyncio.current_task()
         assert task
-        self._connections.add(task)
+        self._connections[task] = connection
         try:
             role = connection.hello["role"]
             if role not in self._servers:
                 self._servers[role] = await asyncio.to_thread(plugins.load, "servers", role)
             await self._servers[role].serve(self.gate, connection)
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
 
     def _watch_idleness(self) -> None:
         if self._idle_timer:
@@ -237,13 +241,20 @@ def parse_hello(line: bytes) -> dict[str, Any]:
     """The first line of a connection, checked. Raises InvalidArguments."""
     try:
         hello: dict[str, Any] = json.loads(line.decode(errors="surrogateescape"))
-        found: dict[str, Any] = {"cwd": "", "env": {}, **hello}
+        found: dict[str, Any] = {"cwd": "", "env": {}, "protocol": [1, 1], **hello}
+        oldest, newest = found["protocol"]
         texts: list[Any] = [found["role"], found["cwd"], *found["env"], *found["env"].values()]
         known = found["ai_session"] == 1 and all(isinstance(text, str) for text in texts)
+        fits = oldest <= relay.PROTOCOL[1] and newest >= relay.PROTOCOL[0]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found, known = {}, False
+        found, known, fits = {}, False, False
     if not known:
         raise InvalidArguments("the first line is no hello of ai-session", suggestion="connect with ai-session itself")
+    if not fits:
+        raise Incompatible(
+            f"the client, {str(found.get('version'))[:40]}, talks in another way than the daemon, {__version__}",
+            suggestion="ai-session daemon restart, by the version that is to stay; sessions go on",
+        )
     if found["role"] not in ROLES:
         raise InvalidArguments(f"no role {found['role'][:40]!r}", suggestion="client and daemon may differ in version")
     return found

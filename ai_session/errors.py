@@ -31,7 +31,8 @@
         ├── SandboxRefused          sandbox_refused
         ├── AuditBroken             audit_broken
         ├── IntegrationLost         integration_lost
-        └── DaemonUnavailable       daemon_unavailable
+        ├── DaemonUnavailable       daemon_unavailable
+        └── Incompatible            incompatible
 
 An exit code is data, never an error; a timeout is a result with ``status="running"``.
 """
@@ -249,3 +250,9 @@ class DaemonUnavailable(OperatorError, ConnectionError):
     """The daemon does not answer and could not be started."""
 
     code = "daemon_unavailable"
+
+
+class Incompatible(OperatorError):
+    """Client and daemon are of versions that know no common way to talk."""
+
+    code = "incompatible"

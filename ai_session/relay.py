@@ -1,7 +1,7 @@
 """stdio ↔ the daemon's socket: all that `ai-session mcp-server --stdio` is, and how any client finds the daemon.
 
-Standard library only: every MCP client starts one of these and waits for it. The daemon outlives its clients; when it
-goes away in the middle of a conversation the relay ends too, so that the client starts anew from the handshake.
+Standard library only: every MCP client starts one of these and waits for it. Neither ends with the other: a daemon that
+goes away in the middle of a conversation is replaced, and is told what the one before knew (``relay_resume``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ import socket
 import stat
 import sys
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 from ai_session import __version__, inherited_signals
+
+PROTOCOL = (1, 1)
+"""The oldest and the newest way to talk over the socket that this version knows; what is merely added changes none."""
 
 SOCKET_PATH_LIMIT = 100
 """Bytes; the same limit as config.runtime_directories, so that every process finds the same socket."""
@@ -44,7 +48,7 @@ class Unreachable(Exception):
     """No daemon answers and none could be started. ``code`` is that of the AiSessionError it stands for."""
 
     def __init__(self, message: str, suggestion: str, code: str = "daemon_unavailable") -> None:
-        super().__init__(message)
+        super().__init__(f"{message}; {suggestion}")
         self.message = message
         self.suggestion = suggestion
         self.code = code
@@ -60,12 +64,21 @@ def main(role: str = "mcp", more: str = "") -> NoReturn:
         except OSError:
             os.open(os.devnull, os.O_RDWR)
     try:
-        link = connect(role, more=more)
+        if role != "mcp":
+            os._exit(pump(_greeted(role, more), 0, 1))
+        from ai_session.relay_resume import RESUMES, Conversation
+
+        dial = partial(_greeted, role, more + RESUMES)
+        os._exit(Conversation(dial(), 0, 1, dial, Unreachable, warn).run())
     except Unreachable as error:
-        warn(f"{error.message}; {error.suggestion}")
+        warn(str(error))
         os._exit(1)
+
+
+def _greeted(role: str, more: str) -> socket.socket:
+    link = connect(role, more=more)
     link.recv(READ_BYTES)  # the daemon's answer; it says nothing more before the client does
-    os._exit(pump(link, 0, 1))
+    return link
 
 
 def converse(link: socket.socket, source: int, target: int, role: str = "mcp", more: str = "") -> int:
@@ -89,8 +102,8 @@ def warn(text: str) -> None:
 def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
     """A connection whose hello is sent and whose first line, the daemon's answer, is still to be read.
 
-    Starts a daemon when there is none and ``start``. An idle daemon of another version is replaced by one of ours; a
-    busy one is kept, which is said on standard error. ``more`` is put into the hello as it is. Raises Unreachable.
+    Starts a daemon when there is none and ``start``. An idle daemon of an older version is replaced by one of ours; any
+    other is used as long as both know a way to talk. ``more`` is put into the hello as it is. Raises Unreachable.
     """
     replaced = retried = False
     while True:
@@ -106,18 +119,38 @@ def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
             continue
         if answer.startswith(b'{"ai_session":1,"version":"%b",' % __version__.encode()):
             return link
-        facts = _parse(answer)
-        if facts.get("version") == __version__:
-            return link
-        if not (start and facts.get("idle")) or replaced:
-            warn(
-                f"the daemon (pid {facts.get('pid')}) is version {facts.get('version')}, this is {__version__}; it is "
-                "in use, so it stays. `ai-session daemon restart` replaces it, sessions go on"
-            )
-            return link
+        try:
+            facts = _parse(answer)
+            outdated = start and facts.get("idle") and not replaced and _older(str(facts.get("version")), __version__)
+            if not outdated:
+                _check_protocol(facts)
+                return link
+        except Unreachable:
+            link.close()
+            raise
         replaced = True
         link.close()
         _ask_to_leave()
+
+
+def _older(version: str, than: str) -> bool:
+    return _numbers(version) < _numbers(than)
+
+
+def _numbers(version: str) -> list[int]:
+    parts = version.split(".")
+    return [int(part) if part.isdecimal() else 0 for part in parts]
+
+
+def _check_protocol(facts: Mapping[str, Any]) -> None:
+    oldest, newest = facts.get("protocol", (1, 1))
+    if oldest > PROTOCOL[1] or newest < PROTOCOL[0]:
+        raise Unreachable(
+            f"the daemon (pid {facts.get('pid')}) is version {facts.get('version')} and talks in another way than this "
+            f"one, {__version__}",
+            "replace it: ai-session daemon restart; sessions go on",
+            "incompatible",
+        )
 
 
 def pump(link: socket.socket, source: int, target: int) -> int:
@@ -265,7 +298,8 @@ def _hello(role: str, more: str) -> bytes:
     except OSError:
         cwd = ""  # deleted, or not ours to see
     env = ",".join(f"{_quoted(name)}:{_quoted(value)}" for name, value in os.environ.items())
-    line = f'{{"ai_session":1,"role":"{role}","version":"{__version__}","cwd":{_quoted(cwd)}'
+    line = f'{{"ai_session":1,"protocol":[{PROTOCOL[0]},{PROTOCOL[1]}],"role":"{role}","version":"{__version__}"'
+    line = f'{line},"cwd":{_quoted(cwd)}'
     return f'{line},"env":{{{env}}},"pid":{os.getpid()}{more}}}\n'.encode(errors="surrogateescape")
 
 

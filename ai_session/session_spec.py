@@ -43,7 +43,7 @@ class SessionDefaults:
             user = pwd.getpwuid(os.getuid())
             env |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
         env |= {k: v for k, v in client.items() if any(fnmatch.fnmatchcase(k, p) for p in allow or self.env_allow)}
-        if not env.keys() & {"LANG", "LC_ALL", "LC_CTYPE"}:
+        if not any(env.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")):
             env["LANG"] = "C.UTF-8"
         return {**env, **self.env, **extra}
 

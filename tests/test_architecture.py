@@ -16,10 +16,10 @@ ROOT = Path(__file__).parent.parent
 DOCUMENT = (ROOT / "ARCHITECTURE.md").read_text()
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
 PLUGIN_FOLDERS = {"backends", "shells", "servers", "tools", "clients", "brains", "engines"}
-ENVIRONMENT_READERS = {"config", "relay", "holder", "__main__"}
+ENVIRONMENT_READERS = {"config", "relay*", "holder", "__main__"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
 STANDARD_LIBRARY_ONLY = {
-    "relay",
+    "relay*",
     "holder",
     "network_listener",
     "landlock_exec",
@@ -236,7 +236,7 @@ def test_the_table_refuses_what_it_should() -> None:
         ("session", "backends.tmux"),
         ("shells.bash", "shells.zsh"),
         ("marks", "screen"),
-        ("relay", "errors"),
+        ("relay*", "errors"),
         ("tools.sessions", "tools.output"),
         ("backends.pty", "tmux_control"),
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,8 @@ class Questions:
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         self._send = send
-        self._ids = itertools.count(1)
+        # A client may answer what an earlier daemon asked; no question of ours may have that number.
+        self._ids = itertools.count(secrets.randbelow(1 << 48))
         self._waiting: dict[int, asyncio.Future[Message]] = {}
 
     def to(self, capabilities: ClientCapabilities | None) -> Questioning:

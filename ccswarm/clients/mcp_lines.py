@@ -47,9 +47,12 @@ class LineCutter:
                 self._dropped += excess
 
 
-def read_message(line: bytearray, length: int) -> SessionMessage | None:
+def read_message(line: bytearray, length: int, *, first: bool = False) -> SessionMessage | None:
     """The message on a line; None where there is none, as on a banner. An answer that cannot be used is read as an
-    error, so that nobody waits for it."""
+    error, so that nobody waits for it. Before the ``first`` message there may be words on its own line, of a start file
+    that writes where it should not."""
+    if first and not line.startswith(b"{") and (begin := line.find(b'{"jsonrpc"')) > 0:
+        del line[:begin]
     if length > MAX_MESSAGE_BYTES:
         return _refusal(line, f"the answer has {length} bytes; answers over {MAX_MESSAGE_BYTES} are not taken")
     try:

@@ -69,6 +69,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._words = bytearray()
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._reason = ""
+        self._spoke = False
         self._exited = False
         self._open = {1, 2}
 
@@ -81,8 +82,9 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._hear(data)
             return
         for line, length in self._lines.feed(data):
-            message = read_message(line, length)
+            message = read_message(line, length, first=not self._spoke)
             if message is not None:
+                self._spoke = True
                 self.incoming.put(message)
             elif line.strip():
                 self._hear(bytes(line[-LAST_WORDS_BYTES:]) + b"\n")

@@ -20,7 +20,7 @@ import pytest
 from ai_session import __version__, relay
 from ai_session.control_client import connect
 from ai_session.daemon import THREADS, parse_hello, peer_credentials
-from ai_session.errors import ConfigInvalid, InvalidArguments
+from ai_session.errors import ConfigInvalid, Incompatible, InvalidArguments
 from tests.ai_session.contract.wire import (
     BOUND_SECONDS,
     DATA,
@@ -103,7 +103,8 @@ def test_hello_is_answered_with_version_pid_and_idleness(lasting: subprocess.Pop
     said = json.loads(greet())
     with connected():
         busy = json.loads(greet())
-    assert said == {"ai_session": 1, "version": __version__, "pid": lasting.pid, "idle": True}
+    facts = {"ai_session": 1, "version": __version__, "pid": lasting.pid, "idle": True}
+    assert said == {**facts, "protocol": list(relay.PROTOCOL)}
     assert busy["idle"] is False
 
 
@@ -120,6 +121,8 @@ def test_hello_is_answered_with_version_pid_and_idleness(lasting: subprocess.Pop
         b'{"ai_session":1,"role":"mcp","env":{"A":1}}\n',
         b'{"ai_session":1,"role":"mcp","cwd":null}\n',
         b'{"ai_session":1,"role":"mcp_sdk"}\n',
+        b'{"ai_session":1,"role":"mcp","protocol":1}\n',
+        b'{"ai_session":1,"role":"mcp","protocol":["a","b"]}\n',
         b"[" * 5000 + b"\n",
     ],
 )
@@ -175,15 +178,22 @@ def test_another_user_is_not_served() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_it_and_its_relays_at_once(number: int) -> None:
+def test_signal_ends_it_at_once_though_a_call_waits(number: int) -> None:
     with double() as daemon, Client() as client:
         client.request("tools/call", {"name": "wait"})
         client.result("ping")
+        client.process.send_signal(signal.SIGSTOP)  # the relay would start another daemon
         daemon.send_signal(number)
         assert daemon.wait(BOUND_SECONDS) == 0
-        assert client.process.wait(BOUND_SECONDS) == 1
-    assert not (runtime() / "sock").exists()
+        assert not (runtime() / "sock").exists()
     assert not (Path(os.environ["HOME"]) / "ended-sessions").exists()
+
+
+def test_a_client_that_knows_no_common_way_to_talk_is_told() -> None:
+    hello = {**HELLO, "version": "7.0", "protocol": [7, 9]}
+    with pytest.raises(Incompatible, match=r"7\.0, talks in another way"):
+        parse_hello(json.dumps(hello).encode())
+    assert parse_hello(json.dumps({**hello, "protocol": [1, 9]}).encode())["role"] == "control"
 
 
 @pytest.mark.parametrize("sessions", [False, True])

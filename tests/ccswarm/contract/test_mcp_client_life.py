@@ -52,8 +52,9 @@ async def test_a_server_gets_the_environment_it_is_meant_to_have() -> None:
         assert found["pid"] == found["group"]
 
 
-async def test_a_banner_does_not_disturb() -> None:
-    async with client_of("no_server", "banner") as client:
+@pytest.mark.parametrize("kind", ["banner", "half_banner"])
+async def test_a_banner_does_not_disturb(kind: str) -> None:
+    async with client_of("no_server", kind) as client:
         assert (await use(client, "hello")).text == "hello"
 
 

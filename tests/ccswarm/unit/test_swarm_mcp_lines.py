@@ -96,3 +96,11 @@ def test_what_is_no_character_becomes_one(raw: bytes, text: str) -> None:
     message = read(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + raw + b'"}}')
     assert isinstance(message, JSONRPCResponse)
     assert message.result == {"text": text}
+
+
+def test_words_before_the_first_message_are_left_out_and_later_ones_make_it_none() -> None:
+    line = b'motd: {"jsonrpc": 1} {"jsonrpc":"2.0","method":"x"}'
+    assert read_message(bytearray(line), len(line)) is None
+    assert read_message(bytearray(b'Welcome! {"jsonrpc":"2.0","method":"x"}'), 40, first=True) is not None
+    assert read_message(bytearray(b'{"jsonrpc":"2.0","method":"x"}'), 40, first=True) is not None
+    assert read_message(bytearray(b"Welcome!"), 8, first=True) is None

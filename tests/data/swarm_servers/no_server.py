@@ -86,8 +86,10 @@ def main(kind: str, *words: str) -> None:
     if kind == "chatty_crash":
         os.write(1, b"Error: cannot find module 'left-pad'\n")
         sys.exit(1)
-    if kind == "banner":
+    if kind in ("banner", "half_banner"):
         os.write(1, b"Welcome!\r\n\r\nServer 1.0 (c) nobody\n")
+        if kind == "half_banner":
+            os.write(1, b'{"motd": 1}\n\x1b[1mLast login: {today}\x1b[0m ')
         Banner().run()
     elif kind in SERVERS:
         SERVERS[kind](ERAS.get(kind, "legacy")).run()

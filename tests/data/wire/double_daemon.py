@@ -117,8 +117,12 @@ def make_files_for_ever(directory: Path) -> tuple[Any, float]:
 if __name__ == "__main__":
     if "--no-daemon" in sys.argv:
         daemon.serve_stdio(make_files_for_ever)
-    if "--old" in sys.argv:
-        daemon.__version__ = "0.0.1"
+    for word in sys.argv:
+        if word.startswith("--version="):
+            daemon.__version__ = word.partition("=")[2]
+        elif word.startswith("--protocol="):
+            oldest, newest = word.partition("=")[2].split("-")
+            daemon.relay.PROTOCOL = (int(oldest), int(newest))
     directory, listener = daemon.listen()
     plugins.load("servers", "mcp").heartbeat_seconds = 0.01
     print("ready", flush=True)

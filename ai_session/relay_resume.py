@@ -1,0 +1,500 @@
+"""Carries an MCP client's conversation from a daemon that ended to the next one: the client notices nothing but errors
+of calls that cannot be repeated.
+
+Standard library only. Lines go through whole, in both directions, and are looked at only after they went: `json` takes
+6 ms to import, a third of a warm start. Kept are the handshake, subscriptions, and what was asked and is not answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import json
+
+READ_BYTES = 1 << 16
+WRITE_BYTES = select.PIPE_BUF
+"""A write of this much does not block after POLLOUT; standard output may be a blocking pipe that is read slowly."""
+
+MOST_LINE_BYTES = 64 << 20
+"""Of a line that is held until its end; the daemon takes no longer ones."""
+
+MOST_KEPT_BYTES = 1 << 20
+"""Of a request, for the daemon that may have to answer it; longer ones are not repeated."""
+
+MOST_PENDING = 10_000
+MOST_TRIES = 3
+HANDSHAKE_SECONDS = 20.0
+
+RESUMES = ',"resumes":true'
+"""Part of the hello: the daemon may say `STOPPED` before it ends."""
+STOPPED = b'{"ai_session":"stopped"}'
+"""Ended by a person, with every session: the next one starts when the client asks for something."""
+
+READ_ONLY = frozenset({"get_session_info", "list_sessions", "read_output", "read_screen"})
+"""Tools that change nothing: twice is the same as once."""
+
+HEAD = b'{"jsonrpc":"2.0","id":'
+"""How responses and questions of the daemon begin."""
+
+MODERN = "io.modelcontextprotocol/protocolVersion"
+INTERRUPTED = "call_interrupted"
+
+Outcome = Literal["client", "daemon"]
+
+
+class Pending(NamedTuple):
+    """A request that is not answered; ``line`` is None for one that is too long to be kept."""
+
+    message: Mapping[str, Any]
+    line: bytes | None
+
+
+class Lines:
+    """Bytes of one direction, cut into whole lines."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._searched = 0
+        self.skipping = False
+        """The rest of a line that began elsewhere belongs to nobody."""
+        self.passing = False
+        """The line is so long that its parts go through as they come."""
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
+        """What may go on, and whether it is a whole line."""
+        self._held += chunk
+        while (end := self._held.find(b"\n", self._searched)) >= 0:
+            line = bytes(self._held[: end + 1])
+            del self._held[: end + 1]
+            self._searched = 0
+            if not self.skipping:
+                yield line, not self.passing
+            self.skipping = self.passing = False
+        self._searched = len(self._held)
+        if len(self._held) > MOST_LINE_BYTES or ((self.passing or self.skipping) and self._held):
+            if not self.skipping:
+                self.passing = True
+                yield bytes(self._held), False
+            self._held.clear()
+            self._searched = 0
+
+    def rest(self) -> bytes:
+        """What came without an end."""
+        left = b"" if self.skipping else bytes(self._held)
+        self._held.clear()
+        self._searched = 0
+        return left
+
+    def cut(self) -> None:
+        """The other side is another one now: of a line whose beginning it has not got it gets nothing."""
+        self.skipping, self.passing = self.skipping or self.passing, False
+
+
+class Memory:
+    """What a new daemon has to be told of a conversation. Lines are understood when somebody asks."""
+
+    def __init__(self) -> None:
+        self._unread: list[tuple[bytes, bool]] = []
+        self._json: Any = None
+        self.initialize = self.initialized = self.level = b""
+        self.subscriptions: dict[str, bytes] = {}
+        self.pending: dict[int | str, Pending] = {}
+        self.questions: set[int | str] = set()
+        """Of the daemon to the client, not answered."""
+        self.withdrawn: set[int | str] = set()
+        """Of a daemon that is gone: the answers belong to nobody."""
+
+    def note(self, line: bytes, *, of_client: bool) -> None:
+        """Remember that a line went through."""
+        self._unread.append((line, of_client))
+
+    def understand(self) -> None:
+        """Look at all lines that went through since the last time."""
+        unread, self._unread = self._unread, []
+        for line, of_client in unread:
+            if of_client:
+                self._of_client(line)
+            else:
+                self._of_daemon(line)
+
+    def is_withdrawn(self, line: bytes) -> bool:
+        """Whether a line of the client answers a question that a daemon took with it."""
+        if not self.withdrawn or b'"method"' in line:
+            return False
+        number = self._parse(line).get("id")
+        found = isinstance(number, (int, str)) and number in self.withdrawn
+        if found:
+            self.withdrawn.discard(number)
+        return found
+
+    def _of_client(self, line: bytes) -> None:
+        message = self._parse(line)
+        method, number = message.get("method"), message.get("id")
+        if not isinstance(method, str):
+            if isinstance(number, (int, str)):
+                self.questions.discard(number)
+        elif isinstance(number, (int, str)) and not isinstance(number, bool):
+            if len(self.pending) < MOST_PENDING:
+                self.pending[number] = Pending(message, line if len(line) <= MOST_KEPT_BYTES else None)
+            self._keep_state(method, message, line)
+        elif method == "notifications/initialized":
+            self.initialized = line
+        elif method == "notifications/cancelled":
+            self.pending.pop(_params(message).get("requestId", ""), None)
+
+    def _keep_state(self, method: str, message: Mapping[str, Any], line: bytes) -> None:
+        uri = str(_params(message).get("uri"))
+        if method == "initialize":
+            self.initialize, self.initialized = line, b""
+        elif method == "logging/setLevel":
+            self.level = line
+        elif method == "resources/subscribe":
+            self.subscriptions[uri] = line
+        elif method == "resources/unsubscribe":
+            self.subscriptions.pop(uri, None)
+
+    def _of_daemon(self, line: bytes) -> None:
+        number, is_response = self.head(line)
+        if number is None:
+            return
+        if is_response:
+            self.pending.pop(number, None)
+        else:
+            self.questions.add(number)
+
+    def head(self, line: bytes) -> tuple[int | str | None, bool]:
+        """The id of a message of the daemon, and whether it is a response. Long results are not read whole."""
+        if not line.startswith(HEAD):
+            if line.startswith(b'{"jsonrpc":"2.0","method":') and b'"id":' not in line:
+                return None, False
+            message = self._parse(line)
+            number = message.get("id")
+            return (number if isinstance(number, (int, str)) else None), "method" not in message
+        try:
+            number, end = self._decoder().raw_decode(line[len(HEAD) : len(HEAD) + 4096].decode(errors="replace"))
+        except ValueError:
+            return None, False
+        after = line[len(HEAD) : len(HEAD) + 4096].decode(errors="replace")[end:]
+        return (number if isinstance(number, (int, str)) else None), not after.startswith(',"method"')
+
+    def id_of(self, line: bytes) -> int | str | None:
+        """Of a line of the client."""
+        number = self._parse(line).get("id")
+        return number if isinstance(number, (int, str)) else None
+
+    def encode(self, message: Mapping[str, Any]) -> bytes:
+        """One line."""
+        import json
+
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
+
+    def _parse(self, line: bytes) -> Mapping[str, Any]:
+        try:
+            return _object(self._decoder().decode(line.decode()))
+        except (ValueError, RecursionError):
+            return {}
+
+    def _decoder(self) -> json.JSONDecoder:
+        if self._json is None:
+            import json
+
+            self._json = json.JSONDecoder()
+        return self._json
+
+
+class Conversation:
+    """One client's, over as many daemons as it takes. ``dial`` gives a connection whose greeting was read; it raises
+    ``unreachable`` where there is none. ``warn`` says a word to the person."""
+
+    def __init__(
+        self,
+        link: socket.socket,
+        source: int,
+        target: int,
+        dial: Callable[[], socket.socket],
+        unreachable: type[Exception],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._link: socket.socket | None = link
+        self._source = source
+        self._target = target
+        self._dial = dial
+        self._unreachable = unreachable
+        self._warn = warn
+        self._memory = Memory()
+        self._inward, self._outward = Lines(), Lines()
+        self._to_daemon, self._to_client = bytearray(), bytearray()
+        self._source_open = True
+        self._stopped = False
+
+    def run(self) -> int:
+        """Until the client is gone; the exit status."""
+        try:
+            while self._pump() == "daemon":
+                self._memory.understand()
+                self._lose()
+                if self._stopped:
+                    self._give_up("was stopped")
+                elif self._memory.pending or self._memory.subscriptions:
+                    self._resume()
+        except self._unreachable as error:
+            self._memory.understand()
+            self._give_up("ended, and no other can be reached")
+            self._flush()
+            self._warn(f"{error}; sessions stay alive")
+            return 1
+        return 0
+
+    def _pump(self) -> Outcome:
+        """Copy lines both ways, neither direction waiting for the other, until one side has ended."""
+        while True:
+            if not self._source_open and self._link is None and not self._to_client:
+                return "client"
+            ready = select.poll()
+            for fd, events in self._wanted().items():
+                ready.register(fd, events)
+            for fd, events in ready.poll():
+                if fd == self._target and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                    return "client"
+                if fd == self._target:
+                    self._write_client()
+                if fd == self._source and self._source_open and not self._to_daemon:
+                    self._read_client()
+                if self._link and fd == self._link.fileno() and not self._exchange(events):
+                    return "daemon" if self._source_open else "client"
+            if not self._to_client:
+                # After all that was read has gone where it belongs: nobody waits for us now.
+                self._memory.understand()
+
+    def _wanted(self) -> dict[int, int]:
+        wanted: dict[int, int] = {self._target: select.POLLOUT if self._to_client else 0}
+        if self._source_open and not self._to_daemon:
+            wanted[self._source] = wanted.get(self._source, 0) | select.POLLIN
+        if self._link and (self._to_daemon or not self._to_client):
+            events = select.POLLOUT if self._to_daemon else 0
+            wanted[self._link.fileno()] = events | (0 if self._to_client else select.POLLIN)
+        return wanted
+
+    def _read_client(self) -> None:
+        try:
+            chunk = os.read(self._source, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""  # a reset, a terminal that hung up, a directory: there will be no more
+        for part, whole in self._inward.feed(chunk):
+            self._take(part, whole=whole)
+        if not chunk:
+            self._source_open = False
+            self._take(self._inward.rest(), whole=False)
+            if not self._to_daemon:
+                self._end_link()
+        elif self._to_daemon:
+            self._write_daemon()
+
+    def _take(self, part: bytes, *, whole: bool) -> None:
+        """A line of the client, for the daemon there is or the next one. Raises what ``dial`` raises."""
+        if not part or (whole and self._memory.is_withdrawn(part)):
+            return
+        try:
+            if self._link is None:
+                self._stopped = False
+                self._resume()
+            self._to_daemon += part
+        finally:
+            if whole:
+                self._memory.note(part, of_client=True)
+
+    def _exchange(self, events: int) -> bool:
+        """With the daemon; False when it has ended."""
+        if self._to_daemon and events & select.POLLOUT and not self._write_daemon():
+            return False
+        if not self._to_client and events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+            return self._read_daemon()
+        return True
+
+    def _read_daemon(self) -> bool:
+        assert self._link
+        try:
+            chunk = self._link.recv(READ_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        for part, whole in self._outward.feed(chunk):
+            if whole and part.rstrip() == STOPPED:
+                self._stopped = True
+                continue
+            self._to_client += part
+            if whole:
+                self._memory.note(part, of_client=False)
+        self._write_client()
+        return bool(chunk)
+
+    def _write_daemon(self) -> bool:
+        assert self._link
+        try:
+            while self._to_daemon:
+                del self._to_daemon[: self._link.send(self._to_daemon[:READ_BYTES])]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not self._source_open:
+            self._end_link()
+        return True
+
+    def _write_client(self) -> None:
+        try:
+            while self._to_client and _writable(self._target):
+                del self._to_client[: os.write(self._target, self._to_client[:WRITE_BYTES])]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._to_client.clear()  # its reader has gone, which that descriptor's next event says
+
+    def _flush(self) -> None:
+        """What the client is still to be told before all ends; it may take its time to read."""
+        while self._to_client:
+            ready = select.poll()
+            ready.register(self._target, select.POLLOUT)
+            for _, events in ready.poll():
+                if events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                    return
+            self._write_client()
+
+    def _end_link(self) -> None:
+        if self._link:
+            with contextlib.suppress(OSError):
+                self._link.shutdown(socket.SHUT_WR)
+
+    def _lose(self) -> None:
+        """Let go of a daemon that ended: its questions are withdrawn, half lines forgotten."""
+        assert self._link
+        self._link.close()
+        self._link = None
+        self._to_daemon.clear()
+        self._inward.cut()
+        if self._outward.passing:
+            self._to_client += b"\n"
+        self._outward = Lines()
+        for number in self._memory.questions:
+            params = {"requestId": number, "reason": "not asked any more"}
+            self._tell({"method": "notifications/cancelled", "params": params})
+        self._memory.withdrawn |= self._memory.questions
+        self._memory.questions.clear()
+
+    def _resume(self) -> None:
+        """Tell a new daemon what the one before knew. What is not answered is asked again, or told of. Raises what
+        ``dial`` raises."""
+        for _ in range(MOST_TRIES):
+            self._link = self._dial()
+            try:
+                self._repeat(self._link)
+            except OSError:
+                self._link.close()
+                self._link = None
+                continue
+            self._link.setblocking(False)
+            self._warn("the daemon had ended; another one took over, sessions have gone on")
+            return
+        raise self._unreachable("daemons end as soon as they have started")
+
+    def _repeat(self, link: socket.socket) -> None:
+        """Raises OSError when this daemon ends, too."""
+        memory = self._memory
+        link.settimeout(HANDSHAKE_SECONDS)
+        waiting = list(memory.pending)
+        if memory.initialize:
+            self._ask(link, memory.initialize, waiting)
+        if memory.initialized:
+            link.sendall(memory.initialized)
+        for line in (memory.level, *memory.subscriptions.values()):
+            if line:
+                self._ask(link, line, waiting)
+        for number in waiting:
+            one = memory.pending.get(number)
+            if one is None or one.message["method"] == "initialize":
+                continue
+            if one.line is not None and repeatable(one.message):
+                link.sendall(one.line)
+            else:
+                self._refuse(number, "ended")
+        for uri in memory.subscriptions:
+            self._tell({"method": "notifications/resources/updated", "params": {"uri": uri}})
+
+    def _ask(self, link: socket.socket, line: bytes, waiting: Sequence[int | str]) -> None:
+        """Have the daemon do what it did for the one before. The client gets the answer if it still waits for it."""
+        number = self._memory.id_of(line)
+        if number in waiting and line is not self._memory.initialize:
+            return  # asked again with all the others
+        link.sendall(line)
+        while True:
+            if not (chunk := link.recv(READ_BYTES)):
+                raise ConnectionResetError
+            answered = False
+            for part, whole in self._outward.feed(chunk):
+                found, is_response = self._memory.head(part) if whole else (None, False)
+                answered = answered or (is_response and found == number)
+                if not (is_response and found == number) or number in waiting:
+                    self._to_client += part
+                    self._memory.note(part, of_client=False)
+            if answered:
+                return
+
+    def _give_up(self, why: str) -> None:
+        for number in list(self._memory.pending):
+            self._refuse(number, why)
+
+    def _refuse(self, number: int | str, why: str) -> None:
+        self._tell(interrupted(number, self._memory.pending.pop(number).message, why))
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        self._to_client += self._memory.encode({"jsonrpc": "2.0", **message})
+
+
+def repeatable(message: Mapping[str, Any]) -> bool:
+    """Whether a request may be made twice: it changes nothing, or carries a key with which it runs once."""
+    if message["method"] != "tools/call":
+        return True
+    params = _params(message)
+    return params.get("name") in READ_ONLY or bool(_object(params.get("arguments")).get("call_key"))
+
+
+def interrupted(number: int | str, message: Mapping[str, Any], why: str) -> Mapping[str, Any]:
+    """What a client is told of a request that nobody will answer any more."""
+    params = _params(message)
+    session = _object(params.get("arguments")).get("session_id")
+    if message["method"] != "tools/call":
+        return {"id": number, "error": {"code": -32603, "message": f"The daemon {why}; ask again"}}
+    look = f"get_session_info(session_id={session!r}) tells what runs there" if session else "list_sessions tells"
+    text = (
+        f"error {INTERRUPTED}: the daemon {why} while {params.get('name')} was under way: whether it was done is not "
+        f"known, and it was not done again. Sessions and their commands go on.\nnext: {look}, read_output what it "
+        "printed; a call that carries a call_key is repeated by itself and never runs twice"
+    )
+    error = {"code": INTERRUPTED, "message": text.partition("\n")[0]}
+    result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
+    if MODERN in _object(params.get("_meta")):
+        result["resultType"] = "complete"
+    return {"id": number, "result": {**result, "_meta": {"ai-session/error": error}}}
+
+
+def _params(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _object(message.get("params"))
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _writable(fd: int) -> bool:
+    ready = select.poll()
+    ready.register(fd, select.POLLOUT)
+    return any(events & (select.POLLOUT | select.POLLERR) for _, events in ready.poll(0))
