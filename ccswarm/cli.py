@@ -80,6 +80,10 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "serve": Verb(
             lambda: import_module("ccswarm.cli_serve").serve, "Serve the swarm at an address: VisionFlow over TCP."
         ),
+        "token": Verb(
+            lambda: import_module("ccswarm.cli_token").token,
+            "Show the token for ccswarm serve, with the line that shows it in each protocol.",
+        ),
     },
     "Shell": {
         "completion": Verb(lambda: completion, "Print a shell's completion script."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,9 @@ def serve(
     ] = None,
     connections: Annotated[int, typer.Option(min=1, max=100_000, help="Most at the same time.")] = 50,
     requests: Annotated[float, typer.Option(min=0, help="Most in a second from one address; 0: no limit.")] = 100.0,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Ask nobody for a token: every user of this machine is you.")
+    ] = False,
     agent: Annotated[str, typer.Option("--agent", "-a", help="Whose tools AgentVault's clients call.")] = "",
     config: Config = None,
     workspace: Annotated[
@@ -45,7 +49,9 @@ def serve(
     """Serve the swarm to other programs, until SIGTERM or Ctrl-C, in one dialect or in several side by side.
 
     Runs are carried out by this process; what is unfinished when it ends is handed back, and goes on with the next
-    worker. Tokens are taken from the environment only.
+    worker. Programs of the user who starts it need no token; those of others, and all where the system does not say
+    whose they are, show the one that ccswarm token shows. Tokens of your own are taken from the environment only;
+    everybody shows one then.
 
     Exit codes: 0 ended as it was told, 1 the address or the store cannot be used, 2 wrong usage or configuration.
     """
@@ -57,7 +63,10 @@ def serve(
         raise UsageInvalid("nothing to serve was named", suggestion="ccswarm serve --tcp, or --a2a, or both")
     if port is not None and sum(own is None for own in ports.values()) > 1:
         raise UsageInvalid("--port could be that of either", suggestion="say --tcp-port and --a2a-port")
-    chosen = {name: Listening(host, port if own is None else own, connections, requests) for name, own in ports.items()}
+    chosen = {
+        name: Listening(host, port if own is None else own, connections, requests, no_auth)
+        for name, own in ports.items()
+    }
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
     entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent)
@@ -66,6 +75,7 @@ def serve(
 
 async def _serve(entrance: Entrance, chosen: Mapping[str, Listening]) -> None:
     from ccswarm import app, config, plugins
+    from ccswarm.access_token import AccessToken
     from ccswarm.cli_worker import logged
     from ccswarm.servers.base import Grounds
 
@@ -88,7 +98,8 @@ async def _serve(entrance: Entrance, chosen: Mapping[str, Listening]) -> None:
 
     with logged(executed):
         async with app.working(settings, config.state_directory(), environ) as opened:
-            grounds = Grounds(entrance, opened, environ, tell)
+            token = AccessToken(opened.state_directory)
+            grounds = Grounds(entrance, opened, environ, tell, token, sys.stderr.isatty())
             coming = [dialects[name].serve(grounds, at, stop) for name, at in chosen.items()]
             served = [asyncio.create_task(one) for one in coming]
             try:

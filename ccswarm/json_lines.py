@@ -21,6 +21,10 @@ INVALID_REQUEST = -32600
 HEADER_LINE = re.compile(rb"[A-Za-z][A-Za-z-]*: [^{}\[\]]*\Z")
 """`Content-Length: 120`: one client tries this framing when it got no answer in time."""
 
+REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ +\S+ +HTTP/\d", re.IGNORECASE)
+TLS_HANDSHAKE = b"\x16"
+"""With which a client begins that takes this for a port of TLS."""
+
 ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\\x00-\x1f]|\\.){0,200}")'
 ID_AT_START = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + ID)
 ID_AT_END = re.compile(ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
@@ -88,6 +92,12 @@ def parse(line: bytes) -> Message | None:
     if not isinstance(message, dict):
         raise Refused(error(None, INVALID_REQUEST, "Invalid request: not an object"))
     return _checked(message)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def is_foreign(line: bytes) -> bool:
+    """Whether the first line of a connection, or its beginning, is none of this protocol but HTTP's or TLS's: what a
+    browser sends wherever a page wants it to."""
+    return line.startswith(TLS_HANDSHAKE) or REQUEST_LINE.match(line) is not None
 
 
 def _checked(message: Message) -> Message | None:

@@ -245,6 +245,9 @@ class A2aSettings(Section):
     agent: str = Field(
         default="", description="Whose tools AgentVault's clients call, with its grants; empty: the only agent's."
     )
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(), description="Further names clients may call the server by, beside this machine's and --host."
+    )
 
 
 class Settings(Section):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ccswarm.errors import OperatorError, UsageInvalid
-from ccswarm.servers.base import Grounds, Listening, is_local
+from ccswarm.errors import OperatorError
+from ccswarm.http_wire import LOOPBACK_NAMES, Site, host_of
+from ccswarm.servers.base import Admission, Grounds, Listening, is_local
 from ccswarm.settings import Settings
 
 PORT = 41241
@@ -30,14 +31,10 @@ class A2a:
         """See Dialect."""
         host, port = listening.host or "127.0.0.1", grounds.port(listening, PORT_VARIABLE, PORT)
         tokens = grounds.variables.get(TOKEN_VARIABLE, "").replace(",", " ").split()
-        if not tokens and not is_local(host):
-            raise UsageInvalid(
-                f"{host} can be reached by other machines, and anybody there could give the agents work",
-                suggestion=f"set {TOKEN_VARIABLE} to a token that clients send along, or leave --host out",
-            )
+        admission = await asyncio.to_thread(grounds.admission, listening, host, TOKEN_VARIABLE, tokens)
         listener = await asyncio.to_thread(_listener, host, port)
         try:
-            await self._serve(grounds, listening, stop, listener, tokens)
+            await self._serve(grounds, listening, stop, listener, admission)
         finally:
             listener.close()
 
@@ -47,7 +44,7 @@ class A2a:
         listening: Listening,
         stop: asyncio.Event,
         listener: socket.socket,
-        tokens: list[str],
+        admission: Admission,
     ) -> None:
         from starlette.applications import Starlette
 
@@ -60,28 +57,35 @@ class A2a:
         app = grounds.app
         tasks = Tasks(app.state_directory / "a2a", app.settings.engine.retention_days)
         tasks.open()
-        desk = Desk(grounds, tasks, secured=bool(tokens))
+        desk = Desk(grounds, tasks)
+
+        def ready() -> None:
+            grounds.tell(f"A2A is served at {host} port {port}")
+            grounds.tell_admission(admission, host, TOKEN_VARIABLE, "a2a")
+
         try:
             routes = [*a2a_vault.routes(desk), *a2a_standard.routes(desk)]
             guard = Guard(
                 Starlette(routes=routes),
-                tokens=tokens,
-                local=is_local(host),
-                names={listening.host.lower()} - {""} if is_local(host) else (),
+                site=site_of(listening.host, app.settings.a2a.allowed_hosts),
+                admission=admission,
                 open_paths={*a2a_vault.OPEN, *a2a_standard.OPEN},
                 requests=listening.requests,
             )
             server = Server(
-                guard,
-                listener,
-                stop,
-                most=listening.connections,
-                ready=lambda: grounds.tell(f"A2A is served at {host} port {port}"),
-                leave=desk.close,
+                guard, listener, stop, admission=admission, most=listening.connections, ready=ready, leave=desk.close
             )
             await server.run_until_stopped()
         finally:
             await desk.close()
+
+
+def site_of(host: str, more: Sequence[str]) -> Site:
+    """What clients may call a server that listens at ``host``, which is empty where it is its own."""
+    names = {*LOOPBACK_NAMES, *map(host_of, (host, *more))}
+    if is_local(host or LOOPBACK_NAMES[0]):
+        return Site(names)
+    return Site({*names, socket.gethostname().lower()}, any_address=True)
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -15,17 +15,36 @@ from ccswarm.servers.base import Grounds
 CLOSE_SECONDS = 5.0
 """For what is under way when the server ends."""
 
+PRIVATE = {"Cache-Control": "private", "Vary": "Authorization, X-Api-Key"}
+"""Of a card, which says less to strangers."""
+
 log = logging.getLogger(__name__)
 
 
-class Desk:
-    """``secured``: clients need a token, which the cards declare; whoever reaches a route but for the cards has shown
-    one. ``closing`` is set when the server ends: nothing new is begun then."""
+def caller_of(request: Request) -> str:
+    """Who asks: whose token was shown, empty for this user."""
+    caller: str | None = request.scope["caller"]
+    assert caller is not None, "the guard lets nobody unknown through to what asks this"
+    return caller
 
-    def __init__(self, grounds: Grounds, tasks: Tasks, *, secured: bool) -> None:
+
+def is_known(request: Request) -> bool:
+    """Whether it is clear who asks."""
+    return request.scope["caller"] is not None
+
+
+def needs_token(request: Request) -> bool:
+    """Whether the one who asks has, or would have, to show a token."""
+    return not request.scope["free"]
+
+
+class Desk:
+    """Whoever reaches a route but for the cards may use it. ``closing`` is set when the server ends: nothing new is
+    begun then."""
+
+    def __init__(self, grounds: Grounds, tasks: Tasks) -> None:
         self.grounds = grounds
         self.tasks = tasks
-        self.secured = secured
         self.closing = asyncio.Event()
         self._work: dict[str, asyncio.Task[None]] = {}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import json
 import logging
 from collections.abc import (
@@ -16,25 +14,22 @@ from collections.abc import (
     Collection,
     Generator,
     MutableMapping,
-    Sequence,
 )
 from typing import TYPE_CHECKING, Any, NoReturn, cast
-from urllib.parse import urlsplit
 
 import uvicorn
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ccswarm.http_protocol import MAX_HEAD_BYTES, StrictProtocol, peer_of
+from ccswarm.http_wire import Site, tokens_in
 from ccswarm.rates import Rates
-from ccswarm.servers.base import is_local
+from ccswarm.servers.base import Admission
 
 if TYPE_CHECKING:
     import socket
 
 MOST_BODY_BYTES = 1 << 20
-MOST_HEAD_BYTES = 64 << 10
 MOST_DEPTH = 100
 """Of values within values."""
 HEAD_SECONDS = 10.0
@@ -45,6 +40,14 @@ HEARTBEAT_SECONDS = 15.0
 """Without a word in a stream, after which a comment says that it lives."""
 LEAVE_SECONDS = 3
 
+UNKNOWN_SHARE = 2
+"""Strangers have at most one of so many connections."""
+
+UNKNOWN_ADVICE = (
+    "send the token of this server as Authorization: Bearer or as X-Api-Key; the user who started it sees it with: "
+    "ccswarm token"
+)
+HOST_ADVICE = "a2a.allowed_hosts in the server's configuration names what else it is called"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 Scope = MutableMapping[str, Any]
@@ -151,80 +154,59 @@ async def _events(events: AsyncGenerator[tuple[str, Any]], heartbeat_seconds: fl
 
 
 class Guard:
-    """Before any route: is this server called by a name of its own (421), may the page use it (403), does the address
-    ask too often (429), does it show a token (401), which the scope's ``owner`` stands for. ``names`` are its own
-    beside this machine's where it is ``local``, else any is; what lies at ``open_paths`` needs no token."""
+    """Before any route: may a request with such a head be answered at all (see Site), does the address ask too often
+    (429), must its program show a token, and does it (401).
+
+    The scope's ``caller`` is None for somebody unknown, who gets as far as ``open_paths`` only; else whose token was
+    shown, empty for this user. ``free``: the caller needs no token.
+    """
 
     def __init__(
-        self,
-        app: Asgi,
-        *,
-        tokens: Sequence[str],
-        local: bool,
-        names: Collection[str] = (),
-        open_paths: Collection[str],
-        requests: float,
+        self, app: Asgi, *, site: Site, admission: Admission, open_paths: Collection[str], requests: float
     ) -> None:
-        self._app, self._tokens, self._local = app, [token.encode() for token in tokens], local
-        self._names, self._open, self._rates = names, open_paths, Rates(requests)
+        self._app, self._site, self._admission = app, site, admission
+        self._open, self._rates = open_paths, Rates(requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = self._refused(scope) if scope["type"] == "http" else None
         await (refused or self._app)(scope, receive, send)
 
     def _refused(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
-        host = host_of(headers.get("host", ""))
-        if not (is_local(host) or host in self._names if self._local else host):
-            return _refusal(421, "This server is not called so")
-        origin = headers.get("origin")
-        if origin is not None and origin != f"{scope['scheme']}://{headers['host']}":
-            return _refusal(403, "Pages of other origins may not use this server")
+        if refusal := self._site.refusal(scope):
+            return _refusal(refusal.status, refusal.why, HOST_ADVICE if refusal.status == 421 else "")
         address = str((scope.get("client") or ("?",))[0])
         if not self._rates.take(address, asyncio.get_running_loop().time()):
-            return _refusal(429, "Rate limit exceeded", {"Retry-After": "1"})
-        if self._tokens and scope["path"] not in self._open:
-            if not (token := self._known(headers)):
-                return _refusal(401, "Authentication required", {"WWW-Authenticate": "Bearer"})
-            scope["owner"] = hashlib.sha256(token).hexdigest()[:16]
+            return _refusal(429, "Rate limit exceeded", headers={"Retry-After": "1"})
+        shown = tokens_in(scope["headers"])
+        scope["free"] = self._admission.is_free(peer_of(scope))
+        scope["caller"] = "" if scope["free"] else self._admission.caller(shown)
+        if scope["caller"] is None and scope["path"] not in self._open:
+            return _refusal(401, "Authentication required", UNKNOWN_ADVICE, {"WWW-Authenticate": "Bearer"})
         return None
 
-    def _known(self, headers: Headers) -> bytes:
-        """The token it shows; none where it is not one of those there are."""
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        shown = [given.strip()] if kind.lower() == "bearer" else []
-        shown += [headers["x-api-key"]] if "x-api-key" in headers else []
-        pairs = [(one.encode(), token) for one in shown for token in self._tokens]
-        return next((token for one, token in pairs if hmac.compare_digest(one, token)), b"")
+
+def _refusal(status: int, words: str, advice: str = "", headers: dict[str, str] | None = None) -> Response:
+    error: dict[str, Any] = {"code": -32000, "message": words}
+    if advice:
+        error["data"] = {"message": advice}
+    body = {"jsonrpc": "2.0", "id": None, "error": error}
+    return answered(body, status, {**(headers or {}), "Connection": "close"})
 
 
-def _refusal(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
-    error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": words}}
-    return answered(error, status, {**(headers or {}), "Connection": "close"})
-
-
-def host_of(host: str) -> str:
-    """Of a Host header the name, without the port; empty where it is none."""
-    try:
-        parts = urlsplit(f"//{host}")
-        return "" if parts.username is not None or parts.path else (parts.hostname or "")
-    except ValueError:
-        return ""
-
-
-class Visitor(H11Protocol):
+class Visitor(StrictProtocol):
     """One connection: what it has to send for a request, or after an answer, has to come in time, and there are only so
-    many."""
+    many, of strangers half as many."""
 
     most = 0
     seconds = HEAD_SECONDS
+    admission = Admission()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """As asyncio's."""
         super().connection_made(transport)
         self._late: asyncio.TimerHandle | None = None
         self._look()
-        if len(self.connections) > self.most:
+        if len(self.connections) > self.most or not self._has_room():
             transport.write(FULL)
             transport.close()
 
@@ -242,6 +224,14 @@ class Visitor(H11Protocol):
         """As uvicorn's."""
         super().on_response_complete()
         self._look()
+
+    def _has_room(self) -> bool:
+        """Strangers keep nobody out whose program needs no token."""
+        if self.admission.named or self.admission.is_free(self.peer):
+            return True
+        others = cast("set[Visitor]", self.connections) - {self}
+        strangers = sum(not self.admission.is_free(one.peer) for one in others)
+        return strangers < max(1, self.most // UNKNOWN_SHARE)
 
     def _look(self) -> None:
         """Between requests it may be silent as long as uvicorn lets it, and within one as long as its route does."""
@@ -268,12 +258,13 @@ class Server(uvicorn.Server):
         listener: socket.socket,
         stop: asyncio.Event,
         *,
+        admission: Admission,
         most: int,
         ready: Callable[[], None],
         leave: Callable[[], Awaitable[None]],
         head_seconds: float = HEAD_SECONDS,
     ) -> None:
-        kind = type("Visitor", (Visitor,), {"most": most, "seconds": head_seconds})
+        kind = type("Visitor", (Visitor,), {"most": most, "seconds": head_seconds, "admission": admission})
         config = uvicorn.Config(
             app,
             http=kind,
@@ -286,7 +277,7 @@ class Server(uvicorn.Server):
             proxy_headers=False,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=LEAVE_SECONDS,
-            h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
         super().__init__(config)
         config.load()

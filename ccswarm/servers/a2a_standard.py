@@ -12,14 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ccswarm import config
 from ccswarm.errors import SwarmError
 from ccswarm.servers import a2a_standard_rest
-from ccswarm.servers.a2a_desk import Desk
+from ccswarm.servers.a2a_desk import PRIVATE, Desk, caller_of, is_known
 from ccswarm.servers.a2a_http import Unreadable, answered, read_json, streamed
-from ccswarm.servers.a2a_standard_card import card_of, tag_of
+from ccswarm.servers.a2a_standard_card import public_card, tag_of
 from ccswarm.servers.a2a_standard_faults import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Fault
-from ccswarm.servers.a2a_standard_operations import Asked, fault_of, stream
+from ccswarm.servers.a2a_standard_operations import Asked, extended_card, fault_of, full_card, stream
 from ccswarm.servers.a2a_standard_wire import METHODS, VERSION, Object, check_version
 from ccswarm.servers.a2a_standard_work import resume
 
@@ -48,12 +47,11 @@ def routes(desk: Desk) -> list[Route]:
 
 def _card(desk: Desk, request: Request) -> Response:
     try:
-        settings = config.load(desk.grounds.entrance.config).settings
+        card = full_card(desk, request) if is_known(request) else public_card(desk.url(request))
     except SwarmError as error:
         log.error("there is no card: %s", error.message)
         return answered({"error": "the configuration cannot be used"}, 500)
-    card = card_of(settings, desk.url(request), secured=desk.secured)
-    headers = {"ETag": tag_of(card), "Cache-Control": f"max-age={CARD_SECONDS}"}
+    headers = {**PRIVATE, "ETag": tag_of(card), "Cache-Control": f"private, max-age={CARD_SECONDS}"}
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
     return answered(card, headers=headers)
@@ -70,7 +68,7 @@ async def _rpc(desk: Desk, request: Request) -> Response:
         if method not in METHODS:
             raise Fault(METHOD_NOT_FOUND, repr(method[:80]))
         version, operation = METHODS[method]
-        asked = Asked(desk, str(request.scope.get("owner", "")), version, operation)
+        asked = Asked(desk, caller_of(request), version, operation, extended_card(desk, request))
         if operation in ("stream", "subscribe"):
             task, history = await asked.task(params)
             return streamed(stream(desk, task, version, history, lambda event: _response(number, result=event)))

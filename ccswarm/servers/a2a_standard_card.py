@@ -1,4 +1,7 @@
-"""The card that says who is here: one document, which clients of A2A 0.3 and of 1.0 both understand."""
+"""The card that says who is here: one document, which clients of A2A 0.3 and of 1.0 both understand.
+
+The protocol makes it public. Whoever is not known is told how to ask and how to show a token, and no more.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from ccswarm.settings import AgentSettings, Settings
 PLAN = "ccswarm.plan"
 """The skill of carrying out a plan; no agent has a dot in its name."""
 TEXT, JSON, TOML = "text/plain", "application/json", "application/toml"
+UNKNOWN = "unknown"
+"""The version, to strangers."""
 INPUTS, OUTPUTS = (TEXT, JSON, TOML), (TEXT, JSON)
 EXAMPLE = {"plan": {"tasks": [{"id": "one", "agent": "NAME", "steps": [{"id": "say", "tool": "SERVER.TOOL"}]}]}}
 SCHEMES = {
@@ -28,13 +33,35 @@ SCHEMES = {
 
 
 def card_of(settings: Settings, address: str, *, secured: bool) -> dict[str, Any]:
-    """The card of a swarm whose server is at ``address``."""
-    url = f"{address}/"
+    """The card of a swarm whose server is at ``address``; ``secured``: whoever reads it needs a token."""
     named = "name" in settings.swarm.model_fields_set
-    card: dict[str, Any] = {
+    return {
+        **_card(address, secured=secured),
         "name": settings.swarm.name if named else "ccswarm",
         "description": _described(settings.agents),
         "version": __version__,
+        "skills": [*map(_skill, settings.agents), _plans()],
+    }
+
+
+def public_card(address: str) -> dict[str, Any]:
+    """What strangers are told: nothing about this swarm."""
+    skill = {
+        "id": "ccswarm",
+        "name": "ccswarm",
+        "description": "Known to whoever shows a token.",
+        "tags": ["swarm"],
+    }
+    card = {"name": "ccswarm", "description": "Needs a token.", "version": UNKNOWN, "skills": [skill]}
+    return {**_card(address, secured=True), **card}
+
+
+def _card(address: str, *, secured: bool) -> dict[str, Any]:
+    url = f"{address}/"
+    card: dict[str, Any] = {
+        "name": "",
+        "description": "",
+        "version": "",
         "supportedInterfaces": [
             {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
             {"url": address, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
@@ -46,9 +73,10 @@ def card_of(settings: Settings, address: str, *, secured: bool) -> dict[str, Any
         "capabilities": {"streaming": True, "pushNotifications": False},
         "defaultInputModes": list(INPUTS),
         "defaultOutputModes": list(OUTPUTS),
-        "skills": [*map(_skill, settings.agents), _plans()],
+        "skills": [],
     }
     if secured:
+        card["capabilities"]["extendedAgentCard"] = card["supportsAuthenticatedExtendedCard"] = True
         card["securitySchemes"] = SCHEMES
         card["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in SCHEMES]
         card["security"] = [{name: []} for name in SCHEMES]

@@ -5,10 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC
+from functools import partial
 from typing import Any
 
+from starlette.requests import Request
+
+from ccswarm import config
 from ccswarm.errors import SwarmError
-from ccswarm.servers.a2a_desk import Desk
+from ccswarm.servers.a2a_desk import Desk, needs_token
+from ccswarm.servers.a2a_standard_card import card_of
 from ccswarm.servers.a2a_standard_faults import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -40,6 +45,17 @@ WAIT_SECONDS = 50.0
 log = logging.getLogger(__name__)
 
 
+def full_card(desk: Desk, request: Request) -> Object:
+    """What whoever asks may know of the swarm, as it is configured now. Raises SwarmError."""
+    settings = config.load(desk.grounds.entrance.config).settings
+    return card_of(settings, desk.url(request), secured=needs_token(request))
+
+
+def extended_card(desk: Desk, request: Request) -> Callable[[], Object] | None:
+    """None for those to whom the other card says all."""
+    return partial(full_card, desk, request) if needs_token(request) else None
+
+
 def fault_of(error: Exception) -> Fault:
     """What a client is told of whatever was raised."""
     if isinstance(error, Fault):
@@ -51,9 +67,12 @@ def fault_of(error: Exception) -> Fault:
 
 
 class Asked:
-    """One request, of an operation in a version."""
+    """One request, of an operation in a version; ``card`` gives the card that is not public, where there is one."""
 
-    def __init__(self, desk: Desk, owner: str, version: Version, operation: Operation) -> None:
+    def __init__(
+        self, desk: Desk, owner: str, version: Version, operation: Operation, card: Callable[[], Object] | None = None
+    ) -> None:
+        self._card = card
         self._work, self._tasks = Work(desk, owner), desk.tasks
         self._version: Version = version
         self._operation: Operation = operation
@@ -63,6 +82,8 @@ class Asked:
         match self._operation:
             case "push":
                 raise Fault(PUSH_NOT_SUPPORTED)
+            case "card" if self._card:
+                return self._card()
             case "card":
                 raise Fault(NO_EXTENDED_CARD if self._version == "0.3" else UNSUPPORTED, "the card is all there is")
             case "list":

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ccswarm.servers.a2a_desk import Desk
+from ccswarm.servers.a2a_desk import Desk, caller_of
 from ccswarm.servers.a2a_http import Unreadable, read_json, streamed, to_bytes
 from ccswarm.servers.a2a_standard_faults import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Fault
-from ccswarm.servers.a2a_standard_operations import Asked, fault_of, stream
+from ccswarm.servers.a2a_standard_operations import Asked, extended_card, fault_of, stream
 from ccswarm.servers.a2a_standard_wire import VERSION, Object, Operation, check_version
 
 MEDIA_TYPE = "application/a2a+json"
@@ -48,7 +48,7 @@ async def _answer(desk: Desk, request: Request, operation: Operation) -> Respons
     try:
         check_version(request.headers.get(VERSION) or request.query_params.get(VERSION) or "", ("1.0",))
         params = {**await _params(request, operation), **request.path_params}
-        asked = Asked(desk, str(request.scope.get("owner", "")), "1.0", operation)
+        asked = Asked(desk, caller_of(request), "1.0", operation, extended_card(desk, request))
         if operation in ("stream", "subscribe"):
             task, history = await asked.task(params)
             return streamed(stream(desk, task, "1.0", history, lambda event: event))

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ccswarm.errors import SwarmError
-from ccswarm.servers.a2a_desk import Desk
+from ccswarm.servers.a2a_desk import PRIVATE, Desk, caller_of, is_known, needs_token
 from ccswarm.servers.a2a_http import Unreadable, answered, read_json, streamed
 from ccswarm.servers.a2a_tasks import Task
 from ccswarm.servers.a2a_vault_calls import PROFILE, Calls
@@ -62,8 +62,10 @@ class Proxy:
 
     async def card(self, request: Request) -> Response:
         """Who is here."""
-        settings = self._desk.grounds.app.settings
-        return answered(card_of(settings, self._desk.url(request, PATHS[0]), secured=self._desk.secured))
+        settings = self._desk.grounds.app.settings if is_known(request) else None
+        return answered(
+            card_of(settings, self._desk.url(request, PATHS[0]), secured=needs_token(request)), headers=PRIVATE
+        )
 
     async def asked(self, request: Request) -> Response:
         """One request. What JSON-RPC has an error for is answered with status 200."""
@@ -111,14 +113,14 @@ class Proxy:
         if self._desk.closing.is_set():
             raise Fault(AGENT_ERROR, "Agent error: the server ends")
         number = f"mcp-proxy-{secrets.token_hex(16)}"
-        task = self._desk.tasks.begin(PROFILE, number, context=_owner(request), messages=[message])
+        task = self._desk.tasks.begin(PROFILE, number, context=caller_of(request), messages=[message])
         self._desk.carry(number, self._calls.carry(task))
         return task
 
     def _found(self, request: Request, params: Facts) -> Task:
         number = task_id_of(params)
         task = self._desk.tasks.find(PROFILE, number)
-        if task is None or task.context != _owner(request):
+        if task is None or task.context != caller_of(request):
             raise Fault(TASK_NOT_FOUND, f"Task not found: {number[:100]}")
         return task
 
@@ -149,10 +151,6 @@ class Proxy:
 
 async def _once(name: str, facts: Facts) -> AsyncGenerator[tuple[str, Any]]:
     yield name, facts
-
-
-def _owner(request: Request) -> str:
-    return str(request.scope.get("owner", ""))
 
 
 def _error(number: str | int | None, fault: Fault) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from ccswarm.settings import Settings
 SERVICE = "ccswarm"
 """What the client's keys for this agent are kept under: ``AGENTVAULT_KEY_CCSWARM``."""
 
+UNKNOWN = "unknown"
+"""The version, to strangers."""
+
 INPUT: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -41,12 +44,13 @@ OUTPUT: dict[str, Any] = {
 }
 
 
-def card_of(settings: Settings, url: str, *, secured: bool) -> dict[str, Any]:
-    """The card of the proxy that is asked at ``url``."""
+def card_of(settings: Settings | None, url: str, *, secured: bool) -> dict[str, Any]:
+    """The card of the proxy that is asked at ``url``; ``secured``: whoever reads it needs a token. Without settings it
+    tells nothing about this swarm."""
     return {
         "schemaVersion": "1.0",
-        "humanReadableId": f"ccswarm/{settings.swarm.name}",
-        "agentVersion": __version__,
+        "humanReadableId": f"ccswarm/{settings.swarm.name if settings else 'swarm'}",
+        "agentVersion": __version__ if settings else UNKNOWN,
         "name": "ccswarm tool proxy",
         "description": "Calls tools of configured servers: one call a task, as far as its agent is granted it.",
         "url": _named(url),

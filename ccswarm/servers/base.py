@@ -6,15 +6,21 @@ A server only translates: bytes of clients into what is asked of runs, or of an 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ccswarm import peers
 from ccswarm.errors import UsageInvalid
 
 if TYPE_CHECKING:
+    from ccswarm.access_token import AccessToken
     from ccswarm.app import App
     from ccswarm.config import Loaded
     from ccswarm.settings import Settings
@@ -60,23 +66,83 @@ class Server(Protocol):
 @dataclass(frozen=True, slots=True)
 class Listening:
     """Where a dialect listens and what it bears. ``host`` is empty and ``port`` None where its own are meant;
-    ``requests`` are those of one address in a second, 0: as many as come."""
+    ``requests`` are those of one address in a second, 0: as many as come. ``no_auth``: nobody is asked for a token."""
 
     host: str = ""
     port: int | None = None
     connections: int = 50
     requests: float = 100.0
+    no_auth: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Who may use an address. ``named`` tokens are the environment's: everybody shows one. Where there are none, the
+    programs of this user need none, and everybody else shows ``own``; without that nobody is asked."""
+
+    named: tuple[str, ...] = ()
+    own: AccessToken | None = None
+
+    def is_free(self, user: int | None) -> bool:
+        """Whether a program of that user needs no token; None: nobody knows whose it is."""
+        return not self.named and (self.own is None or user == os.getuid())
+
+    def caller(self, shown: Sequence[str]) -> str | None:
+        """Whom one of these tokens stands for: empty for this user. None where none of them opens anything."""
+        if self.own and self.own.fits(shown):
+            return ""
+        pairs = [(one, token) for one in shown for token in self.named]
+        token = next((token for one, token in pairs if hmac.compare_digest(one.encode(), token.encode())), "")
+        return hashlib.sha256(token.encode()).hexdigest()[:16] if token else None
 
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
     """What all dialects of one process share: ``app`` executes runs as long as they serve. ``variables`` have their
-    secrets; ``tell`` says something to the person who started them."""
+    secrets; ``tell`` says something to the person who started them, at a terminal where ``is_terminal``. ``token`` is
+    what strangers show."""
 
     entrance: Entrance
     app: App
     variables: Mapping[str, str]
     tell: Callable[[str], None]
+    token: AccessToken
+    is_terminal: bool = False
+
+    def admission(self, listening: Listening, host: str, variable: str, named: Sequence[str]) -> Admission:
+        """Who may use what listens at ``host``; ``named`` are the tokens of ``variable``. Makes the token that
+        strangers show. Raises UsageInvalid where nothing would protect it, OperatorError."""
+        if listening.no_auth and named:
+            raise UsageInvalid(f"--no-auth and {variable} contradict each other", suggestion="leave one of them out")
+        if listening.no_auth and not is_local(host):
+            raise UsageInvalid(
+                f"without a token everybody who reaches {host} could give the agents work",
+                suggestion="leave --no-auth out, or --host",
+            )
+        if not named and not is_local(host):
+            raise UsageInvalid(
+                f"{host} can be reached by other machines, and anybody there could give the agents work",
+                suggestion=f"set {variable} to a token that clients authenticate with, or leave --host out",
+            )
+        if named or listening.no_auth:
+            return Admission(tuple(named))
+        self.token.make()
+        return Admission(own=self.token)
+
+    def tell_admission(self, admission: Admission, host: str, variable: str, protocol: str) -> None:
+        """Says who needs a token, and how clients of ``protocol`` show it. The token itself is shown once, when it was
+        made, and only at a terminal: anything else may be a log."""
+        if admission.named:
+            self.tell(f"everybody needs a token of {variable}")
+            if not is_local(host):
+                self.tell("warning: tokens and work pass over the network in the clear; use a tunnel, or a TLS proxy")
+        elif admission.own is None:
+            self.tell("no token is asked for (--no-auth): every user of this machine can give the agents work, as you")
+        else:
+            who = "programs of yours need no token, all others one"
+            who = who if peers.can_tell() else "this system does not say whose programs connect: all need the token"
+            made = admission.own.is_new and self.is_terminal
+            self.tell(f"{who}: {ways_to_show(admission.own.read())[protocol] if made else 'ccswarm token shows it'}")
 
     def port(self, listening: Listening, variable: str, own: int) -> int:
         """Which one is meant: as it was given, as the variable says, or the dialect's own. Raises UsageInvalid."""
@@ -86,6 +152,16 @@ class Grounds:
         if named and not (named.isascii() and named.isdecimal() and int(named) < 1 << 16):
             raise UsageInvalid(f"{variable} is {named[:20]!r}, which is no port", suggestion="set it to a number")
         return int(named or own)
+
+
+def ways_to_show(token: str) -> dict[str, str]:
+    """What clients write to be known by it, by protocol."""
+    asked = {"jsonrpc": "2.0", "id": 0, "method": "authenticate", "params": {"token": token}}
+    return {
+        "visionflow": json.dumps(asked, separators=(",", ":")),
+        "a2a": f"Authorization: Bearer {token}",
+        "agentvault": f"AGENTVAULT_KEY_CCSWARM={token}",
+    }
 
 
 def is_local(host: str) -> bool:

@@ -1,23 +1,25 @@
 """VisionFlow: swarms for programs that connect over TCP and write JSON-RPC 2.0, one message a line.
 
-Each connection's requests are answered in the order they come. Nothing is sent that was not asked for.
+Each connection's requests are answered in the order they come. Nothing is sent that was not asked for. Until the first
+message that is one, anything else ends the connection: a web page can have a browser send a head of HTTP and then lines
+of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
 from ccswarm import __version__
-from ccswarm.errors import OperatorError, SwarmError, UsageInvalid
-from ccswarm.json_lines import LineReader, Message, Refused, encode, parse
+from ccswarm.errors import OperatorError, SwarmError
+from ccswarm.json_lines import LineReader, Message, Refused, encode, is_foreign, parse
+from ccswarm.peers import user_of
 from ccswarm.rates import Rates
-from ccswarm.servers.base import Grounds, Listening, is_local
+from ccswarm.servers.base import Admission, Grounds, Listening
 from ccswarm.servers.visionflow_faults import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -42,6 +44,12 @@ WRITE_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
 """For answers that are under way when the server ends."""
 MOST_WRONG_TOKENS = 5
+UNKNOWN_SECONDS = 30.0
+"""For a client to show its token."""
+UNKNOWN_SHARE = 2
+"""Strangers have at most one of so many connections, so that they keep nobody out."""
+
+UNKNOWN_ADVICE = "call authenticate with the token first; the user who started this server sees it with: ccswarm token"
 
 log = logging.getLogger(__name__)
 
@@ -53,28 +61,33 @@ class Talk:
         self,
         swarms: Swarms,
         rates: Rates,
-        token: str,
+        admission: Admission,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         idle_seconds: float = IDLE_SECONDS,
+        unknown_seconds: float = UNKNOWN_SECONDS,
     ) -> None:
-        self._swarms, self._rates, self._token = swarms, rates, token
+        self._swarms, self._rates, self._admission = swarms, rates, admission
         self._reader, self._writer = reader, writer
         self._address = str((writer.get_extra_info("peername") or ("?",))[0])
-        self._known = not token
+        self._is_free = self.is_known = admission.is_free(user_of(writer.get_extra_info("socket")))
+        self._has_begun = False
         self._wrong = 0
         self._reading: asyncio.Task[bytes] | None = None
         self._over = False
-        self._idle_seconds = idle_seconds
+        self._idle_seconds, self._unknown_seconds = idle_seconds, unknown_seconds
 
     async def run(self) -> None:
-        """Until the client has gone, or has been idle for too long."""
+        """Until the client has gone, has been idle for too long, or did not say in time who it is."""
         lines, loop = LineReader(MOST_LINE_BYTES), asyncio.get_running_loop()
-        since = loop.time()
+        since = came = loop.time()
         with suppress(TimeoutError, ConnectionError):
             while not self._over and self._wrong < MOST_WRONG_TOKENS:
-                async with asyncio.timeout_at(since + self._idle_seconds):
+                idle, unknown = since + self._idle_seconds, came + self._unknown_seconds
+                async with asyncio.timeout_at(idle if self.is_known else min(idle, unknown)):
                     data = await self._read()
+                if not (self._has_begun or lines.held_bytes) and is_foreign(data):
+                    break
                 if not data:
                     await self._answer_all(lines.feed(b"\n") if lines.held_bytes else ())
                     break
@@ -100,7 +113,7 @@ class Talk:
             self._reading.cancel()
             self._reading = None
 
-    async def _answer_all(self, lines: Any) -> bool:
+    async def _answer_all(self, lines: Iterable[bytes | Refused]) -> bool:
         """Whether there were any."""
         some = False
         for line in lines:
@@ -109,6 +122,8 @@ class Talk:
                 self._writer.write(encode(answer))
             async with asyncio.timeout(WRITE_SECONDS):
                 await self._writer.drain()
+            if (self._over and not self._has_begun) or self._wrong >= MOST_WRONG_TOKENS:
+                break
         return some
 
     async def _answers(self, line: bytes | Refused) -> list[Message]:
@@ -117,10 +132,11 @@ class Talk:
                 raise line
             message = parse(line)
         except Refused as refused:
-            return [_plain(answer) for answer in refused.answers]
+            return self._refusals(line, [_plain(answer) for answer in refused.answers])
         if message is None:
             is_json = line.lstrip()[:1] == b"{"
-            return [] if is_json or not line.strip() else [_error(None, Fault(PARSE_ERROR))]
+            return [] if is_json or not line.strip() else self._refusals(line, [_error(None, Fault(PARSE_ERROR))])
+        self._has_begun = True
         if "id" not in message:
             return []
         try:
@@ -137,13 +153,19 @@ class Talk:
             return [_error(message["id"], Fault(INTERNAL_ERROR, "", type(error).__name__))]
         return [{"jsonrpc": "2.0", "id": message["id"], "result": result}]
 
+    def _refusals(self, line: bytes | Refused, answers: list[Message]) -> list[Message]:
+        """What a line gets that is no message: before the first one that is it is the last, and HTTP gets nothing."""
+        self._over = self._over or not self._has_begun
+        foreign = not self._has_begun and isinstance(line, bytes) and is_foreign(line)
+        return [] if foreign else answers
+
     async def _result(self, method: str, params: Mapping[str, Any]) -> Any:
         if method == "authenticate":
             return self._authenticated(params)
         if method == "initialize":
-            return _initialized(params)
-        if not self._known:
-            raise Fault(REFUSED, message="Authentication required")
+            return _initialized(params, __version__ if self.is_known else "")
+        if not self.is_known:
+            raise Fault(REFUSED, "", UNKNOWN_ADVICE, message="Authentication required")
         match method:
             case "ping":
                 return {}
@@ -168,20 +190,20 @@ class Talk:
 
     def _authenticated(self, params: Mapping[str, Any]) -> Any:
         given = params.get("token")
-        if self._token and not (isinstance(given, str) and hmac.compare_digest(given.encode(), self._token.encode())):
+        if not self._is_free and (not isinstance(given, str) or self._admission.caller([given]) is None):
             self._wrong += 1
             raise Fault(REFUSED, message="Authentication failed")
-        self._known = True
+        self.is_known = True
         return {"authenticated": True}
 
 
-def _initialized(params: Mapping[str, Any]) -> Any:
+def _initialized(params: Mapping[str, Any], version: str) -> Any:
     """Whatever a client calls its version, it is told one that there is."""
     asked = params.get("protocolVersion")
     return {
         "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
         "capabilities": {"tools": {"listChanged": False}},
-        "serverInfo": {"name": "ccswarm", "version": __version__},
+        "serverInfo": {"name": "ccswarm", "version": version},
     }
 
 
@@ -206,27 +228,25 @@ class Visionflow:
 
     async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
         """See Dialect."""
-        host, port, token = (
-            listening.host or "127.0.0.1",
-            grounds.port(listening, PORT_VARIABLE, PORT),
-            grounds.variables.get(TOKEN_VARIABLE, ""),
-        )
-        if not token and not is_local(host):
-            raise UsageInvalid(
-                f"{host} can be reached by other machines, and anybody there could give the agents work",
-                suggestion=f"set {TOKEN_VARIABLE} to a token that clients authenticate with, or leave --host out",
-            )
+        host, port = listening.host or "127.0.0.1", grounds.port(listening, PORT_VARIABLE, PORT)
+        named = [token] if (token := grounds.variables.get(TOKEN_VARIABLE, "")) else []
+        admission = await asyncio.to_thread(grounds.admission, listening, host, TOKEN_VARIABLE, named)
         swarms, rates, talks = Swarms(grounds), Rates(listening.requests), dict[asyncio.Task[Any], Talk]()
 
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task
             try:
-                if len(talks) >= listening.connections or stop.is_set():
+                one = Talk(swarms, rates, admission, reader, writer)
+                strangers = sum(not each.is_known for each in talks.values())
+                room = (
+                    one.is_known or bool(admission.named) or strangers < max(1, listening.connections // UNKNOWN_SHARE)
+                )
+                if len(talks) >= listening.connections or not room or stop.is_set():
                     writer.write(encode(_error(None, Fault(REFUSED, message="Too many connections"))))
                     return
-                talks[task] = Talk(swarms, rates, token, reader, writer)
-                await talks[task].run()
+                talks[task] = one
+                await one.run()
             finally:
                 talks.pop(task, None)
                 writer.close()
@@ -246,6 +266,7 @@ class Visionflow:
             async with server:
                 where = server.sockets[0].getsockname()
                 grounds.tell(f"VisionFlow is served at {where[0]} port {where[1]}")
+                grounds.tell_admission(admission, host, TOKEN_VARIABLE, self.name)
                 await stop.wait()
                 server.close()
                 for one in talks.values():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ccswarm.contract.a2a_standard_desk import served
-from tests.ccswarm.contract.a2a_vault_desk import IDS, Vault, client
+from tests.ccswarm.contract.a2a_vault_desk import IDS, JSON, Vault, client
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, open_house
 from tests.together.tool_servers import tool_server
@@ -37,7 +37,7 @@ def plain(text: str, known: dict[str, str]) -> str:
 
 def answers(vault: Vault, body: str) -> list[str]:
     """What a request is answered with: one text, or the data of each event. A task that it began is over then."""
-    answer = vault.http.post("/a2a", content=body)
+    answer = vault.http.post("/a2a", content=body, headers=JSON)
     if not answer.headers["content-type"].startswith("application/json"):
         return [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
     found: Any = json.loads(answer.text)

@@ -15,6 +15,7 @@ from tests.ccswarm.contract.serve_desk import BOUND_SECONDS, Asking
 from tests.ccswarm.contract.verb_desk import agent
 
 IDS = re.compile(r"mcp-proxy-[0-9a-f]{32}\Z")
+JSON = {"Content-Type": "application/json"}
 OVER = ("COMPLETED", "FAILED", "CANCELED")
 PROXY = agent("proxy", "small.*", "pipe.*", "filesystem.filesystem.*", "filesystem.*", "code.*", "nowhere.*")
 TEXT = QUICK + SERVERS + '[a2a]\nagent = "proxy"\n' + PROXY + agent("other", "small.echo")
@@ -40,7 +41,7 @@ class Vault(Asking):
     def post(self, content: Any) -> Any:
         """What any body is answered with, always with status 200."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        answer = self.http.post(self.path, content=data)
+        answer = self.http.post(self.path, content=data, headers=JSON)
         assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json"), answer.text
         return answer.json()
 

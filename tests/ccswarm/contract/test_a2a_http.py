@@ -16,17 +16,19 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from ccswarm.http_wire import LOOPBACK_NAMES, Site
+from ccswarm.servers.a2a import site_of
 from ccswarm.servers.a2a_http import (
     MOST_BODY_BYTES,
     Guard,
     Server,
     Unreadable,
     answered,
-    host_of,
     is_deep,
     read_json,
     streamed,
 )
+from ccswarm.servers.base import Admission
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -101,8 +103,12 @@ async def serving(
     listener.bind(("127.0.0.1", 0))
     listener.setblocking(False)
     stop, ready = asyncio.Event(), asyncio.Event()
-    guard = Guard(Starlette(routes=routes), tokens=tokens, local=local, open_paths={"/open"}, requests=requests)
-    server = Server(guard, listener, stop, most=most, ready=ready.set, leave=leave, head_seconds=seconds)
+    admission = Admission(tokens)
+    site = site_of("" if local else "0.0.0.0", ["swarm.example"])
+    guard = Guard(Starlette(routes=routes), site=site, admission=admission, open_paths={"/open"}, requests=requests)
+    server = Server(
+        guard, listener, stop, admission=admission, most=most, ready=ready.set, leave=leave, head_seconds=seconds
+    )
     going = asyncio.create_task(server.run_until_stopped())
     try:
         await ready.wait()
@@ -117,15 +123,17 @@ async def serving(
 async def test_only_its_own_names_and_pages_reach_it() -> None:
     async with serving() as here:
         own = f"http://127.0.0.1:{here.port}"
-        for host in ("localhost", f"LOCALHOST:{here.port}", "[::1]", "127.0.0.2"):
+        for host in ("localhost", f"LOCALHOST:{here.port}", "[::1]", "[0::1]:7", "swarm.example:443"):
             assert await here.get(Host=host) == 200
-        for host in ("evil.example", "127.0.0.1.evil.example", "user@127.0.0.1", "a/b"):
-            assert await here.get(Host=host) in (400, 421)
+        for host in ("evil.example", "127.0.0.1.evil.example", "user@127.0.0.1", "a/b", "127.0.0.2", "0", "localhost."):
+            assert await here.get(Host=host) == 421
         assert await here.get(Origin=own) == 200
         for origin in ("http://evil.example", "null", "http://localhost", own.replace("http", "https")):
             assert await here.get(Origin=origin) == 403
     async with serving(tuple(TOKENS), local=False) as here:
-        assert await here.get("/open", Host="swarm.example") == 200
+        for host in ("swarm.example", "192.0.2.7:80", "[2001:db8::7]", socket.gethostname()):
+            assert await here.get("/open", Host=host) == 200
+        assert await here.get("/open", Host="evil.example") == 421
         assert await here.get("/open", Host="swarm.example", Origin="http://evil.example") == 403
 
 
@@ -150,7 +158,7 @@ async def test_an_address_may_ask_so_often() -> None:
 
 async def test_bodies_are_json_of_some_size() -> None:
     async with serving() as here:
-        head = f"POST / HTTP/1.1\nHost: localhost:{here.port}\nContent-Length: "
+        head = f"POST / HTTP/1.1\nHost: localhost:{here.port}\nContent-Type: application/json\nContent-Length: "
         for body, status in ((b'{"n":9007199254740993}', 200), (b"{", 400), (b"\xff", 400), (b"1e999", 400)):
             found = await here.ask(head + str(len(body)), body)
             assert found[0] == status
@@ -239,18 +247,19 @@ async def test_a_server_has_the_name_it_was_given_too() -> None:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        guard = Guard(app, tokens=(), local=True, names={"mine"}, open_paths=(), requests=0)
+        site = Site({"mine", *LOOPBACK_NAMES})
+        guard = Guard(app, site=site, admission=Admission(), open_paths=(), requests=0)
         scope = {"type": "http", "headers": [(b"host", host)], "path": "/", "scheme": "http", "client": ("::1", 1)}
+        scope |= {"method": "GET", "state": {"peer_user": None}}
         await guard(scope, asyncio.Queue[Any]().get, send)
         return sent[0]["status"]
 
     assert [await status(host) for host in (b"mine:1", b"localhost", b"other", b"")] == [200, 200, 421, 421]
 
 
-def test_depths_and_hosts() -> None:
+def test_depths() -> None:
     value: Any = 1
     for _ in range(99):
         value = [value]
     assert not is_deep(value)
     assert is_deep([value])
-    assert [host_of(one) for one in ("a:1", "[::1]:2", "", "a@b", "[", "a/b")] == ["a", "::1", "", "", "", ""]

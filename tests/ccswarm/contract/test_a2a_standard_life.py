@@ -19,6 +19,7 @@ from tests.ccswarm.contract.a2a_standard_desk import (
     served,
     text_message,
 )
+from tests.ccswarm.contract.a2a_vault_desk import JSON
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.conftest import client_environment, environment
 
@@ -75,7 +76,7 @@ def test_what_is_no_request_is_told_so(wire: Wire) -> None:
         answer = wire.post(body)
         assert (answer["jsonrpc"], answer["id"], answer["error"]["code"]) == ("2.0", number, code), (body[:90], answer)
     assert wire.http.get("/").status_code == 405
-    big = wire.http.post("/", content=b" " * (2 << 20))
+    big = wire.http.post("/", content=b" " * (2 << 20), headers=JSON)
     assert (big.status_code, big.json()["error"]["code"]) == (413, -32600)
 
 
@@ -247,7 +248,7 @@ def test_the_same_over_plain_http(wire: Wire, desk: RunDesk) -> None:
         error = answer.json()["error"]
         assert (answer.status_code, error["code"], error["status"]) == (status, status, name), (path, error)
         assert reason in json.dumps(error), (path, error)
-    assert http.post("/message:send", content=b"{").status_code == 400
+    assert http.post("/message:send", content=b"{", headers=JSON).status_code == 400
 
 
 JOKE: dict[str, Any] = {

@@ -13,7 +13,7 @@ import pytest
 from ccswarm.journal_files import read
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.a2a_standard_desk import served
-from tests.ccswarm.contract.a2a_vault_desk import IDS, TEXT, Vault, client, wanted
+from tests.ccswarm.contract.a2a_vault_desk import IDS, JSON, TEXT, Vault, client, wanted
 from tests.ccswarm.contract.rpc_servers import RpcServer, rpc_server
 from tests.ccswarm.contract.run_desk import RunDesk
 
@@ -99,7 +99,7 @@ def test_a_server_of_the_configuration_is_a_target_as_well(vault: Vault) -> None
 def test_numbers_and_the_order_of_keys_pass_unchanged(vault: Vault) -> None:
     given = {"z": LARGE, "a": [1, 2.5, 1e300, None, {"y": "ü☃", "b": -(LARGE**3)}], "m": {"b": True, "a": ""}}
     body = json.dumps(vault.request("tasks/send", wanted("filesystem", "echo", **given)))
-    answer = vault.http.post("/a2a", content=body.encode()).json()
+    answer = vault.http.post("/a2a", content=body.encode(), headers=JSON).json()
     vault.events(answer["result"]["id"])
     told = vault.http.post("/a2a", json=vault.request("tasks/get", {"id": answer["result"]["id"]})).text
     result = json.loads(told)["result"]["messages"][1]["parts"][0]["content"]["mcp_result"]

@@ -182,6 +182,7 @@ def test_lines_come_in_any_pieces(wire: Wire) -> None:
 
 
 def test_bad_lines_are_answered_and_cost_nothing_else(wire: Wire) -> None:
+    assert wire.ask("ping") == {}
     for line, number, code in (
         (b"{nonsense}", None, -32700),
         (b"hello", None, -32700),

@@ -59,6 +59,7 @@ def test_whatever_comes_every_request_with_an_id_is_answered(server: Served, sen
     lines = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in sent]
     data = b"\n".join([*lines, json.dumps(request(last, "ping", {})).encode(), b""])
     with connected(server.port) as wire:
+        wire.ask("ping")
         for start in range(0, len(data), piece):
             wire.send(data[start : start + piece])
         answers: list[Any] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ccswarm.servers.visionflow import UNKNOWN_ADVICE
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.visionflow_desk import TEXT, Wire, children, connected, served
 from tests.conftest import client_environment, environment
@@ -133,8 +134,8 @@ def test_it_ends_when_told_and_answers_what_it_was_asked(desk: RunDesk) -> None:
 
 def test_before_the_token_only_a_greeting_is_answered(desk: RunDesk) -> None:
     with served(desk, TCP_AUTH_TOKEN=TOKEN) as server, connected(server.port) as wire:
-        required = {"code": -32000, "message": "Authentication required"}
-        assert wire.ask("initialize", protocolVersion="0.1.0")["serverInfo"]["name"] == "ccswarm"
+        required = {"code": -32000, "message": "Authentication required", "data": {"message": UNKNOWN_ADVICE}}
+        assert wire.ask("initialize", protocolVersion="0.1.0")["serverInfo"] == {"name": "ccswarm", "version": ""}
         for method in ("swarm_init", "tools/list", "tools/call", "ping", "server_info", "no_such"):
             assert wire.fault(method, topology="mesh", name="server_info") == required
         for wrong in ("", "wrong", None, 7):
@@ -210,6 +211,8 @@ def test_an_address_that_asks_too_much_is_told(desk: RunDesk) -> None:
 def test_the_program_says_what_it_serves(desk: RunDesk) -> None:
     with served(desk) as server:
         assert server.said[0] == f"VisionFlow is served at 127.0.0.1 port {server.port}"
+        assert server.end() == 0
+    assert server.said[1:] == ["programs of yours need no token, all others one: ccswarm token shows it"]
     with environment(client_environment(desk.home)):
         shown = desk.run("serve", "--help").out
     assert "--tcp" in shown

@@ -17,6 +17,7 @@ from ccswarm import plan as plans
 from ccswarm import runs
 from ccswarm.errors import ConfigInvalid, PlanInvalid, UsageInvalid
 from ccswarm.rates import Rates
+from ccswarm.servers.base import Admission
 from ccswarm.servers.visionflow import Talk
 from ccswarm.servers.visionflow_faults import Fault
 from ccswarm.servers.visionflow_kept import Assigned, Kept, Member
@@ -178,7 +179,7 @@ class Patient:
 @asynccontextmanager
 async def talking(swarms: Patient) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await Talk(cast("Swarms", swarms), Rates(0), "", reader, writer, IDLE_SECONDS).run()
+        await Talk(cast("Swarms", swarms), Rates(0), Admission(), reader, writer, IDLE_SECONDS).run()
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()

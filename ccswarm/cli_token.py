@@ -1,0 +1,35 @@
+"""The verb token: what programs show to ``ccswarm serve`` that are not known to be this user's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ccswarm.cli_output import Json, show_facts, show_json
+
+
+def token(
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Make another one; the one before opens nothing from then on.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the token for ccswarm serve, with the line that shows it in each protocol. It is made where there is none.
+
+    Programs of yours on this machine need none.
+    """
+    from ccswarm import config
+    from ccswarm.access_token import AccessToken
+    from ccswarm.servers.base import ways_to_show
+
+    kept = AccessToken(config.state_directory())
+    if renew:
+        kept.renew()
+    kept.make()
+    found = kept.read()
+    facts = {"token": found, **ways_to_show(found)}
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts(facts)
