@@ -29,6 +29,7 @@ from ai_session.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT
 from ai_session.cli_sandbox import sandbox
 from ai_session.cli_serve import serve
 from ai_session.cli_sessions import info, interrupt, kill, ls, new, rename, share
+from ai_session.cli_token import token
 from ai_session.errors import AiSessionError, InvalidArguments
 
 ClickException: Any = typer.BadParameter.__mro__[2]
@@ -52,6 +53,7 @@ app.add_typer(cli_policy.app, name="policy", no_args_is_help=True)
 app.add_typer(cli_daemon.app, name="daemon", no_args_is_help=True)
 app.command()(sandbox)
 app.command()(serve)
+app.command()(token)
 app.command()(doctor)
 app.add_typer(cli_config.app, name="config", no_args_is_help=True)
 app.add_typer(cli_install.app, name="mcp", no_args_is_help=True)
@@ -101,7 +103,7 @@ def mcp_server(
     host: Annotated[str | None, typer.Option(help="Address to listen on, with --http.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on, with --http.", show_default=False)] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="With --http: whoever reaches it is you; on this machine only.")
+        bool, typer.Option("--no-auth", help="With --http: ask nobody; every user of this machine is you.")
     ] = False,
     legacy_sse: Annotated[
         bool, typer.Option("--legacy-sse", help="With --http: serve clients of 2024-11-05 too, at /sse.")

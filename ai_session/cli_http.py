@@ -26,6 +26,8 @@ NOISY = (
     "mcp.server.runner",
 )
 
+NO_AUTH = "Nobody is asked for a token (--no-auth): every user of this machine runs commands as you."
+
 log = logging.getLogger(__name__)
 
 
@@ -39,9 +41,16 @@ def serve(flags: Mapping[str, Any], *, no_auth: bool) -> None:
 
 
 def run(
-    settings: Settings, path: str, make: Callable[..., Any], greet: Callable[[Place], str], *, no_auth: bool
+    settings: Settings,
+    path: str,
+    make: Callable[..., Any],
+    greet: Callable[[Place], str],
+    *,
+    no_auth: bool,
+    own_calls: bool = False,
 ) -> None:
-    """Serve what ``make`` makes, an application found at ``path``, and say so once clients are answered."""
+    """Serve what ``make`` makes, an application found at ``path``, and say so once clients are answered. ``own_calls``
+    as of http_server.serve."""
     from ai_session import http_server
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -56,7 +65,8 @@ def run(
     def ready(front: Front) -> None:
         write_text(greet(place))
 
-    asyncio.run(http_server.serve(settings.http, place, None if no_auth else get_access, ready, make))
+    serving = http_server.serve(settings.http, place, None if no_auth else get_access, ready, make, own_calls=own_calls)
+    asyncio.run(serving)
 
 
 def not_gone(record: logging.LogRecord) -> bool:
@@ -87,7 +97,7 @@ def note(name: str, facts: Mapping[str, Any]) -> None:
 def greeting(place: Place, settings: Settings, *, no_auth: bool) -> str:
     """What a person who started it wants to know."""
     entry = {"mcpServers": {"ai-session": {"type": "http", "url": place.url}}}
-    signing = "Whoever reaches it runs commands as you." if no_auth else "Clients sign in on their first use."
+    signing = NO_AUTH if no_auth else "Clients sign in on their first use."
     lines = [
         f"Serving MCP at {place.url}",
         f"{signing} Ctrl-C ends it; sessions go on.",

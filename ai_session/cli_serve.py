@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ai_session.cli_output import Json
+from ai_session.cli_output import Json, to_person
 from ai_session.errors import InvalidArguments, SandboxRefused
+from ai_session.peers import can_tell
 
 if TYPE_CHECKING:
+    from ai_session.access_token import AccessToken
     from ai_session.http_server import Place
     from ai_session.settings import Settings
 
@@ -24,7 +27,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = RPC_PORT,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Whoever reaches it is you; on this machine only.")
+        bool, typer.Option("--no-auth", help="Ask nobody for a token: every user of this machine is you.")
     ] = False,
     workspace: Annotated[
         Path | None,
@@ -34,13 +37,16 @@ def serve(
 ) -> None:
     """Serve files, Python and sessions to programs over HTTP until ended; sessions go on.
 
-    What else is in [http] of the configuration holds as for mcp-server --http.
+    Programs of the user who starts it need no token; those of others, and all where the system does not say whose
+    they are, show the one that ai-session token shows, or sign in. What else is in [http] of the configuration holds as
+    for mcp-server --http.
 
     Exit codes: 0 ended as it was told, 1 the address or the daemon cannot be used, 2 wrong usage or configuration.
     """
     if not rpc:
         raise InvalidArguments("nothing to serve was named", suggestion="ai-session serve --rpc")
     from ai_session import cli_http, config
+    from ai_session.access_token import AccessToken
     from ai_session.http_rpc import RPC_PATH, application
 
     settings = config.load(overrides={"http.host": host, "http.port": port})
@@ -48,12 +54,17 @@ def serve(
         enter(workspace)
     root = root_of(settings, chosen=workspace is not None)
 
+    token = None if no_auth else AccessToken(config.runtime_directory(config.home_directory(), os.getuid()))
+    if token:
+        token.make()
+
     def greet(place: Place) -> str:
         if as_json:
-            return json.dumps(facts(place, root, no_auth=no_auth)) + "\n"
-        return greeting(place, root, no_auth=no_auth)
+            return json.dumps(facts(place, root, token)) + "\n"
+        return greeting(place, root, cli_http.NO_AUTH if token is None else asked_for(settings, token))
 
-    cli_http.run(settings, RPC_PATH, application, greet, no_auth=no_auth)
+    make = partial(application, token=token)
+    cli_http.run(settings, RPC_PATH, make, greet, no_auth=no_auth, own_calls=True)
 
 
 def enter(workspace: Path) -> None:
@@ -83,19 +94,31 @@ def root_of(settings: Settings, *, chosen: bool) -> str:
     return known.place("", here).workspace
 
 
-def facts(place: Place, root: str, *, no_auth: bool) -> dict[str, Any]:
+def facts(place: Place, root: str, token: AccessToken | None) -> dict[str, Any]:
     """What a program that started it wants to know."""
     health = f"{place.base_url}/health"
-    return {"url": place.url, "health": health, "workspace": root, "authenticated": not no_auth}
+    found = {"url": place.url, "health": health, "workspace": root, "authenticated": token is not None}
+    return found if token is None else {**found, "token_file": str(token.file)}
 
 
-def greeting(place: Place, root: str, *, no_auth: bool) -> str:
+def asked_for(settings: Settings, token: AccessToken) -> str:
+    """Who needs a token, and which. The token itself is shown once, when it was made, and only at a terminal: anything
+    else may be a log."""
+    shown = f"Authorization: Bearer {token.read()}" if token.is_new and to_person() else "ai-session token shows it"
+    if settings.http.public_url or settings.http.trusted_proxies:
+        return f"Everybody behind the proxy needs a token: {shown}."
+    if not can_tell():
+        return f"This system does not say whose programs connect, so all need a token: {shown}."
+    return f"Programs of yours need no token, all others one: {shown}."
+
+
+def greeting(place: Place, root: str, access: str) -> str:
     """What a person who started it wants to know."""
     servers = dict.fromkeys(("filesystem", "code", "session"), place.base_url)
-    signing = "Whoever reaches it runs commands as you." if no_auth else "Clients need a token (docs/oauth.md)."
     lines = [
         f"Serving AgentVault's tools at {place.url}",
-        f"{signing} Ctrl-C ends it; sessions go on.",
+        access,
+        "Ctrl-C ends it; sessions go on.",
         f"Files and code: {root}",
         "",
         f"proxy agent   MCP_SERVER_MAP='{json.dumps(servers)}'",

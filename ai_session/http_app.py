@@ -1,8 +1,9 @@
 """What the HTTP front answers where: MCP at /mcp behind its checks, /health, and what signing in needs.
 
-The checks of a request come in this order, each with its status: is the name it calls us by ours (421), may the page
-it comes from use us (403), whom does its token speak for (401), has that user too much under way (429), what does the
-protocol say (400, 404, 406, 413), may the token do that (403, once the gate has recorded the refusal).
+The checks of a request come in this order, each with its status: can its head be read in one way only (400), is the
+name it calls us by ours (421), may the page it comes from use us (403), does it say that its body is what is taken here
+(415), whom does its token speak for (401), has that user too much under way (429), what does the protocol say (400,
+404, 406, 413), may the token do that (403, once the gate has recorded the refusal).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.cors import CORSMiddleware
@@ -26,7 +26,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from ai_session import plugins
 from ai_session.errors import AiSessionError
-from ai_session.http_exchange import Asgi, Protected, Receive, Scope, Send, refusal
+from ai_session.http_exchange import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
+from ai_session.http_wire import LOOPBACK_NAMES, Site, host_of
 
 if TYPE_CHECKING:
     from ai_session.settings import HttpSettings
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 MCP_PATH, HEALTH_PATH, STREAM_PATH, MESSAGES_PATH = "/mcp", "/health", "/sse", "/messages/"
 HEALTH_SECONDS = 5.0
 HEARTBEAT_SECONDS = 10.0
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+PAGES, FORMS = ("/authorize",), ("/authorize", "/token", "/revoke")
+"""Where another site may send a person's browser, and what takes forms."""
 MCP_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate")
 
 
@@ -58,17 +60,18 @@ class Tokens:
         return self._access.challenges.insufficient_scope(required, granted)
 
 
-class OwnNames:
-    """Requests that call this server by a name of its own: what keeps a web page from reaching it by rebinding its own
-    name to this machine."""
+class Guard:
+    """Requests that may be answered at all: see Site."""
 
-    def __init__(self, app: Asgi, names: frozenset[str]) -> None:
+    def __init__(self, app: Asgi, site: Site) -> None:
         self._app = app
-        self._names = names
+        self._site = site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and host_name(Headers(scope=scope).get("host", "")) not in self._names:
-            await refusal(421, -32600, "this server is not called so")(scope, receive, send)
+        refused = self._site.refusal(scope) if scope["type"] == "http" else None
+        if refused:
+            closing = {"Connection": "close"}
+            await refusal(refused.status, INVALID_REQUEST, refused.why, headers=closing)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -109,7 +112,7 @@ def application(
         heartbeat_seconds=heartbeat_seconds,
         registry=registry,
     )
-    protected = protection(settings, base_url, access, mcp.exchange)
+    protected = protection(settings, access, mcp.exchange)
     streamable = protected(endpoint.streamable)
     routes = [Route(MCP_PATH, streamable)]
     if settings.legacy_sse:
@@ -119,13 +122,14 @@ def application(
     return Application(app, (endpoint.leave, streamable.leave))
 
 
-def protection(settings: HttpSettings, base_url: str, access: Any | None, exchange: str) -> Callable[[Asgi], Protected]:
+def protection(
+    settings: HttpSettings, access: Any | None, exchange: str, advice: str = "sign in first"
+) -> Callable[[Asgi], Protected]:
     """What puts an application behind the checks of its requests."""
     tokens = Tokens(plugins.load("servers", "mcp_http"), access) if access else None
-    origins = frozenset(map(str.lower, (base_url, *settings.allowed_origins)))
 
     def protected(app: Asgi) -> Protected:
-        return Protected(app, exchange, tokens, origins, settings.max_requests)
+        return Protected(app, exchange, tokens, settings.max_requests, advice)
 
     return protected
 
@@ -138,9 +142,10 @@ def framed(
     access: Any | None,
     routes: Sequence[Route],
     run: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    first: Sequence[Middleware] = (),
 ) -> Any:
     """``routes`` with all that a front has besides: its names, /health, what signing in needs. They serve while ``run``
-    is entered."""
+    is entered; ``first`` sees what the guard lets through before tokens are looked at."""
 
     async def health(request: Request) -> Response:
         try:
@@ -156,7 +161,7 @@ def framed(
             yield
 
     own = [*(access.routes if access else ()), Route(HEALTH_PATH, health, methods=["GET"])]
-    middleware = [Middleware(OwnNames, names=own_names(settings, host, base_url)), *for_pages(settings)]
+    middleware = [Middleware(Guard, site=site_of(settings, host, base_url)), *for_pages(settings), *first]
     if access:
         authentication = plugins.load("servers", "mcp_http").authentication(access)
         middleware.append(Middleware(AuthenticationMiddleware, backend=authentication))
@@ -184,17 +189,10 @@ def for_pages(settings: HttpSettings) -> list[Middleware]:
     ]
 
 
-def own_names(settings: HttpSettings, host: str, base_url: str) -> frozenset[str]:
-    """What the server may be called by, without ports."""
-    names = (*LOOPBACK_NAMES, host, urlsplit(base_url).hostname or "", *settings.allowed_hosts)
-    return frozenset(host_name(name) for name in names) - {"", "0.0.0.0", "::"}  # noqa: S104 - nobody's name
-
-
-def host_name(host: str) -> str:
-    """The name or address in a Host header, in lower case; empty where there is none."""
-    if "@" in host:
-        return ""
-    try:
-        return urlsplit(f"//{host}" if host.count(":") < 2 or host.startswith("[") else f"//[{host}]").hostname or ""
-    except ValueError:
-        return ""
+def site_of(settings: HttpSettings, host: str, base_url: str) -> Site:
+    """What the server may be called by, and which pages may use it."""
+    names = (host, urlsplit(base_url).hostname or "", *settings.allowed_hosts)
+    given = (f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name for name in names)
+    own = frozenset((*LOOPBACK_NAMES, *map(host_of, given))) - {"", "0.0.0.0", "::"}  # noqa: S104 - nobody's name
+    origins = frozenset(map(str.lower, (base_url, *settings.allowed_origins)))
+    return Site(own, origins=origins, pages=PAGES, forms=FORMS)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from ai_session.http_protocol import StrictProtocol
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -26,7 +26,6 @@ REST_SECONDS = 2.0
 """What a client still sends after its answer is dropped for so long."""
 
 KEEP_ALIVE_SECONDS = 60
-MAX_HEAD_BYTES = 64 << 10
 
 TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
@@ -72,7 +71,7 @@ class Door:
             self._silent[visitor] = None
 
 
-class Visitor(H11Protocol):
+class Visitor(StrictProtocol):
     """One connection."""
 
     def __init__(self, door: Door, config: Config, state: ServerState, app_state: dict[str, Any]) -> None:

@@ -7,9 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
@@ -26,6 +24,8 @@ LEAST_SECONDS = 60.0
 """A request with a token that is about to end goes on for so long; no call takes more."""
 
 BUSY, INVALID_REQUEST = 429, -32600
+OWN = "ai_session_own"
+"""Of a scope: the request is this user's own, and needs no token; servers know it by this name."""
 
 
 class Tokens(Protocol):
@@ -45,16 +45,15 @@ class Tokens(Protocol):
 
 
 class Protected:
-    """An application behind the checks of its requests. ``tokens`` is None where nobody has to sign in."""
+    """An application behind the checks of its requests. ``tokens`` is None where nobody has to sign in; ``advice`` is
+    for whoever has to and did not."""
 
-    def __init__(
-        self, app: Asgi, exchange: str, tokens: Tokens | None, origins: frozenset[str], max_requests: int
-    ) -> None:
+    def __init__(self, app: Asgi, exchange: str, tokens: Tokens | None, max_requests: int, advice: str) -> None:
         self._app = app
         self._exchange = exchange
         self._tokens = tokens
-        self._origins = origins
         self._max_requests = max_requests
+        self._advice = advice
         self._under_way: Counter[str] = Counter()
         self._listening: set[asyncio.Timeout] = set()
 
@@ -66,10 +65,8 @@ class Protected:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = self._tokens.token(scope) if self._tokens else None
         subject = self._tokens.subject(scope) if self._tokens else ""
-        if not self._may_come_from(Headers(scope=scope)):
-            await refusal(403, INVALID_REQUEST, "this page may not use this server")(scope, receive, send)
-        elif self._tokens and token is None:
-            answer = refusal(401, INVALID_REQUEST, "sign in first", headers={"WWW-Authenticate": "Bearer"})
+        if self._tokens and token is None and not scope.get(OWN):
+            answer = refusal(401, INVALID_REQUEST, self._advice, headers={"WWW-Authenticate": "Bearer"})
             await answer(scope, receive, send)
         elif self._under_way[subject] >= self._max_requests:
             answer = refusal(429, BUSY, "too many requests under way", {"retryAfterMs": 1000}, {"Retry-After": "1"})
@@ -82,11 +79,6 @@ class Protected:
                 self._under_way[subject] -= 1
                 if not self._under_way[subject]:
                     del self._under_way[subject]
-
-    def _may_come_from(self, headers: Headers) -> bool:
-        """No browser leaves the header out where a page of somebody else asks."""
-        origin = headers.get("origin")
-        return origin is None or origin.lower() in self._origins or _same_place(origin, headers.get("host", ""))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, token: Any) -> None:
         known: dict[str, Any] = scope.setdefault(self._exchange, {})
@@ -181,10 +173,3 @@ def refusal(
     error = {"code": code, "message": message} | ({"data": data} if data else {})
     body = {"jsonrpc": "2.0", "id": request_id, "error": error}
     return JSONResponse(body, status, headers)
-
-
-def _same_place(origin: str, host: str) -> bool:
-    try:
-        return urlsplit(origin).netloc.lower() == host.lower()
-    except ValueError:
-        return False

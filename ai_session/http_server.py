@@ -18,7 +18,8 @@ import uvicorn
 
 from ai_session.errors import ConfigInvalid, DaemonUnavailable
 from ai_session.http_app import LOOPBACK_NAMES, MCP_PATH, Application, application
-from ai_session.http_connections import KEEP_ALIVE_SECONDS, MAX_HEAD_BYTES, Door, Visitor, raise_limits
+from ai_session.http_connections import KEEP_ALIVE_SECONDS, Door, Visitor, raise_limits
+from ai_session.http_protocol import MAX_HEAD_BYTES
 from ai_session.remote_gate import RemoteGate
 
 if TYPE_CHECKING:
@@ -186,13 +187,16 @@ async def serve(
     get_access: GetAccess | None,
     ready: Callable[[Front], None],
     make: Callable[..., Application] = application,
+    *,
+    own_calls: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM. ``ready`` is told when clients are answered. Without ``get_access`` nobody has to
-    sign in. Raises DaemonUnavailable, ConfigInvalid."""
+    sign in; ``own_calls``: what ``make`` makes finds out itself which requests are this user's own. Raises
+    DaemonUnavailable, ConfigInvalid."""
     limit = min(settings.max_connections, max(8, raise_limits() - SPARE_DESCRIPTORS))
     if limit < settings.max_connections:
         log.warning("only %d connections at once: this process may not open more files (ulimit -n)", limit)
-    gate = RemoteGate(authenticated=get_access is not None)
+    gate = RemoteGate(authenticated=get_access is not None and not own_calls)
     access = await asyncio.to_thread(get_access, place.base_url) if get_access else None
     try:
         await gate.started()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import h11
 
 from ai_session import client_hello
+from ai_session.http_wire import StrictConnection
 from ai_session.network_rules import SSH_PORT, Refused, is_address
 
 HEAD_BYTES = 16384
@@ -46,7 +47,7 @@ class _Client:
         self.socket = connection
         self.head_seconds = head_seconds
         self.loop = asyncio.get_running_loop()
-        self.parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self.parser = StrictConnection(HEAD_BYTES, proxy=True)
         self.method = self.host = ""
         self.port = 0
         self.path = "/"

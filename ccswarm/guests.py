@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ccswarm import plugins
+from ccswarm import peers, plugins
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import CallOutcome, Json, ToolInfo
 
@@ -302,7 +302,8 @@ class Desk:
         assert task
         self._peers[task] = writer
         try:
-            await self._serve(reader, writer)
+            if peers.is_own(writer.get_extra_info("socket")):
+                await self._serve(reader, writer)
         except (ConnectionError, ValueError, TimeoutError, asyncio.CancelledError):
             pass  # it has gone, or is none of ours, or the desk is closed
         finally:

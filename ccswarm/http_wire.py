@@ -75,6 +75,19 @@ class StrictConnection(h11.Connection):
         return event
 
 
+def request_in(head: bytes) -> tuple[str, str, Headers]:
+    """Method, target and headers of a whole head. Raises ValueError."""
+    connection = StrictConnection(len(head))
+    connection.receive_data(head)
+    try:
+        request = connection.next_event()
+    except h11.RemoteProtocolError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(request, h11.Request):
+        raise ValueError("the head is not whole")
+    return request.method.decode("ascii"), request.target.decode("ascii"), list(request.headers)
+
+
 def _problem_of(request: h11.Request, *, proxy: bool) -> str:
     names = [name for name, _ in request.headers]
     if request.http_version not in VERSIONS:

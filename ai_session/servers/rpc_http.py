@@ -41,6 +41,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[Message], Awaitable[None]]
 
 EXCHANGE = "ai_session"
+OWN = "ai_session_own"
+"""Of a scope: the front found that the request is this user's own."""
 """What of a request's scope tells the front which of the token's scopes is ``missing``."""
 
 MAX_BATCH = 20
@@ -203,6 +205,7 @@ def principal_of(scope: Scope) -> Principal:
     client = headers.get(b"user-agent", b"").decode("ascii", "replace").partition("/")[0][:CLIENT_CHARS]
     token: Any = getattr(scope.get("user"), "access_token", None)
     if token is None:
+        assert scope.get(OWN), "the front lets nobody through who is neither known nor this user"
         return Principal("mcp", os.getuid(), os.getpid(), client)
     subject: str = token.subject or token.client_id
     return Principal("mcp", os.getuid(), os.getpid(), client, subject=subject, scopes=frozenset(token.scopes))

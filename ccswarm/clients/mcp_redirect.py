@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import html
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -12,16 +13,19 @@ from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult
 
 from ccswarm.clients.base import Person
+from ccswarm.http_wire import Site, request_in
 
 HOST = "127.0.0.1"
 PATH = "/callback"
+SITE = Site({HOST}, pages={PATH})
 MAX_HEAD_BYTES = 1 << 15
 HEAD_SECONDS = 10.0
 DONE = "You are logged in. This page can be closed."
 
 
 class Redirect:
-    """Waits for one answer with the right ``state``; whatever else comes is refused and changes nothing."""
+    """Waits for one answer with the right ``state``, which only the browser knows that was sent away with it, and this
+    process; whatever else comes, whoever sends it, is refused and changes nothing."""
 
     def __init__(self, person: Person, port: int) -> None:
         self._person = person
@@ -51,7 +55,7 @@ class Redirect:
     def _take(self, address: str) -> str:
         """What the browser, or the person, is told of an address."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
-        if not self._state or query.get("state") != self._state:
+        if not self._state or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return "This is not the address of this login: paste the whole one the browser was sent to."
         if self._answer.done():
             return "This login is over already."
@@ -67,14 +71,22 @@ class Redirect:
         """One request of a browser."""
         with suppress(TimeoutError, OSError, ValueError, EOFError, asyncio.LimitOverrunError):
             async with asyncio.timeout(HEAD_SECONDS):
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("ascii", "replace")
-                words = head.split("\r\n")[0].split()
-                ours = len(words) == 3 and words[0] == "GET" and urlsplit(words[1]).path == PATH
-                said = self._take(words[1]) if ours else "There is nothing here."
-                status = "200 OK" if said == DONE else "400 Bad Request" if ours else "404 Not Found"
-                writer.write(_page(status, said))
+                writer.write(self._answered(await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         writer.close()
+
+    def _answered(self, head: bytes) -> bytes:
+        try:
+            method, target, headers = request_in(head)
+        except ValueError:
+            return _page("400 Bad Request", "This is no request.")
+        path = urlsplit(target).path
+        if refusal := SITE.refusal({"method": method, "path": path, "scheme": "http", "headers": headers}):
+            return _page(f"{refusal.status} Refused", refusal.why)
+        if (method, path) != ("GET", PATH):
+            return _page("404 Not Found", "There is nothing here.")
+        said = self._take(target)
+        return _page("200 OK" if said == DONE else "400 Bad Request", said)
 
 
 def _page(status: str, said: str) -> bytes:

@@ -139,7 +139,7 @@ async def test_what_else_is_there(house: House) -> None:
         assert (health.status_code, health.json()) == (200, {"status": "ok"})
         got = await here.http.get(here.url)
         assert (got.status_code, got.headers["allow"]) == (405, "POST")
-        assert (await here.http.post(here.place.base_url + "/mcp", content=b"{}")).status_code == 404
+        assert (await here.http.post(here.place.base_url + "/mcp", json={})).status_code == 404
         assert (await here.ask(request("tools/list"), Origin="https://evil.example")).status_code == 403
         assert (await here.ask(request("tools/list"), Host="evil.example")).status_code == 421
         listed = {tool["name"]: tool for tool in (await here.method("tools/list"))["tools"]}
@@ -196,7 +196,7 @@ async def test_too_long_too_slow_and_gone(house: House) -> None:
         told = await here.ask(long)
         assert (told.status_code, told.json()["error"]["code"]) == (413, -32600)
         assert not (house.workspace / "long").exists()
-        head = b"POST /rpc HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n"
+        head = b"POST /rpc HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
         assert (await here.raw(head + b"{")).startswith(b"HTTP/1.1 408")
         assert (await here.raw(head[:20])).startswith(b"HTTP/1.1 408")
         chunk = b"".join([head.replace(b"content-length: 100", b"transfer-encoding: chunked"), b"bb8\r\n", b"x" * 3000])

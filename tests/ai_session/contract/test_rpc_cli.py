@@ -23,6 +23,7 @@ from tests.bounds import BOUND_SECONDS
 from tests.conftest import BY_CHANCE
 
 PAGE = Path(__file__).parents[3] / "docs/protocols/agentvault.md"
+TYPED = {"Content-Type": "application/json"}
 WORKSPACE = "/home/ann/project"
 PLACED = (
     (re.compile(r'"ai-session/call_id":"call_[\w-]{22}"'), '"ai-session/call_id":"call_1vY0MPGgVvBZs6tjSf1sVQ"'),
@@ -89,15 +90,17 @@ def test_a_person_is_told_what_to_do(house: House) -> None:
     line = CommandLine(house.home)
     with line.start("serve", "--rpc", "--port", "0", "-w", str(house.workspace)) as process:
         assert process.stdout
-        told = [process.stdout.readline().decode() for _ in range(5)]
+        told = [process.stdout.readline().decode() for _ in range(6)]
         base = told[0].removeprefix("Serving AgentVault's tools at ").removesuffix("/rpc\n")
-        assert told[1:4] == [
-            "Clients need a token (docs/oauth.md). Ctrl-C ends it; sessions go on.\n",
+        assert told[1:5] == [
+            "Programs of yours need no token, all others one: ai-session token shows it.\n",
+            "Ctrl-C ends it; sessions go on.\n",
             f"Files and code: {house.workspace}\n",
             "\n",
         ]
-        assert f'"filesystem": "{base}"' in told[4]
-        assert httpx2.post(f"{base}/rpc", json={}).status_code == 401
+        assert f'"filesystem": "{base}"' in told[5]
+        assert httpx2.post(f"{base}/rpc", json={}).status_code == 400
+        assert httpx2.post(f"{base}/rpc", json={}, headers={"Via": "1.1 proxy"}).status_code == 401
         document = httpx2.get(f"{base}/.well-known/oauth-protected-resource/rpc").json()
         assert document["resource"] == f"{base}/rpc"
         process.terminate()
@@ -126,7 +129,7 @@ def test_the_page_shows_what_happens(served: Served) -> None:
     shown = [each for conversation in conversations for each in conversation.splitlines()]
     for sent, told in zip(shown[::2], shown[1::2], strict=True):
         assert (sent[:2], told[:2]) == ("> ", "< ")
-        answer = served.http.post(served.told["url"], content=sent[2:])
+        answer = served.http.post(served.told["url"], content=sent[2:], headers=TYPED)
         assert f"< {answer.status_code} {placed(answer.text, str(served.workspace))}" == told
 
 
@@ -153,7 +156,8 @@ def is_answer(answer: Any) -> bool:
 def test_whatever_comes_every_request_with_an_id_is_answered(served: Served, sent: list[Any]) -> None:
     http, url = served.http, served.told["url"]
     for each in sent:
-        answer = http.post(url, content=each if isinstance(each, bytes) else json.dumps(each).encode())
+        data = each if isinstance(each, bytes) else json.dumps(each).encode()
+        answer = http.post(url, content=data, headers=TYPED)
         assert answer.status_code in (200, 204, 400, 404), (each, answer.text)
         told = answer.json() if answer.content else []
         answers: list[Any] = told if isinstance(told, list) else [told]
