@@ -33,6 +33,7 @@ from ai_session.oauth_grants import Lives
 from ai_session.oauth_introspection import IntrospectionVerifier
 from ai_session.oauth_jwt import JwtVerifier, KeyCache
 from ai_session.oauth_people import TerminalCode
+from ai_session.oauth_redirects import Redirects
 from ai_session.oauth_scopes import SCOPES, USUAL
 from ai_session.oauth_store import FILE, Store
 from ai_session.oauth_token import Endpoints
@@ -146,7 +147,12 @@ def _authority(settings: OauthSettings, base_url: str, resource: str, around: Su
     lives = Lives(settings.access_token_seconds, settings.refresh_days * DAY_SECONDS)
     return Authority(
         store=Store(around.directory / FILE, around.clock),
-        clients=Clients(around.fetcher, documents=settings.cimd, loopback=settings.cimd_loopback),
+        clients=Clients(
+            around.fetcher,
+            Redirects.of(settings.redirect_schemes),
+            documents=settings.cimd,
+            loopback=settings.cimd_loopback,
+        ),
         issuer=base_url,
         resource=resource,
         lives=lives,

@@ -18,6 +18,7 @@ from ai_session.oauth_clients import Client, Clients
 from ai_session.oauth_grants import Lives
 from ai_session.oauth_people import TerminalCode
 from ai_session.oauth_store import Refused, Store
+from ai_session.oauth_tries import EVERYBODY
 from ai_session.rate_limits import RateLimiter
 
 PER_MINUTE = {
@@ -30,9 +31,9 @@ PER_MINUTE = {
     "documents_of_all": 30,
     "tokens": 120,
 }
-"""For each address; ``…_of_name`` for each person, ``…_of_all`` for all together, tokens for each client."""
+"""For each address, user of this machine or browser; ``…_of_name`` for each person, ``…_of_all`` for all together,
+tokens for each client. Of sign-ins those that were wrong count: see oauth_tries."""
 
-EVERYBODY = "all"
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 DEFAULT_PORTS = {"http": 80, "https": 443}
 

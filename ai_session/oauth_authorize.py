@@ -24,17 +24,31 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ai_session import oauth_grants, oauth_pages, oauth_people
 from ai_session.errors import AiSessionError, RateLimited
-from ai_session.oauth_authority import EVERYBODY, Authority, address_of, form_of, single
+from ai_session.oauth_authority import Authority, address_of, form_of, single
 from ai_session.oauth_clients import Client
 from ai_session.oauth_grants import Wish
-from ai_session.oauth_people import Person
+from ai_session.oauth_people import Credentials, Person
 from ai_session.oauth_scopes import SCOPES, USUAL, known
 from ai_session.oauth_store import Refused
+from ai_session.oauth_tries import (
+    COOKIE_DAYS,
+    DAY_SECONDS,
+    Visitor,
+    cookie_for,
+    name_in,
+    source_of,
+    trying,
+    visitor_with,
+)
 
 VISIT_SECONDS = 600
 MAX_VISITS = 1000
 HASHES_AT_ONCE = 2
 MAX_STATE_CHARS = 4096
+WRONG_TRIES = 5
+"""In one visit; whoever errs so often begins again."""
+KNOWN = "ai_session_known"
+"""The cookie of a browser in which somebody signed in."""
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 
 
@@ -51,6 +65,8 @@ class Visit:
     challenge: str = ""
     scopes: tuple[str, ...] = ()
     person: Person | None = None
+    is_stranger: bool = True
+    wrong: int = 0
     word: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
 
@@ -72,8 +88,9 @@ class Authorization:
         try:
             if request.method == "POST":
                 return await self._post(request)
-            self._authority.limits.acquire(address_of(request), "pages")
-            return await self._get(request)
+            visitor = await self._visitor(request)
+            self._authority.limits.acquire(visitor.key, "pages")
+            return await self._get(request, visitor)
         except (NotForTheClient, Refused) as reason:
             facts = {"endpoint": "authorize", "error": str(reason), "address": address_of(request)}
             self._authority.event("refused", facts)
@@ -88,22 +105,45 @@ class Authorization:
             self._authority.event("failed", facts)
             return oauth_pages.problem("The server cannot answer now.", status=503)
 
-    async def _get(self, request: Request) -> Response:
+    async def _get(self, request: Request, visitor: Visitor) -> Response:
         visit = await self._begun(request.query_params, self._browser_of(request))
         try:
             self._judge(visit, request.query_params)
         except Refused as refused:
             facts = {"endpoint": "authorize", "error": str(refused), "client": visit.client.client_id}
             self._authority.event("refused", facts)
-            return self._back(visit, error=refused.error, error_description=refused.description)
+            answer = self._answer(visit, error=refused.error, error_description=refused.description)
+            text = f"The program asks for something it cannot have: {refused.description}. Nothing was sent to it."
+            return oauth_pages.unsent("This request cannot be answered", text, answer, status=400)
+        visit.is_stranger = visitor.is_stranger
+        number = self._kept(visit)
+        page = await self._sign_in_page(number, visit)
+        self._give(page, self._cookie(), visit.browser)
+        return page
+
+    def _give(self, page: Response, cookie: str, value: str, seconds: int | None = None) -> None:
+        secure = self._authority.issuer.startswith("https:")
+        page.set_cookie(cookie, value, seconds, path="/", secure=secure, httponly=True, samesite="lax")
+
+    def _kept(self, visit: Visit) -> str:
+        """Its number. Where there are too many, the oldest of a stranger makes room."""
         number = secrets.token_urlsafe(24)
         self._visits[number] = visit
         while len(self._visits) > MAX_VISITS:
-            self._visits.popitem(last=False)
-        page = await self._sign_in_page(number, visit)
-        secure = self._authority.issuer.startswith("https:")
-        page.set_cookie(self._cookie(), visit.browser, path="/", secure=secure, httponly=True, samesite="lax")
-        return page
+            strangers = (each for each, one in self._visits.items() if one.is_stranger)
+            self._visits.pop(next(strangers, next(iter(self._visits))))
+        return number
+
+    async def _visitor(self, request: Request, name: str = "") -> Visitor:
+        """Who tries; ``name`` is who they say they are, where they do."""
+        cookie = request.cookies.get(self._cookie(KNOWN), "")
+        whose = name_in(cookie)
+        if whose and name in ("", whose):
+            found = await self._authority.store.run(lambda db: oauth_people.find(db, whose))
+            known_as = found and visitor_with(cookie, found.password, self._authority.store.clock())
+            if known_as:
+                return known_as
+        return source_of(request)
 
     async def _begun(self, parameters: ImmutableMultiDict[str, str], browser: str) -> Visit:
         """The visit, once its client and redirect URI are known to be right."""
@@ -112,12 +152,9 @@ class Authorization:
             client = await self._authority.described(values.get("client_id", ""))
         except Refused as refused:
             raise NotForTheClient(f"The program is not known here: {refused.description}.") from None
-        named = values.get("redirect_uri")
-        if named is None and len(client.redirect_uris) == 1:
-            uri = client.redirect_uris[0]
-        elif named is not None and client.takes_codes_at(named):
-            uri = named
-        else:
+        named, registered = values.get("redirect_uri"), client.redirect_uris
+        uri = registered[0] if named is None and len(registered) == 1 else named or ""
+        if not self._authority.clients.redirects.takes(registered, uri):
             raise NotForTheClient(
                 "The program wants the answer at an address that it did not make known (redirect_uri)."
             )
@@ -161,36 +198,49 @@ class Authorization:
             self._visits.pop(number)
             facts = {"client": visit.client.client_id, "address": address_of(request)}
             self._authority.event("denied", facts | ({"subject": visit.person.name} if visit.person else {}))
-            return self._back(visit, error="access_denied", error_description="the person declined")
+            answer = self._answer(visit, error="access_denied", error_description="the person declined")
+            if visit.person is None:
+                return oauth_pages.unsent("You declined", "This page can be closed.", answer, status=200)
+            return self._back(answer)
         if action == "sign-in" and visit.person is None:
-            return await self._sign_in(number, visit, values, address_of(request))
+            return await self._sign_in(number, visit, values, request)
         if action == "allow" and visit.person is not None:
             return await self._allow(number, visit, visit.person, form)
         raise NotForTheClient("The form is not complete.")
 
-    async def _sign_in(self, number: str, visit: Visit, values: Mapping[str, str], address: str) -> Response:
+    async def _sign_in(self, number: str, visit: Visit, values: Mapping[str, str], request: Request) -> Response:
         name, password = values.get("name", "")[:64], values.get("password", "")
-        self._authority.limits.acquire(address, "sign_ins")
-        self._authority.limits.acquire(name, "sign_ins_of_name")
-        self._authority.limits.acquire(EVERYBODY, "sign_ins_of_all")
-        visit.person = await self._who(name, password)
-        facts = {"client": visit.client.client_id, "address": address}
-        if visit.person is None:
+        visitor = await self._visitor(request, name)
+        with trying(self._authority.limits, visitor, name) as one:
+            stored = await self._stored(name, password)
+            one.right = stored is not None
+        facts = {"client": visit.client.client_id, "address": address_of(request)}
+        if stored is None:
             self._authority.event("sign_in_failed", facts)
+            visit.wrong += 1
+            if visit.wrong >= WRONG_TRIES:
+                self._visits.pop(number, None)
+                raise NotForTheClient("That was not right too often. Begin again in the program.")
             return await self._sign_in_page(number, visit, "That was not right.")
-        self._authority.event("signed_in", {**facts, "subject": visit.person.name})
-        return self._consent_page(number, visit, visit.person)
+        visit.person = stored.person
+        self._authority.event("signed_in", {**facts, "subject": stored.person.name})
+        page = self._consent_page(number, visit, stored.person)
+        if stored.password:
+            known = cookie_for(stored.person.name, stored.password, self._authority.store.clock())
+            self._give(page, self._cookie(KNOWN), known, COOKIE_DAYS * DAY_SECONDS)
+        return page
 
-    async def _who(self, name: str, password: str) -> Person | None:
-        """Who has that password. Somebody unknown takes as long as somebody who errs."""
+    async def _stored(self, name: str, password: str) -> Credentials | None:
+        """Whose password that is. Somebody unknown takes as long as somebody who errs. Of the terminal's code there is
+        none."""
         if not await self._authority.store.run(oauth_people.anybody):
             right = self._authority.terminal_code.takes(password)
-            return Person(self._authority.owner, tuple(SCOPES)) if right else None
+            return Credentials(Person(self._authority.owner, tuple(SCOPES)), "") if right else None
         found = await self._authority.store.run(lambda db: oauth_people.find(db, name))
         async with self._hashing:
             stored = found.password if found else oauth_people.NOBODY
             fits = await asyncio.to_thread(oauth_people.fits, password, stored)
-        return found.person if found and fits else None
+        return found if fits else None
 
     async def _allow(self, number: str, visit: Visit, person: Person, form: ImmutableMultiDict[str, Any]) -> Response:
         ticked = {str(value) for value in form.getlist("scope")}
@@ -210,7 +260,7 @@ class Authorization:
         grant, code = await self._authority.store.run(granted)
         facts = {"grant": grant, "client": client.client_id, "name": client.name, "redirect_uri": visit.redirect_uri}
         self._authority.event("granted", {**facts, "subject": person.name, "scopes": " ".join(scopes)})
-        return self._back(visit, code=code)
+        return self._back(self._answer(visit, code=code))
 
     async def _sign_in_page(self, number: str, visit: Visit, wrong: str = "") -> HTMLResponse:
         by_code = not await self._authority.store.run(oauth_people.anybody)
@@ -225,22 +275,25 @@ class Authorization:
             hidden, visit.client, visit.redirect_uri, person.name, visit.scopes, person.scopes, wrong
         )
 
-    def _back(self, visit: Visit, **answer: str) -> RedirectResponse:
-        """To the client, with the issuer that answers (RFC 9207)."""
+    def _answer(self, visit: Visit, **answer: str) -> str:
+        """The address that tells the client, with the issuer that answers (RFC 9207)."""
         parts = urlsplit(visit.redirect_uri)
         state = {} if visit.state is None else {"state": visit.state}
         added = urlencode(answer | state | {"iss": self._authority.issuer})
         query = f"{parts.query}&{added}" if parts.query else added
-        headers = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-        return RedirectResponse(parts._replace(query=query).geturl(), 303, headers)
+        return parts._replace(query=query).geturl()
+
+    def _back(self, answer: str) -> RedirectResponse:
+        """To the client; only somebody who has signed in is sent there (RFC 9700, 4.11.2)."""
+        return RedirectResponse(answer, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
 
     def _browser_of(self, request: Request) -> str:
         known_as = request.cookies.get(self._cookie(), "")
         return known_as if re.fullmatch(r"[A-Za-z0-9_-]{32}", known_as) else secrets.token_urlsafe(24)
 
-    def _cookie(self) -> str:
+    def _cookie(self, name: str = "ai_session_browser") -> str:
         """Only over https can a cookie be kept from being set by a neighbour of this host."""
-        return "__Host-ai_session_browser" if self._authority.issuer.startswith("https:") else "ai_session_browser"
+        return f"__Host-{name}" if self._authority.issuer.startswith("https:") else name
 
 
 def _same(one: str, other: str | None) -> bool:

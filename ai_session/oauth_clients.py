@@ -15,18 +15,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from sqlite3 import Connection, Row
 from typing import Any, Literal, cast
-from urllib.parse import SplitResult, urlsplit
 
 from ai_session.errors import InvalidArguments
 from ai_session.oauth_fetch import Fetcher, Unreachable
 from ai_session.oauth_grants import end_grants
+from ai_session.oauth_redirects import MAX_URI_CHARS, Redirects, split
 from ai_session.oauth_scopes import known
 from ai_session.oauth_store import Refused, digest, new_secret, writing
 
 Kind = Literal["registered", "document", "machine"]
 
-MAX_REDIRECT_URIS = 10
-MAX_URI_CHARS = 2000
 MAX_NAME_CHARS = 80
 MAX_REGISTERED = 1000
 UNUSED_SECONDS = 86_400
@@ -35,11 +33,6 @@ UNUSED_SECONDS = 86_400
 DOCUMENT_SECONDS = 900
 MAX_DOCUMENTS = 100
 
-LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
-NEVER_SCHEMES = frozenset(
-    ("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "javascript", "mailto", "vbscript", "ws", "wss")
-)
-SCHEME = re.compile(r"[a-z][a-z0-9+.-]{1,63}\Z")
 AUTH_METHODS = ("none", "client_secret_post", "client_secret_basic")
 MACHINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}\Z")
 
@@ -57,25 +50,22 @@ class Client:
     grant_types: tuple[str, ...] = ("authorization_code", "refresh_token")
     scopes: tuple[str, ...] = ()
 
-    def takes_codes_at(self, uri: str) -> bool:
-        """Whether ``uri`` is one of its redirect URIs, letter by letter; of this machine at any port (RFC 8252)."""
-        if uri in self.redirect_uris:
-            return True
-        return not _problem_of_redirect(uri) and any(same_but_for_port(uri, known) for known in self.redirect_uris)
-
 
 class Clients:
-    """Finds a client by its id. ``documents``: ids may be URLs; ``loopback``: of this machine too."""
+    """Finds a client by its id. ``documents``: ids may be URLs; ``loopback``: of this machine too. ``redirects``: where
+    any client may have codes sent to."""
 
     def __init__(
         self,
         fetcher: Fetcher,
+        redirects: Redirects,
         *,
         documents: bool,
         loopback: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fetcher = fetcher
+        self.redirects = redirects
         self._documents = documents
         self._loopback = loopback
         self._clock = clock
@@ -103,14 +93,14 @@ class Clients:
             document: Any = await self._fetcher.stranger(client_id, loopback_too=self._loopback)
         except Unreachable as error:
             raise Refused("invalid_client", f"the client's document: {error}") from None
-        client = described(client_id, document)
+        client = described(client_id, document, self.redirects)
         self._read[client_id] = (self._clock() + DOCUMENT_SECONDS, client)
         while len(self._read) > MAX_DOCUMENTS:
             self._read.popitem(last=False)
         return client
 
 
-def described(client_id: str, document: Any) -> Client:
+def described(client_id: str, document: Any, redirects: Redirects) -> Client:
     """The client a metadata document tells of. Raises Refused."""
     if not isinstance(document, dict):
         raise Refused("invalid_client", "the client's document is not an object")
@@ -119,16 +109,16 @@ def described(client_id: str, document: Any) -> Client:
         raise Refused("invalid_client", "the client's document names another client_id")
     if "client_secret" in facts or facts.get("token_endpoint_auth_method", "none") != "none":
         raise Refused("invalid_client", "the client's document asks for an authentication that is not offered here")
-    uris = checked_redirect_uris(facts.get("redirect_uris"))
+    uris = redirects.checked(facts.get("redirect_uris"))
     return Client(client_id, "document", checked_client_name(facts.get("client_name")), uris)
 
 
-def registration(facts: Any) -> Client:
+def registration(facts: Any, redirects: Redirects) -> Client:
     """The client that a registration request asks to become, without id and secret. Raises Refused."""
     if not isinstance(facts, dict):
         raise Refused("invalid_client_metadata", "the request is not a JSON object")
     wish = cast("Mapping[str, Any]", facts)
-    uris = checked_redirect_uris(wish.get("redirect_uris"))
+    uris = redirects.checked(wish.get("redirect_uris"))
     method = wish.get("token_endpoint_auth_method") or "none"
     if method not in AUTH_METHODS:
         raise Refused("invalid_client_metadata", f"token_endpoint_auth_method is one of {', '.join(AUTH_METHODS)}")
@@ -233,35 +223,8 @@ def checked_client_name(name: Any) -> str:
     return " ".join("".join(char for char in text if char.isprintable()).split())[:MAX_NAME_CHARS]
 
 
-def checked_redirect_uris(value: Any) -> tuple[str, ...]:
-    """Raises Refused for anything a code must not be sent to."""
-    uris = cast("list[Any]", value) if isinstance(value, list) else []
-    if not 0 < len(uris) <= MAX_REDIRECT_URIS:
-        raise Refused("invalid_redirect_uri", f"redirect_uris has 1 to {MAX_REDIRECT_URIS} entries")
-    for uri in uris:
-        problem = _problem_of_redirect(uri) if isinstance(uri, str) else "is not a string"
-        if problem:
-            raise Refused("invalid_redirect_uri", f"a redirect URI {problem}")
-    return tuple(uris)
-
-
-def _problem_of_redirect(uri: str) -> str:
-    if len(uri) > MAX_URI_CHARS or not uri.isascii() or not uri.isprintable() or any(c in uri for c in " \\\"'<>`;,"):
-        return "is too long, or has characters a URI has not"
-    parts = _split(uri)
-    if parts is None or "#" in uri or "@" in parts.netloc:
-        return "is none, or has a fragment or a user's name"
-    if parts.scheme == "https":
-        return "" if parts.hostname else "names no host"
-    if parts.scheme == "http":
-        return "" if parts.hostname in LOOPBACK_HOSTS else "is http, which only this machine may be reached by"
-    return (
-        "" if SCHEME.match(parts.scheme) and parts.scheme not in NEVER_SCHEMES else "has a scheme that is not accepted"
-    )
-
-
 def _problem_of_document_url(url: str) -> str:
-    parts = _split(url)
+    parts = split(url)
     if len(url) > MAX_URI_CHARS or not url.isascii() or not url.isprintable() or " " in url or parts is None:
         return "is not a URL"
     if "#" in url or "@" in parts.netloc or not parts.hostname or parts.path in ("", "/"):
@@ -269,21 +232,3 @@ def _problem_of_document_url(url: str) -> str:
     if any(part in (".", "..") for part in parts.path.split("/")):
         return "must be an https URL without . and .. in its path"
     return ""
-
-
-def same_but_for_port(uri: str, known: str) -> bool:
-    """Whether both lead to the same place of this machine by http, at any port."""
-    one, other = _split(uri), _split(known)
-    if one is None or other is None or one.scheme != "http" or "@" in one.netloc:
-        return False
-    place = (other.scheme, other.hostname, other.path, other.query)
-    return one.hostname in LOOPBACK_HOSTS and (one.scheme, one.hostname, one.path, one.query) == place
-
-
-def _split(url: str) -> SplitResult | None:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises for one that is no number
-    except ValueError:
-        return None
-    return parts

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse
 
-from ai_session.oauth_clients import LOOPBACK_HOSTS, Client
+from ai_session.oauth_clients import Client
+from ai_session.oauth_redirects import LOOPBACK_HOSTS, is_on_this_machine
 from ai_session.oauth_scopes import SCOPES
 
 STYLE = """
@@ -61,6 +62,15 @@ def _form_targets(redirect_uri: str) -> str:
 def problem(text: str, *, status: int = 400) -> HTMLResponse:
     """What is told to the person where the client must not be told anything."""
     return page("This request cannot be answered", f"<p>{escape(text)}</p>", status=status)
+
+
+def unsent(title: str, text: str, answer: str, *, status: int) -> HTMLResponse:
+    """What is told to a person who has not signed in, instead of the client: anybody may have made that, so nobody is
+    sent to its address unasked. ``answer`` would tell it; offered where that leads to the person's own computer."""
+    link = ""
+    if is_on_this_machine(answer):
+        link = f'<p><a href="{escape(answer)}" rel="noreferrer">Tell the program</a>, which may wait for an answer.</p>'
+    return page(title, f"<p>{escape(text)}</p>{link}", status=status)
 
 
 def sign_in(hidden: str, client: Client, redirect_uri: str, *, by_code: bool, wrong: str = "") -> HTMLResponse:

@@ -16,11 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ai_session import oauth_clients, oauth_grants
-from ai_session.oauth_authority import EVERYBODY, NO_STORE, Authority, address_of, form_of, json_of, single
+from ai_session.oauth_authority import NO_STORE, Authority, address_of, form_of, json_of, single
 from ai_session.oauth_clients import Client
 from ai_session.oauth_grants import CodeShown, Issued, Wish
 from ai_session.oauth_scopes import SCOPES, known
 from ai_session.oauth_store import Refused, digest
+from ai_session.oauth_tries import EVERYBODY, source_of
 
 VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}\Z")
 
@@ -97,9 +98,11 @@ class Endpoints:
 
     async def register(self, request: Request) -> Response:
         """RFC 7591: a program makes itself known. It may do nothing before a person agrees."""
-        self.authority.limits.acquire(address_of(request), "registrations")
-        self.authority.limits.acquire(EVERYBODY, "registrations_of_all")
-        wish = oauth_clients.registration(await json_of(request))
+        source = source_of(request)
+        self.authority.limits.acquire(source.key, "registrations")
+        if source.is_stranger:
+            self.authority.limits.acquire(EVERYBODY, "registrations_of_all")
+        wish = oauth_clients.registration(await json_of(request), self.authority.clients.redirects)
         now = self.authority.store.clock()
         client, secret = await self.authority.store.run(lambda db: oauth_clients.register(db, now, wish))
         facts = {"client": client.client_id, "name": client.name, "redirect_uris": " ".join(client.redirect_uris)}

@@ -20,6 +20,13 @@ PASSED_ON = (
 )
 
 
+REDIRECT_SCHEMES = (
+    *("cursor", "vscode", "vscode-insiders", "vscodium", "code-oss", "windsurf", "kiro", "trae", "antigravity"),
+    *("claude", "warp"),
+)
+"""Of editors and terminals that are MCP clients, or whose extensions are."""
+
+
 class Section(BaseModel):
     """One table of the file."""
 
@@ -242,6 +249,11 @@ class OauthSettings(Section):
     )
     refresh_days: int = Field(default=30, ge=1, le=365, description="A client unused for so long signs in again.")
     registration: bool = Field(default=True, description="Clients may register themselves (RFC 7591).")
+    redirect_schemes: tuple[str, ...] = Field(
+        default=REDIRECT_SCHEMES,
+        description="Schemes that clients may have answers sent to (cursor://…), beside https, http of this machine and"
+        " domains turned around (com.example.app); replaces this default as a whole.",
+    )
     cimd: bool = Field(default=True, description="Clients may be named by the URL of a document that describes them.")
     cimd_loopback: bool = Field(default=False, description="Such documents may lie on this machine, for development.")
 

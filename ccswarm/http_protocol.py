@@ -43,4 +43,4 @@ class StrictProtocol(H11Protocol):
 
 def peer_of(scope: Any) -> int | None:
     """Whose program sent a request; None where that cannot be known, also because a proxy sent it on."""
-    return None if is_passed_on(scope["headers"]) else scope["state"][PEER]
+    return None if is_passed_on(scope["headers"]) else scope.get("state", {}).get(PEER)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ai_session import oauth_clients, oauth_people
 from ai_session.oauth_authority import PER_MINUTE
+from ai_session.oauth_authorize import MAX_VISITS
 from ai_session.settings import OauthSettings
 from tests.ai_session.contract.oauth_world import (
-    BASE,
     CALLBACK,
     PASSWORD,
     Browser,
@@ -172,13 +176,45 @@ async def test_a_clients_secret_is_needed_and_right(front: Front) -> None:
         ({"state": "x" * 5000}, "invalid_request"),
     ],
 )
-async def test_a_request_that_is_wrong_tells_the_client(
+async def test_a_request_that_is_wrong_is_told_to_the_person_and_leads_nowhere(
     front: Front, changes: dict[str, str | None], error: str
 ) -> None:
+    """Anybody can register a client; whoever follows its link must not be sent on by this server's good name."""
+    for uri in (CALLBACK, "https://elsewhere.example/callback", "cursor://anysphere.cursor-mcp/oauth/callback"):
+        client = await front.register(redirect_uris=[uri])
+        async with front.client() as http:
+            answer = await http.get(request_for(client["client_id"], Pkce(), redirect_uri=uri, **changes))
+        assert answer.status_code == 400
+        assert "location" not in answer.headers
+        assert front.noted("refused")[-1]["error"].startswith(error)
+        links = re.findall(r'href="([^"]*)"', answer.text)
+        assert [link.partition("?")[0] for link in links] == ([] if uri.startswith("https:") else [uri])
+        assert all(f"error={error}" in link and "code=" not in link for link in links)
+        assert not re.search(r"<(form|meta http-equiv|script|img)", answer.text)
+
+
+@pytest.mark.parametrize("uri", [CALLBACK, "https://elsewhere.example/callback"])
+async def test_declining_before_signing_in_leads_nowhere_either(front: Front, uri: str) -> None:
+    client = await front.register(redirect_uris=[uri])
+    async with Browser(front) as browser:
+        page = await browser.http.get(request_for(client["client_id"], Pkce(), redirect_uri=uri))
+        answer = await browser.send(page, "deny")
+    assert (answer.status_code, "location" in answer.headers) == (200, False)
+    assert ("elsewhere.example" in answer.text) is False
+    assert ("error=access_denied" in answer.text) is (uri == CALLBACK)
+    assert front.noted("denied")
+
+
+async def test_a_client_of_before_gets_no_code_where_none_may_be_sent_now(front: Front) -> None:
+    """What was registered under older rules is judged by those of today."""
     client = await front.register()
-    async with front.client() as http:
-        answer = redirected(await http.get(request_for(client["client_id"], Pkce(), **changes)))
-    assert (answer["error"], answer["iss"], "code" in answer) == (error, BASE, False)
+    for uri in ("ms-msdt:/id", "javascript:alert(1)", "notlisted://x"):
+        kept = json.dumps([uri])
+        await stored(front, lambda db, kept=kept: db.execute("UPDATE clients SET redirect_uris = ?", (kept,)))
+        async with front.client() as http:
+            for named in (uri, None):
+                answer = await http.get(request_for(client["client_id"], Pkce(), redirect_uri=named))
+                assert (answer.status_code, "<form" in answer.text, "href" in answer.text) == (400, False, False)
 
 
 @pytest.mark.parametrize(
@@ -262,40 +298,151 @@ async def test_nothing_ticked_is_nothing_granted(front: Front) -> None:
     assert not front.noted("granted")
 
 
-async def test_guessing_passwords_is_slow_and_the_person_gets_in_meanwhile(front: Front) -> None:
-    client = await front.register()
-    async with Browser(front, "192.0.2.7") as guesser, Browser(front) as browser:
-        statuses = list[int]()
-        for name in ("nobody", *["alice"] * PER_MINUTE["sign_ins"]):
-            page = await guesser.http.get(request_for(client["client_id"], Pkce()))
-            statuses.append((await guesser.send(page, "sign-in", name=name, password="a guess of mine")).status_code)
-        assert statuses == [403] * PER_MINUTE["sign_ins"] + [429]
+async def guess(front: Front, address: str, name: str = "alice", password: str = "a guess of mine") -> int:
+    """The status of a try in a visit of its own."""
+    client = (await stored(front, oauth_clients.listed))[0]
+    async with Browser(front, address) as browser:
         page = await browser.http.get(request_for(client["client_id"], Pkce()))
-        page = await browser.send(page, "sign-in", name="alice", password="a slip of mine")
-        assert page.status_code == 403
-        assert (await browser.send(page, "sign-in", name="alice", password=PASSWORD)).status_code == 200
+        if page.status_code != 200:
+            return page.status_code
+        return (await browser.send(page, "sign-in", name=name, password=password)).status_code
+
+
+async def lock(front: Front, *names: str) -> None:
+    """All tries that strangers have for these people, from many addresses."""
+    for name in names:
+        statuses = [await guess(front, f"192.0.2.{one}", name) for one in range(PER_MINUTE["sign_ins_of_name"] + 1)]
+        assert statuses == [403] * PER_MINUTE["sign_ins_of_name"] + [429]
+
+
+async def test_guessing_passwords_is_slow_and_the_person_gets_in_meanwhile(front: Front) -> None:
+    await front.register()
+    statuses = [await guess(front, "192.0.2.7", name) for name in ("nobody", *["alice"] * PER_MINUTE["sign_ins"])]
+    assert statuses == [403] * PER_MINUTE["sign_ins"] + [429]
+    assert await guess(front, "192.0.2.8", password="a slip of mine") == 403
+    assert await guess(front, "192.0.2.8", password=PASSWORD) == 200
+    assert await guess(front, "192.0.2.7", password=PASSWORD) == 429
+    front.clock.now += 60 / PER_MINUTE["sign_ins"]
+    assert await guess(front, "192.0.2.7", password=PASSWORD) == 200
     assert len(front.noted("sign_in_failed")) == PER_MINUTE["sign_ins"] + 1
 
 
+async def test_what_is_right_does_not_count(front: Front) -> None:
+    await front.register()
+    for number in range(2 * PER_MINUTE["sign_ins_of_all"]):
+        assert await guess(front, f"192.0.2.{number % 40}", password=PASSWORD) == 200
+    assert await guess(front, "192.0.2.1") == 403
+
+
+async def test_tries_at_once_are_no_more_than_tries_one_after_the_other(front: Front) -> None:
+    await front.register()
+    statuses = await asyncio.gather(*(guess(front, "192.0.2.7") for _ in range(3 * PER_MINUTE["sign_ins"])))
+    assert sorted(statuses) == [403] * PER_MINUTE["sign_ins"] + [429] * 2 * PER_MINUTE["sign_ins"]
+
+
 async def test_guessing_from_everywhere_is_slow_too(front: Front) -> None:
+    await front.register()
+    for name in ("bob", "carol"):
+        await add_person(front, name)
+    await lock(front, "alice", "bob")
+    assert await guess(front, "198.51.100.1", password=PASSWORD) == 429, "strangers cannot be told from each other"
+    assert await guess(front, "198.51.100.1", "carol", PASSWORD) == 429, "all of them together have so many"
+    front.clock.now += 61
+    assert await guess(front, "198.51.100.1", password=PASSWORD) == 200
+
+
+async def test_addresses_of_one_host_are_one(front: Front) -> None:
+    await front.register()
+    for addresses in ("127.0.0.{}", "2001:db8:1:2::{}"):
+        statuses = [await guess(front, addresses.format(number + 1)) for number in range(PER_MINUTE["sign_ins"] + 1)]
+        assert statuses == [403] * PER_MINUTE["sign_ins"] + [429]
+    assert await guess(front, "2001:db8:1:3::1") == 403
+
+
+async def test_a_browser_that_is_known_gets_in_while_others_guess(front: Front) -> None:
     client = await front.register()
-    statuses = list[int]()
-    for number in range(PER_MINUTE["sign_ins_of_name"] + 1):
-        async with Browser(front, f"192.0.2.{number}") as guesser:
-            page = await guesser.http.get(request_for(client["client_id"], Pkce()))
-            statuses.append((await guesser.send(page, "sign-in", name="alice", password="a guess of mine")).status_code)
-    assert statuses == [403] * PER_MINUTE["sign_ins_of_name"] + [429]
+    async with Browser(front, "192.0.2.1") as alice:
+        page = await alice.sign_in(request_for(client["client_id"], Pkce()))
+        assert page.status_code == 200
+        (cookie,) = [each for each in page.headers.get_list("set-cookie") if each.startswith("ai_session_known=")]
+        assert "httponly" in cookie.lower()
+        assert "samesite=lax" in cookie.lower()
+        assert "Max-Age=15552000" in cookie
+        await add_person(front, "bob")
+        await lock(front, "alice", "bob")
+        for _ in range(3):
+            assert (await alice.sign_in(request_for(client["client_id"], Pkce()))).status_code == 200
+        tries = [await alice.sign_in(request_for(client["client_id"], Pkce()), password="no") for _ in range(11)]
+        statuses = [each.status_code for each in tries]
+        assert statuses == [403] * 10 + [429], "a browser that was stolen guesses no faster than others"
+        wrong = await alice.sign_in(request_for(client["client_id"], Pkce()), name="bob")
+        assert wrong.status_code == 429, "it is known for one person only"
+    assert not [facts for _, facts in front.events if cookie.partition("=")[2][:40] in str(facts)]
 
 
-async def test_guessing_the_terminals_code_makes_it_void(tmp_path: Path) -> None:
-    async with opened(tmp_path) as front, Browser(front) as browser:
+@pytest.mark.parametrize("how", ["cut", "another name", "another time", "no signature", "another password", "too old"])
+async def test_a_browser_is_known_only_by_what_it_was_given(front: Front, how: str) -> None:
+    client = await front.register()
+    await add_person(front, "bob")
+    async with Browser(front, "192.0.2.1") as alice:
+        await alice.sign_in(request_for(client["client_id"], Pkce()))
+        given = alice.http.cookies["ai_session_known"]
+        name, nonce, made, signature = given.split(".")
+        shown = {
+            "cut": given[:-2],
+            "another name": ".".join((base64.urlsafe_b64encode(b"bob").decode(), nonce, made, signature)),
+            "another time": ".".join((name, nonce, str(int(made) + 1), signature)),
+            "no signature": f"{name}.{nonce}.{made}.",
+        }.get(how, given)
+        if how == "another password":
+            await stored(front, lambda db: oauth_people.remove(db, front.clock(), "alice"))
+            await add_person(front)
+            other = oauth_people.hashed(PASSWORD, (4, 8, 1))
+            await stored(front, lambda db: db.execute("UPDATE people SET password = ?", (other,)))
+        if how == "too old":
+            front.clock.now += 181 * 86_400
+        alice.http.cookies.set("ai_session_known", shown, domain="127.0.0.1")
+        name_shown = "bob" if how == "another name" else "alice"
+        await lock(front, name_shown)
+        page = await alice.sign_in(request_for(client["client_id"], Pkce()), name=name_shown)
+        assert page.status_code == 429
+
+
+async def test_a_visit_ends_after_some_wrong_tries(front: Front) -> None:
+    client = await front.register()
+    async with Browser(front) as browser:
+        page = await browser.http.get(request_for(client["client_id"], Pkce()))
+        first = page
+        for _ in range(4):
+            page = await browser.send(page, "sign-in", name="alice", password="no")
+            assert page.status_code == 403
+        over = await browser.send(page, "sign-in", name="alice", password="no")
+        assert (over.status_code, "too often" in over.text) == (400, True)
+        assert (await browser.send(first, "sign-in", name="alice", password=PASSWORD)).status_code == 400
+
+
+async def test_a_crowd_of_visits_makes_no_visit_of_a_known_browser_end(front: Front) -> None:
+    client = await front.register()
+    async with Browser(front, "192.0.2.1") as alice:
+        await alice.sign_in(request_for(client["client_id"], Pkce()))
+        page = await alice.http.get(request_for(client["client_id"], Pkce()))
+        for number in range(MAX_VISITS + 5):
+            async with front.client(f"198.51.{number // 200}.{number % 200}") as http:
+                assert (await http.get(request_for(client["client_id"], Pkce()))).status_code == 200
+        assert (await alice.send(page, "sign-in", name="alice", password=PASSWORD)).status_code == 200
+
+
+async def test_guessing_the_terminals_code_does_not_make_it_void(tmp_path: Path) -> None:
+    async with opened(tmp_path) as front, Browser(front) as browser, Browser(front, "192.0.2.7") as guesser:
         client = await front.register()
         page = await browser.http.get(request_for(client["client_id"], Pkce()))
         code = front.said[0].split()[2]
+        other = await guesser.http.get(request_for(client["client_id"], Pkce()))
         for _ in range(5):
-            page = await browser.send(page, "sign-in", password="AAAAAAAAAA")
-        assert (await browser.send(page, "sign-in", password=code)).status_code == 403
-        assert len(front.said) == 2
+            other = await guesser.send(other, "sign-in", password="AAAAAAAAAA")
+        assert other.status_code == 400
+        assert len(front.said) == 1
+        assert (await browser.send(page, "sign-in", password=code)).status_code == 200
 
 
 async def test_the_terminals_code_is_no_way_in_once_there_are_people(tmp_path: Path) -> None:
@@ -347,8 +494,6 @@ async def test_a_front_of_another_address_takes_no_token_of_this_one(front: Fron
 
 
 async def test_removing_a_person_ends_what_they_granted(front: Front) -> None:
-    from ai_session import oauth_people
-
     _, tokens = await granted(front)
     assert await stored(front, lambda db: oauth_people.remove(db, front.clock(), "alice"))
     assert not await front.holds(tokens["access_token"])

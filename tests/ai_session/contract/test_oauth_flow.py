@@ -139,7 +139,7 @@ async def test_without_people_the_terminal_shows_a_code(tmp_path: Path) -> None:
 async def test_declining_tells_the_client(front: Front) -> None:
     client, pkce = await front.register(), Pkce()
     async with Browser(front) as browser:
-        page = await browser.http.get(request_for(client["client_id"], pkce))
+        page = await browser.sign_in(request_for(client["client_id"], pkce))
         answer = redirected(await browser.send(page, "deny"))
     assert answer == {
         "error": "access_denied", "error_description": "the person declined", "state": "st&te", "iss": BASE

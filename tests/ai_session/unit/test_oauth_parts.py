@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from ai_session import oauth_people, ownership
-from ai_session.errors import InvalidArguments
+from ai_session.errors import ConfigInvalid, InvalidArguments, RateLimited
+from ai_session.oauth_authority import PER_MINUTE
 from ai_session.oauth_claims import Expected
-from ai_session.oauth_clients import Client, checked_client_name
+from ai_session.oauth_clients import checked_client_name
 from ai_session.oauth_fetch import acceptable
 from ai_session.oauth_grants import proves
 from ai_session.oauth_jwt import metadata_urls
 from ai_session.oauth_pages import STYLE, STYLE_HASH, page
 from ai_session.oauth_people import CODE_SECONDS, NOBODY, TerminalCode
+from ai_session.oauth_redirects import NEVER, Redirects, is_on_this_machine
 from ai_session.oauth_scopes import SCOPES, USUAL, known
+from ai_session.oauth_store import Refused
+from ai_session.oauth_tries import Visitor, cookie_for, name_in, source_of, trying, visitor_with
+from ai_session.rate_limits import RateLimiter
+from ai_session.settings import OauthSettings
 
 
 def test_scopes_are_those_the_gate_asks_for() -> None:
@@ -65,6 +73,7 @@ def test_the_terminals_code() -> None:
     assert not code.takes(word)
     code.show()
     word = said[1].split()[2]
+    assert not any(code.takes("AAAAAAAAAA") for _ in range(100)), "which makes nothing void"
     assert code.takes(word.replace("-", " ").lower())
     assert not code.takes(word)
 
@@ -89,7 +98,137 @@ def test_the_terminals_code() -> None:
     ],
 )
 def test_where_codes_go(registered: str, uri: str, taken: bool) -> None:
-    assert Client("c", "registered", "", (registered,)).takes_codes_at(uri) is taken
+    assert Redirects(frozenset({"cursor"})).takes((registered,), uri) is taken
+
+
+DEFAULT = Redirects.of(OauthSettings().redirect_schemes)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://claude.ai/api/mcp/auth_callback",
+        "https://claude.com/api/mcp/auth_callback",
+        "http://localhost:3118/callback",  # Claude Code
+        "http://127.0.0.1:37819/callback/x",  # Codex
+        "cursor://anysphere.cursor-mcp/oauth/callback",
+        "https://www.cursor.com/agents/mcp/oauth/callback",
+        "http://127.0.0.1:33418",  # VS Code
+        "http://127.0.0.1:33418/",
+        "https://vscode.dev/redirect",
+        "https://insiders.vscode.dev/redirect",
+        "vscode://saoudrizwan.claude-dev/mcp-auth/callback/x",
+        "vscode-insiders://saoudrizwan.claude-dev/mcp-auth/callback/x",
+        "windsurf://saoudrizwan.claude-dev/mcp-auth/callback/x",
+        "http://127.0.0.1:19876/mcp/oauth/callback",  # OpenCode
+        "https://chatgpt.com/connector_platform_oauth_redirect",
+        "https://antigravity.google/oauth-callback",
+        "warp://mcp/oauth2callback",
+        "com.raycast:/oauth",
+        "http://localhost:6274/oauth/callback",  # the Inspector
+        "http://[::1]:8/cb",
+    ],
+)
+def test_clients_that_there_are_can_register(uri: str) -> None:
+    assert DEFAULT.checked([uri]) == (uri,)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *(f"{scheme}:x" for scheme in sorted(NEVER - {"http", "https"})),
+        *("ms-msdt:/id", "ms-settings:display", "ms-appinstaller:?source=https://x", "search-ms:query=x"),
+        *("intent://x#Intent;end", "intent://x", "view-source:https://x", "view-source:x", "ssh://x"),
+        *("JavaScript:alert(1)", "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "blob:https://x/1"),
+        *("moz-extension://x/y", "chrome-extension://x/y", "x-ms-x:y", "web+x:y"),
+        *("notlisted://x", "app:/x", "a.:x", ".a:x", "a..b:x", "com.:x", "cursor", "//x/y", "", "http://192.0.2.1/x"),
+        *("http://localhost.evil.example/x", "http://127.0.0.2/x", "https:///x", "https://a@b/x", "https://b/x#y"),
+    ],
+)
+def test_codes_are_sent_nowhere_else(uri: str) -> None:
+    assert DEFAULT.problem(uri)
+    assert not DEFAULT.takes([uri], uri)
+    with pytest.raises(Refused):
+        DEFAULT.checked([uri])
+
+
+def test_schemes_can_be_listed_but_not_those_of_browsers_and_systems() -> None:
+    assert not Redirects.of(["notlisted"]).problem("notlisted://x")
+    assert Redirects.of([]).problem("cursor://x")
+    for scheme in (*NEVER, "ms-msdt", "JavaScript", "a b", ""):
+        with pytest.raises(ConfigInvalid, match=r"oauth\.redirect_schemes"):
+            Redirects.of([scheme])
+
+
+def test_what_leads_to_this_machine() -> None:
+    here = ("http://127.0.0.1:1/x", "http://localhost/x", "cursor://x", "com.raycast:/x")
+    assert [is_on_this_machine(uri) for uri in (*here, "https://a.example/x", "https://localhost/x")] == [True] * 4 + [
+        False
+    ] * 2
+
+
+def asked_by(host: str, user: int | None = None, **headers: str) -> Visitor:
+    """Whom tries of such a request count against."""
+    given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "headers": given, "client": (host, 5), "state": {"peer_user": user}}
+    return source_of(Request(scope))
+
+
+def test_tries_are_counted_by_user_on_this_machine_and_by_address_elsewhere() -> None:
+    own, other = os.getuid(), os.getuid() + 1
+    assert asked_by("127.0.0.1", own) == Visitor(f"user {own}", is_stranger=False)
+    assert asked_by("127.0.0.1", other) == Visitor(f"user {other}", is_stranger=True)
+    assert asked_by("192.0.2.1", own, x_forwarded_for="192.0.2.1") == Visitor("192.0.2.1", is_stranger=True)
+    assert asked_by("127.0.0.9") == asked_by("::1") == Visitor("loopback", is_stranger=True)
+    assert (
+        asked_by("2001:db8::1:2:3:4") == asked_by("2001:db8::ffff:2:3:4") == Visitor("2001:db8::/64", is_stranger=True)
+    )
+    assert asked_by("unknown").is_stranger
+
+
+def test_this_user_gets_in_while_all_others_guess() -> None:
+    clock = Clock()
+    limits = RateLimiter(PER_MINUTE, clock)
+    own, other = asked_by("127.0.0.1", os.getuid()), asked_by("127.0.0.1", os.getuid() + 1)
+    for number in range(PER_MINUTE["sign_ins_of_all"]):
+        with trying(limits, Visitor(f"192.0.2.{number}", is_stranger=True), f"name{number // 30}"):
+            pass
+    with pytest.raises(RateLimited), trying(limits, other, "alice"):
+        raise AssertionError
+    for _ in range(100):
+        with trying(limits, own, "alice") as one:
+            one.right = True
+    for _ in range(PER_MINUTE["sign_ins"]):
+        with trying(limits, own, "alice"):
+            pass
+    with pytest.raises(RateLimited), trying(limits, own, "alice"):
+        raise AssertionError
+    clock.now += 60
+    with trying(limits, other, "alice"):
+        pass
+
+
+def test_a_try_that_is_refused_counts_against_nobody() -> None:
+    limits = RateLimiter(PER_MINUTE, Clock())
+    for number in range(PER_MINUTE["sign_ins_of_name"]):
+        with trying(limits, Visitor(f"192.0.2.{number}", is_stranger=True), "alice"):
+            pass
+    stranger = Visitor("198.51.100.1", is_stranger=True)
+    for _ in range(100):
+        with pytest.raises(RateLimited), trying(limits, stranger, "alice"):
+            raise AssertionError
+    with trying(limits, stranger, "bob"):
+        pass
+
+
+@given(st.text(max_size=500))
+def test_any_cookie_is_read_and_none_but_the_right_one_believed(cookie: str) -> None:
+    assert isinstance(name_in(cookie), str)
+    assert visitor_with(cookie, "scrypt$x", 1000.0) is None
+    right = cookie_for("alice", "scrypt$x", 1000.0)
+    assert name_in(right) == "alice"
+    assert visitor_with(right, "scrypt$x", 1000.0)
+    assert visitor_with(right, "scrypt$y", 1000.0) is None
 
 
 @given(st.text(max_size=300))
