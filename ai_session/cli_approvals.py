@@ -10,6 +10,7 @@ import typer
 from ai_session.cli_output import Json, remark, say, show_json, show_rows, write_text
 from ai_session.control_client import connect
 from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.visible import visible
 
 
 def complete_questions(incomplete: str) -> list[tuple[str, str]]:
@@ -89,5 +90,5 @@ def told(question: dict[str, Any]) -> str:
 
 
 def plain(text: str) -> str:
-    """Without what could steer a terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+    """Without what could steer a terminal or hide from a reader."""
+    return visible(text, lines=True)

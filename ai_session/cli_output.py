@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ai_session.errors import AiSessionError
+from ai_session.visible import visible
 
 EXIT_ERROR, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE = 1, 2, 3, 4
 EXIT_RUNNING, EXIT_EXEC_FAILED, EXIT_INTERRUPTED = 124, 125, 130
@@ -121,9 +122,9 @@ def report(error: AiSessionError, *, as_json: bool, exit_code: int | None = None
     if as_json:
         show_json({"error": {"code": error.code, "message": error.message, "suggestion": suggestion}})
     else:
-        remark(f"error: {_printable(error.message)}")
+        remark(f"error: {visible(error.message)}")
         if suggestion:
-            remark(f"hint: {_printable(suggestion)}")
+            remark(f"hint: {visible(suggestion)}")
     return _BY_ERROR.get(error.code, EXIT_ERROR) if exit_code is None else exit_code
 
 
@@ -140,12 +141,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, Mapping):
         table: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         return " ".join(f"{name}={_cell(inner)}" for name, inner in table.items())
-    return _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    """``text`` on one line and without control characters, which a name or a title could smuggle in."""
-    return "".join(char if char.isprintable() else " " for char in text)
+    return visible(str(value))
 
 
 _STYLES = {

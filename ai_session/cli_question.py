@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ai_session.visible import visible
+
 QUIET_SECONDS = 1.0
 """What browsers wait before a dialog takes keys."""
 
@@ -90,7 +92,7 @@ class QuestionPanel:
 def _wrapped(line: str, cols: int) -> list[str]:
     parts = [""]
     width = 0
-    for char in line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line):
+    for char in visible(line):
         if width + _width(char) > cols:
             parts.append("")
             width = 0

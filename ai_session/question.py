@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ai_session.models import Principal, Question
+from ai_session.visible import visible
 
 SHOWN_CHARS = 65_536
 TOLD = ("session_id", "command", "text", "keys", "name", "working_directory")
@@ -44,11 +45,12 @@ def ask_about(
     if principal.subject:
         who = f"{printable(principal.subject)} by {who}"
     place = printable(name or session)
-    lines = [f"{who} wants {tool}{f' in session {place}' if place else ''}{f' ({where})' if where else ''}:"]
+    at = f" ({printable(where)})" if where else ""
+    lines = [f"{who} wants {tool}{f' in session {place}' if place else ''}{at}:"]
     lines += [f"    {line}" for line in printable(about, lines=True).split("\n")] if about else []
     same = "exactly this, to the letter" if detail else f"every {tool} that {rule} asks about"
     begins = f" What begins like it is {prefix} …, in plain words that only look below the directory." if prefix else ""
-    lines += [reason, f"The same is {same}.{begins}"]
+    lines += [printable(reason), f"The same is {same}.{begins}"]
     return Question(
         question_id="ap_" + secrets.token_urlsafe(16),
         principal=principal,
@@ -89,10 +91,5 @@ def digest(arguments: Mapping[str, Any]) -> str:
 
 def printable(text: str, *, lines: bool = False) -> str:
     """``text`` with every character that could deceive a terminal or a reader written as an escape, and bounded."""
-    cut = text[:SHOWN_CHARS]
-    shown = "".join(c if c.isprintable() or (lines and c == "\n") else _escaped(c) for c in cut)
+    shown = visible(text[:SHOWN_CHARS], lines=lines)
     return shown + (f"… ({len(text) - SHOWN_CHARS} more characters)" if len(text) > SHOWN_CHARS else "")
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii", "replace")

@@ -15,6 +15,7 @@ import typer
 from ccswarm.cli_app import Config, load, person
 from ccswarm.cli_output import EXIT_ERROR, EXIT_USAGE, Json, leave, printable, remark, show_json, show_text, to_person
 from ccswarm.errors import JournalBroken, SwarmError, UsageInvalid
+from ccswarm.visible import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,7 @@ def _safe(text: str) -> str:
     """On a terminal without what could steer it; a pipe gets what the tool said."""
     if not to_person():
         return text
-    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+    return "\t".join(visible(part, lines=True) for part in text.split("\t"))
 
 
 async def _call(

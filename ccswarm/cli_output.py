@@ -12,6 +12,7 @@ import typer
 
 from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
+from ccswarm.visible import visible
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BLOCKED, EXIT_BUDGET, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -140,8 +141,8 @@ def leave(code: int) -> NoReturn:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line and without control characters, which a name or an answer could smuggle in."""
-    return "".join(char if char.isprintable() else " " for char in text)
+    """``text`` on one line, with an escape for what a name or an answer could hide in it or steer a terminal by."""
+    return visible(text)
 
 
 def _cell(value: Any) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ai_session.cli_approvals import told
 from ai_session.cli_question import FEWER, NOT_YET, QUIET_SECONDS, QuestionPanel
 from ai_session.screen import Screen
 
@@ -52,6 +53,16 @@ def test_it_lies_over_the_last_lines_and_leaves_the_others() -> None:
     assert lines[20:] == [" ai-session asks", "agent wants execute_command:", "    rm -rf build", NOT_YET]
     clock.now += QUIET_SECONDS
     assert shown(found)[-1] == "y once · s this session · a always · p git log … · n deny · Esc later"
+
+
+def test_nothing_in_it_is_hidden() -> None:
+    lines = shown(armed("agent wants it:\n    rm\u3164\u202e\u2800 -rf\x9b x"))
+    assert "    rm\\u3164\\u202e\\u2800 -rf\\x9b x" in lines
+
+
+def test_nor_in_the_verbs_that_show_and_answer_it() -> None:
+    facts = {"question_id": "ap_1", "rule": "r\u3164", "expires_at": 0, "message": "it wants:\n    rm\u00ad\x1b[2J x"}
+    assert told(facts) == "ap_1  (rule r\\u3164, 0 s left)\n  it wants:\n      rm\\xad\\x1b[2J x\n\n"
 
 
 def test_only_what_is_offered_can_be_chosen() -> None:

@@ -30,7 +30,7 @@ agent = "ada"
 [[tasks.steps]]
 id = "say"
 tool = "small.echo"
-args = { text = "rm -rf /\\necho done" }
+args = { text = "rm -rf /\\necho done\\u3164" }
 """
 
 
@@ -120,7 +120,7 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
         lines = desk.run("approvals").out.splitlines()
         assert f"{by_run[first]['id']}  ada wants to call small.echo in {first}.ask" in lines
         assert "    text = rm -rf /" in lines
-        assert "        echo done" in lines
+        assert "        echo done\\u3164" in lines
 
         short = by_run[first]["id"].removeprefix("ap_")[:6]
         said = desk.run("approve", short, "--reason", "it is only an echo")
@@ -190,7 +190,7 @@ def test_a_worker_whose_name_another_one_has_ends_and_says_so(desk: Desk) -> Non
 
 
 def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(desk: Desk) -> None:
-    facts = STEPS.replace("small.echo", "small.facts").replace('{ text = "rm -rf /\\necho done" }', "{}")
+    facts = STEPS.replace("small.echo", "small.facts").replace('{ text = "rm -rf /\\necho done\\u3164" }', "{}")
     desk.file.write_text(QUICK + server("small", "plain") + agent("ada", "small.*") + facts)
     with desk.worker("--id", "one") as worker:
         worker.until("executes what is queued")

@@ -126,7 +126,7 @@ def test_members_are_json_but_where_the_tool_takes_text(desk: Desk) -> None:
 
 
 def test_a_terminal_is_not_steered_by_an_answer(desk: Desk) -> None:
-    assert desk.run("call", "small.echo", "text=a\x1b[2Jb\nc", terminal=True).out == "a?[2Jb\nc\n"
+    assert desk.run("call", "small.echo", "text=a\x1b[2Jb\nc", terminal=True).out == "a\\x1b[2Jb\nc\n"
     assert desk.run("call", "small.echo", "text=a\x1b[2Jb").out == "a\x1b[2Jb\n"
 
 
