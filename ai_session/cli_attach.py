@@ -1,6 +1,7 @@
 """The verb attach: this terminal becomes a session's, until the detach key, the shell's end or the daemon's.
 
-Output is passed through as it is, on the main screen, so that the terminal's own scrollback works; what programs in the
+Output is drawn on the main screen, so that the terminal's own scrollback works, and only drawn: what reads or writes
+anything else (clipboard, printer, files, notifications, questions to the terminal) is dropped. What programs in the
 session switched on is switched off again when leaving. A question for the person is drawn over the last lines while
 output stands still, and the screen anew after it.
 """
@@ -26,18 +27,14 @@ from ai_session.cli_question import QuestionPanel
 from ai_session.cli_sessions import SessionName
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
+from ai_session.terminal_filter import LEAVE, TerminalFilter
+from ai_session.visible import visible
 
 READ_BYTES = 1 << 14
 INPUT, OUTPUT = 0, 1
 BELL = b"\x07"
 
-RESET = (
-    b"\x1b[0m\x1b[?25h\x1b[?1l\x1b>\x1b[?7h\x1b[?6l\x1b[4l\x1b[?2004l\x1b[?1004l\x1b[0 q"
-    b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[>4;0m\x1b[<u\x1b(B\x0f"
-)
-"""Colours, cursor, keypad, wrapping, paste, focus, mouse, key encoding, character set: as a shell expects them."""
-
-ALTERNATE = re.compile(rb"\x1b\[\?(?:1049|1047|47)([hl])")
+ALTERNATE = re.compile(rb"\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*([hl])")
 
 
 def attach(
@@ -110,7 +107,7 @@ class Window:
         self._read_only = read_only
         self._resizes = resizes
         self._alternate = False
-        self._tail = b""
+        self._filter = TerminalFilter(live=True)
         self._question: QuestionPanel | None = None
         self._wake, self._woken = os.pipe()
         for fd in (self._wake, self._woken):
@@ -140,7 +137,7 @@ class Window:
                 termios.tcsetattr(INPUT, termios.TCSANOW, before)
                 termios.tcflush(INPUT, termios.TCIFLUSH)
             with suppress(OSError):
-                write_raw(RESET + (b"\x1b[?1049l" if self._alternate else b"") + b"\x1b[r\x1b[999;1H\r\n")
+                write_raw(LEAVE + (b"\x1b[?1049l" if self._alternate else b"") + b"\x1b[r\x1b[999;1H\r\n")
             signal.set_wakeup_fd(wakeup)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -202,7 +199,7 @@ class Window:
         elif kind == b"w":
             self._question = None
             if note := json.loads(payload)["note"]:
-                write_raw(b"\x1b]2;ai-session: %s\x1b\\" % note.encode(errors="replace") + BELL)
+                write_raw(b"\x1b]2;ai-session: %s\x1b\\" % visible(note).encode(errors="replace") + BELL)
         else:
             self._show(payload)
 
@@ -211,10 +208,10 @@ class Window:
         write_raw(question.draw(size.lines, size.columns))
 
     def _show(self, payload: bytes) -> None:
-        for switch in ALTERNATE.finditer(self._tail + payload):
+        shown = self._filter.feed(payload)
+        for switch in ALTERNATE.finditer(shown):
             self._alternate = switch[1] == b"h"
-        self._tail = payload[-8:]
-        write_raw(payload)
+        write_raw(shown)
 
 
 def _wake(number: int, frame: FrameType | None) -> None:

@@ -33,6 +33,7 @@ from ai_session.cli_sessions import SessionName, sessions
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning
 from ai_session.inherited_signals import outlived
+from ai_session.terminal_filter import TerminalFilter
 
 QUICK_SECONDS = 0.1
 """A command that ends within this is one round trip; others are read on as they print."""
@@ -243,7 +244,8 @@ def screen(
     with connect() as client:
         if ansi:
             client.attach(session, rows=0, cols=0, read_only=True)
-            write_raw(next(payload for kind, payload in client.frames() if kind == b"o"))
+            drawn = next(payload for kind, payload in client.frames() if kind == b"o")
+            write_raw(TerminalFilter(live=False).feed(drawn) if to_person() else drawn)
             return
         facts = client.call("read_screen", session_id=session).structured
     if as_json:

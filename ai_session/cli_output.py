@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ai_session.errors import AiSessionError
+from ai_session.terminal_filter import harmless
 from ai_session.visible import visible
 
 EXIT_ERROR, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE = 1, 2, 3, 4
@@ -105,14 +106,14 @@ def write_raw(data: bytes) -> None:
 
 
 def write_text(text: str) -> None:
-    """Output of a session as it is, at once."""
-    write_raw(text.encode("utf-8", "replace"))
+    """Output of a session at once: in a pipe as it is, on a terminal what only draws."""
+    write_raw((harmless(text) if to_person() else text).encode("utf-8", "replace"))
 
 
 def write_error_text(text: str) -> None:
-    """Standard error of a command as it is."""
+    """Standard error of a command, as ``write_text``."""
     sys.stderr.flush()
-    sys.stderr.buffer.write(text.encode("utf-8", "replace"))
+    sys.stderr.buffer.write((harmless(text) if sys.stderr.isatty() else text).encode("utf-8", "replace"))
     sys.stderr.buffer.flush()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import sys
@@ -21,12 +22,14 @@ from ai_session.cli_output import leave, remark, say, to_person, write_raw, writ
 from ai_session.cli_sessions import SessionName
 from ai_session.control_client import connect
 from ai_session.errors import InvalidArguments
+from ai_session.terminal_filter import LEAVE, TerminalFilter
 
 app = typer.Typer(help="Recordings of sessions.")
 
-RESET = b"\x1b[0m\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>"
+RESET = LEAVE + b"\x1b[?1049l\x1b7\x1b[r\x1b8"
 """Undoes what a program that was recorded in the middle may have left switched on."""
 
+SIZE = re.compile(r"([0-9]{1,5})x([0-9]{1,5})")
 _FASTER = {b"+": 2.0, b"-": 0.5}
 
 
@@ -55,20 +58,28 @@ def replay(
 ) -> None:
     """Play a session as it was seen. Space stops and goes on, + and - change the speed, q ends.
 
-    In a pipe all of the output comes at once.
+    On a terminal only what draws is played; in a pipe all of the output comes at once, as it is.
     """
     with contextlib.ExitStack() as stack:
         path = Path(what) if os.path.sep in what or os.path.isfile(what) else stack.enter_context(recording(what))
         try:
-            file = stack.enter_context(path.open(encoding="utf-8"))
+            file = stack.enter_context(path.open(encoding="utf-8", errors="replace"))
         except OSError as error:
             raise InvalidArguments(f"{what}: {error.strerror}", suggestion="name a session or a file") from None
         events = read_cast(file)
         if to_person() and sys.stdin.isatty():
             leave(Player(speed, idle).play(events))
-        for _, code, text in events:
-            if code == "o":
+        printed = (text for _, code, text in events if code == "o")
+        if not to_person():
+            for text in printed:
                 write_text(text)
+            return
+        shown = TerminalFilter(live=False)
+        try:
+            for text in printed:
+                write_raw(shown.feed_text(text).encode("utf-8", "replace"))
+        finally:
+            write_raw(RESET)
 
 
 @contextlib.contextmanager
@@ -118,14 +129,15 @@ class Player:
         before = termios.tcgetattr(sys.stdin)
         tty.setcbreak(sys.stdin)
         size = shutil.get_terminal_size()
+        shown = TerminalFilter(live=False)
         try:
             for gap, code, text in events:
                 if not self._wait(min(gap, self._idle) / self._speed):
                     return 0
                 if code == "o":
-                    write_raw(text.encode("utf-8", "replace"))
-                elif code == "r" and "x" in text:
-                    cols, rows = (int(part) for part in text.split("x", 1))
+                    write_raw(shown.feed_text(text).encode("utf-8", "replace"))
+                elif code == "r" and (recorded := SIZE.fullmatch(text)):
+                    cols, rows = int(recorded[1]), int(recorded[2])
                     if cols > size.columns or rows > size.lines:
                         write_raw(f"\x1b]2;recorded at {cols}x{rows}, this terminal is smaller\x07".encode())
             return 0
