@@ -143,6 +143,7 @@ def make_profile(
         writable=places(own.writable),
         home_readable=tuple(os.path.join(home, path) for path in own.home_readable),
         masked=own.masked,
+        protected=own.protected,
         network="proxy" if allowed else "off",
         domains=allowed,
         ports=network.ports,

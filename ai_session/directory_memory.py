@@ -1,85 +1,396 @@
-"""Walks directory trees and remembers them: a directory whose time of change is the same is not read again."""
+"""Walks directory trees and remembers them: a directory that did not change is not read again.
+
+Every directory is opened without following a link, so that what is read lies in the tree, whatever somebody who may
+write to it does meanwhile.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import heapq
 import os
-import stat
+import sys
 import threading
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from itertools import count
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from ai_session.directory_events import APPEARED, ATTRIB, MOVE_SELF, DirectoryEvents, TooManyWatches
+
+State = TypeVar("State")
 Fact = TypeVar("Fact")
 
-MOST_TREES = 16
 SETTLED_NS = 2_000_000_000
 """A directory read this soon after its last change may change again without a new time."""
+MOST_NAMED = 20
+"""Of directories that cannot be looked at."""
 
-Reader = Callable[[Iterable[os.DirEntry[str]], str], tuple[Iterable[str], Fact]]
-"""From a directory's entries and its path: names of the directories to walk on into, and what is worth to know."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPENAT2, _BENEATH_WITHOUT_LINKS = 437, 0x8 | 0x4 | 0x2
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ESTALE, errno.EXDEV)
+_LONG = 4000
+"""The kernel takes paths of 4,095 bytes."""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Reader(Protocol[State, Fact]):
+    """What is worth to know of directories. ``path`` is relative to the tree's root, which is ``""``; a ``state`` is
+    whatever the directory's own reader said of it."""
+
+    def read(self, fd: int, path: str, state: State) -> tuple[Iterable[Inner[State]], Fact | None]:
+        """From an open directory: those to walk on into, and what there is to know of it. May raise OSError."""
+        ...
+
+    def matters(self, name: str, state: State, *, directory: bool) -> bool:
+        """Whether a directory in this state says something else once this name came, or changed."""
+        ...
+
+    def mask(self, state: State, fact: Fact | None) -> int:
+        """Which changes the kernel is to report of a directory of which ``fact`` is known, or nothing yet."""
+        ...
+
+    def lasts(self, state: State, fact: Fact | None) -> bool:
+        """Whether what is known holds as long as the directory's list of names does."""
+        ...
+
+
+class Inner(NamedTuple, Generic[State]):
+    """A directory to walk on into; a ``late`` one after all others, one that is ``part`` of what was found at any
+    depth."""
+
+    name: str
+    state: State
+    late: bool = False
+    part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class _Directory(Generic[Fact]):
-    stamp: tuple[int, int, int]
-    settled: bool
-    inner: tuple[str, ...]
-    fact: Fact
+class Gaps:
+    """What was not looked at: ``many`` directories beyond the bound, those too deep, those closed to their owner.
 
-
-class DirectoryMemory(Generic[Fact]):
-    """Facts about directories, as ``read`` gathers them. May be used by several threads.
-
-    A fact about an entry's mode or content is as old as the last change of the directory's list of names.
+    Of the latter two a few are named.
     """
 
-    def __init__(self, read: Reader[Fact], *, depth: int, most: int) -> None:
-        self._read = read
-        self._depth = depth
-        self._most = most
-        self._trees: OrderedDict[str, dict[str, _Directory[Fact]]] = OrderedDict()
-        self._lock = threading.Lock()
+    many: bool = False
+    deep: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
 
-    def walk(self, root: str) -> tuple[list[Fact], bool]:
-        """Facts of all directories at and below ``root``, nearest first; whether the bounds left none out.
+    def __bool__(self) -> bool:
+        return self.many or bool(self.deep) or bool(self.closed)
 
-        Links are not followed; what cannot be read is left out. ``read`` may raise through this.
+
+class _Directory(NamedTuple, Generic[State]):
+    identity: tuple[int, int]
+    changed_ns: int
+    settled: bool
+    state: State
+    inner: tuple[Inner[State], ...]
+    watch: int
+
+
+class DirectoryTree(Generic[State, Fact]):
+    """One tree. ``facts`` are those of directories that have one, by path. May be used by several threads, one after
+    the other: take ``lock``.
+
+    A time of change cannot be set by who owns the directory, other than its time of modification.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        reader: Reader[State, Fact],
+        start: State,
+        *,
+        depth: int,
+        most: int,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.root = root
+        self.lock = threading.RLock()
+        self.facts: dict[str, Fact] = {}
+        self.events: DirectoryEvents | None = None
+        self._reader, self._start, self._depth, self._most, self._clock = reader, start, depth, most, clock
+        self._directories: dict[str, _Directory[State]] = {}
+        self._watched: dict[int, str] = {}
+        self._queue: list[tuple[bool, int, int, str, State, bool]] = []
+        self._turns = count()
+        self._beyond = False
+        self._deep: dict[str, None] = {}
+        self._closed: dict[str, None] = {}
+        self._fd = -1
+
+    @property
+    def gaps(self) -> Gaps:
+        """What was left out of the last look."""
+        deep, closed = (tuple(list(paths)[:MOST_NAMED]) for paths in (self._deep, self._closed))
+        return Gaps(self._beyond, deep, closed)
+
+    def __len__(self) -> int:
+        """How many directories are known."""
+        return len(self._directories)
+
+    def watch(self) -> bool:
+        """From the next look on the kernel reports changes, as long as it has watches; whether it does."""
+        if self.events is None:
+            with suppress(OSError):
+                self.events = DirectoryEvents()
+                self._look_at_all()
+        return self.events is not None
+
+    def unwatch(self) -> None:
+        """Give the watches back; what is known stays, and is compared with what is there at the next look."""
+        if self.events is not None:
+            self.events.close()
+            self.events = None
+        self._watched.clear()
+
+    def look(self, until: float = float("inf")) -> bool:
+        """Bring what is known up to date; False when ``until``, a monotonic time, came first and work is left.
+
+        The reader may raise through this.
         """
-        with self._lock:
-            known = self._trees.pop(root, {})
-        seen: dict[str, _Directory[Fact]] = {}
-        queue = deque([(root, 0)])
-        deeper = False
-        while queue and len(seen) < self._most:
-            path, depth = queue.popleft()
-            directory = self._look(path, known.get(path))
-            if directory is None:
-                continue
-            seen[path] = directory
-            if depth < self._depth:
-                queue.extend((f"{path.rstrip('/')}/{name}", depth + 1) for name in directory.inner)
-            else:
-                deeper = deeper or bool(directory.inner)
-        with self._lock:
-            self._trees[root] = seen
-            while len(self._trees) > MOST_TREES:
-                self._trees.popitem(last=False)
-        return [directory.fact for directory in seen.values()], not queue and not deeper
-
-    def _look(self, path: str, known: _Directory[Fact] | None) -> _Directory[Fact] | None:
         try:
-            info = os.stat(path, follow_symlinks=False)
-            stamp = (info.st_ino, info.st_mtime_ns, info.st_dev)
-            if not stat.S_ISDIR(info.st_mode):
-                return None
-            if known is not None and known.settled and known.stamp == stamp:
-                return known
-            settled = time.time_ns() - info.st_mtime_ns > SETTLED_NS
-            with os.scandir(path) as entries:
-                inner, fact = self._read(entries, path)
+            self._fd = os.open(self.root, os.O_PATH | _FOLDER if sys.platform == "linux" else _FOLDER)
         except OSError:
-            # Gone meanwhile, or closed to this user and so to a box as well.
+            self._drop("")
+            self._queue.clear()
+            return True
+        try:
+            if self.events is None:
+                self._look_at_all()
+            else:
+                self._take_events()
+            while self._queue:
+                if time.monotonic() >= until:
+                    return False
+                _, depth, _, path, state, deep = heapq.heappop(self._queue)
+                self._visit(path, depth, state, deep)
+            return True
+        finally:
+            os.close(self._fd)
+
+    def look_again_at(self, paths: Iterable[str]) -> None:
+        """At the next look these directories are read again, for the reader now sees more in them."""
+        for path in paths:
+            if path in self._directories:
+                known = self._directories[path]
+                self._directories[path] = known._replace(settled=False)
+                self._enqueue(path, known.state)
+
+    def _look_at_all(self) -> None:
+        if not any(path == "" and deep for _, _, _, path, _, deep in self._queue):
+            self._beyond = False
+            self._enqueue("", self._start, deep=True)
+
+    def _enqueue(self, path: str, state: State, *, late: bool = False, deep: bool = False) -> None:
+        depth = path.count("/") + 1 if path else 0
+        heapq.heappush(self._queue, (late, depth, next(self._turns), path, state, deep))
+
+    def _take_events(self) -> None:
+        assert self.events is not None
+        events, whole = self.events.read()
+        again: dict[str, State] = {}
+        for event in events:
+            path = self._watched.get(event.watch)
+            if path is None:
+                continue
+            if event.gone:
+                del self._watched[event.watch]
+                if path in self._directories and self._directories[path].watch == event.watch:
+                    self._drop(path)
+                continue
+            known = self._directories.get(path)
+            if known is None:
+                continue
+            inner = f"{path}/{event.name}" if path else event.name
+            if event.mask & MOVE_SELF or (event.mask & ATTRIB and inner in self._closed):
+                again[path] = known.state
+            elif self._reader.matters(event.name, known.state, directory=event.directory):
+                again[path] = known.state
+                if event.directory and inner in self._directories:
+                    again[inner] = self._directories[inner].state
+        for path, state in again.items():
+            if path in self._directories:
+                self._directories[path] = self._directories[path]._replace(settled=False)
+            self._enqueue(path, state)
+        if not whole or (self._beyond and len(self._directories) < self._most):
+            self._look_at_all()
+
+    def _visit(self, path: str, depth: int, state: State, deep: bool) -> None:
+        """``deep``: what is known below it is looked at as well."""
+        known = self._directories.get(path)
+        if known is None and len(self._directories) >= self._most:
+            self._beyond = True
+            return
+        found = self._read(path, state, known)
+        if found is None:
+            self._drop(path)
+            return
+        names = {inner.name: inner.state for inner in found.inner}
+        for inner in known.inner if known is not None else ():
+            if known is not None and (known.identity != found.identity or names.get(inner.name) != inner.state):
+                self._drop(f"{path}/{inner.name}" if path else inner.name)
+        self._directories[path] = found
+        self._deep.pop(path, None)
+        for closed in [one for one in self._closed if one.rpartition("/")[0] == path]:
+            if closed.rpartition("/")[2] not in names:
+                del self._closed[closed]
+        for inner in found.inner:
+            if depth >= self._depth and not inner.part:
+                self._deep[path] = None
+                continue
+            below = f"{path}/{inner.name}" if path else inner.name
+            if deep or below not in self._directories:
+                self._enqueue(below, inner.state, late=inner.late, deep=deep)
+
+    def _read(self, path: str, state: State, known: _Directory[State] | None) -> _Directory[State] | None:
+        if self.events is None and known is not None and known.settled and known.state == state:
+            with suppress(OSError):
+                info = os.stat(f"{self.root}/{path}", follow_symlinks=False)
+                if (info.st_ino, info.st_dev) == known.identity and info.st_ctime_ns == known.changed_ns:
+                    return known
+        try:
+            fd = self._open(path)
+        except OSError as problem:
+            if problem.errno not in _GONE:
+                # Such as no more descriptors: that says nothing of the directory.
+                raise
+            if problem.errno == errno.EACCES and self._own(path):
+                # Closed to a box as well, which may open it again.
+                self._note_closed(path)
             return None
-        return _Directory(stamp, settled, tuple(inner), fact)
+        try:
+            mask = self._reader.mask(state, self.facts.get(path))
+            watch = self._watch(fd, path, mask)
+            info = os.fstat(fd)
+            identity = (info.st_ino, info.st_dev)
+            if (
+                known is not None
+                and known.settled
+                and (known.identity, known.changed_ns, known.state) == (identity, info.st_ctime_ns, state)
+            ):
+                return _Directory(identity, info.st_ctime_ns, True, state, known.inner, watch)
+            inner, fact = self._reader.read(fd, path, state)
+            if self.events is not None and (wanted := self._reader.mask(state, fact)) & ~mask:
+                # Read once more, for it may have changed before that was reported.
+                watch = self._watch(fd, path, wanted)
+                inner, fact = self._reader.read(fd, path, state)
+            settled = self._reader.lasts(state, fact) and self._clock() - info.st_ctime_ns > SETTLED_NS
+        finally:
+            os.close(fd)
+        self._closed.pop(path, None)
+        if fact is not None:
+            self.facts[path] = fact
+        else:
+            self.facts.pop(path, None)
+        return _Directory(identity, info.st_ctime_ns, settled, state, tuple(inner), watch)
+
+    def _watch(self, fd: int, path: str, mask: int) -> int:
+        if self.events is None:
+            return -1
+        try:
+            watch = self.events.add(fd, mask)
+        except TooManyWatches:
+            # Other programs need watches, too. From now on everything is looked at each time.
+            self.unwatch()
+            self._look_at_all()
+            return -1
+        before = self._watched.get(watch)
+        self._watched[watch] = path
+        known = self._directories.get(before) if before is not None and before != path else None
+        if before is not None and known is not None and known.watch == watch:
+            # It was moved, and was known under another name.
+            self._drop(before)
+        return watch
+
+    def _own(self, path: str) -> bool:
+        outer, _, name = path.rpartition("/")
+        with suppress(OSError):
+            fd = self._open(outer)
+            try:
+                return os.stat(name, dir_fd=fd, follow_symlinks=False).st_uid == os.geteuid()
+            finally:
+                os.close(fd)
+        return False
+
+    def _note_closed(self, path: str) -> None:
+        """It is looked at again once it is opened: the directory around it reports that."""
+        self._closed[path] = None
+        if self.events is not None:
+            with suppress(OSError):
+                fd = self._open(path.rpartition("/")[0])
+                try:
+                    self.events.add(fd, APPEARED | ATTRIB)
+                finally:
+                    os.close(fd)
+
+    def _drop(self, path: str) -> None:
+        waiting = [path]
+        while waiting:
+            path = waiting.pop()
+            self.facts.pop(path, None)
+            self._deep.pop(path, None)
+            known = self._directories.pop(path, None)
+            if known is None:
+                continue
+            if self._watched.get(known.watch) == path:
+                del self._watched[known.watch]
+                if self.events is not None:
+                    self.events.remove(known.watch)
+            waiting += [f"{path}/{inner.name}" if path else inner.name for inner in known.inner]
+
+    def _open(self, path: str) -> int:
+        """Of a directory in the tree, reached without a link. Raises OSError."""
+        fd, left = self._fd, os.fsencode(path)
+        while True:
+            part, left = _first_part(left)
+            try:
+                inner = _open_beneath(fd, part or b".")
+            finally:
+                if fd != self._fd:
+                    os.close(fd)
+            fd = inner
+            if not left:
+                return fd
+
+
+def _first_part(path: bytes) -> tuple[bytes, bytes]:
+    """As much of a path as the kernel takes at once, and the rest."""
+    if len(path) <= _LONG:
+        return path, b""
+    end = path.rindex(b"/", 0, _LONG)
+    return path[:end], path[end + 1 :]
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_how = _How(_FOLDER, 0, _BENEATH_WITHOUT_LINKS)
+
+
+def _open_beneath(fd: int, path: bytes) -> int:
+    if sys.platform == "linux":
+        found = _libc.syscall(_OPENAT2, fd, path, ctypes.byref(_how), ctypes.sizeof(_how))
+        if found >= 0:
+            return found
+        number = ctypes.get_errno()
+        if number not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
+            raise OSError(number, os.strerror(number))
+    return _open_step_by_step(fd, path)
+
+
+def _open_step_by_step(fd: int, path: bytes) -> int:
+    """Where the kernel is older than 5.6, a filter knows nothing newer, or something was moved meanwhile."""
+    here = os.open(b".", _FOLDER, dir_fd=fd)
+    for name in path.split(b"/"):
+        try:
+            inner = os.open(name, _FOLDER, dir_fd=here)
+        finally:
+            os.close(here)
+        here = inner
+    return here

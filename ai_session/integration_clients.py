@@ -61,6 +61,13 @@ args = { session_id = "${steps.open.session_id}" }
 )
 
 
+def clients() -> list[str]:
+    """Those that have a file in a project."""
+    from pathlib import Path
+
+    return [one.client for one in places(Path("/"), Path("/"), {}) if one.scope == "project"]
+
+
 def place_of(client: str) -> tuple[Place, str]:
     """The project's file of a client: how it is written, and its path from the root."""
     from pathlib import Path

@@ -6,6 +6,7 @@ import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, cast
 
 from ai_session import (
@@ -27,7 +28,7 @@ PRESENT = "already present"
 MAX_EDITS, MAX_TOLD, MAX_TEXTS = 100, 50, 2 << 20
 CHECKS = (
     "shape: every edit has filepath, strategy, anchors and payload",
-    "path: below root, no link on the way, not git's, no file of secrets",
+    "path: below root, no link on the way, not git's, no file of secrets, no settings that a sandbox protects",
     "strategy: create_file finds nothing there, insert and append find a text file",
     "anchor: occurs exactly once, character for character, after the edits before it",
     "payload: not there already, and without secrets",
@@ -144,6 +145,12 @@ class _Judged:
             self._texts[edit.filepath] = after
             self._changed[edit.filepath] = None
 
+    @cached_property
+    def _own(self) -> list[Edit]:
+        """What is proposed here for settings of clients, which a person is then asked about."""
+        made = [integration_clients.propose(self._tree, client) for client in integration_clients.clients()]
+        return [edit for proposal in (*made, integration_clients.propose_swarm(self._tree)) for edit in proposal.edits]
+
     def _before(self, edit: Edit) -> str | None:
         """The file's text as the edits before left it. Raises InvalidArguments for what may not be touched."""
         path = edit.filepath
@@ -155,6 +162,8 @@ class _Judged:
             raise InvalidArguments(f"{path!r} {why}")
         if self._tree.hidden(path):
             raise InvalidArguments(f"{path!r} is a file of secrets, which is left alone")
+        if self._tree.kept(path) and edit not in self._own:
+            raise InvalidArguments(f"{path!r} is protected: programs outside of the sandbox take settings from it")
         text = self._tree.read(path) if kind else None
         if kind and text is None:
             raise InvalidArguments(f"{path!r} cannot be read as text")

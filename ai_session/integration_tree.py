@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Self
 
 from ai_session.errors import DirectoryUnusable, InvalidArguments
+from ai_session.path_patterns import patterns
+from ai_session.protected_names import protected as settings
 
 MAX_FILE_BYTES = 256 << 10
 """Of one file; larger ones are made by programs, and take long to look through."""
@@ -74,7 +76,9 @@ class Limits:
 
 @dataclass
 class Tree:
-    """A directory held open. ``masked`` are patterns of file names that are not read. Closed by ``with``.
+    """A directory held open. ``masked`` and ``protected`` are patterns as in .gitignore: of files that are not read,
+    and of settings beyond those that are always protected; ``above`` are the directories between the root and the top
+    that they are counted from. Closed by ``with``.
 
     ``bounds`` says which limits were met in ``walk`` and ``read``.
     """
@@ -83,6 +87,8 @@ class Tree:
     masked: Sequence[str] = ()
     limits: Limits = Limits()
     bounds: list[str] = field(default_factory=list[str])
+    protected: Sequence[str] = ()
+    above: str = ""
     _fd: int = -1
     _read: int = 0
 
@@ -121,7 +127,16 @@ class Tree:
     def hidden(self, path: str) -> bool:
         """Whether its name is that of a file with secrets."""
         name = path.rpartition("/")[2].lower()
-        return any(fnmatchcase(name, pattern) for pattern in (*SECRET, *self.masked))
+        if any(fnmatchcase(name, pattern) for pattern in SECRET):
+            return True
+        return bool(self.masked and patterns(*self.masked).around(self._from_top(path)))
+
+    def kept(self, path: str) -> bool:
+        """Whether programs outside of a box take settings from it, so that it is not to be written."""
+        return bool(settings(self.protected).around(self._from_top(path)))
+
+    def _from_top(self, path: str) -> str:
+        return f"{self.above}/{path}" if self.above else path
 
     def walk(self) -> Iterator[Entry]:
         """Regular files in the order of their paths, shallow ones first; of links nothing."""

@@ -85,8 +85,10 @@ class ExitStatus:
 class SandboxProfile:
     """The box of one shell; made from configuration or by a person, never from a tool's arguments. Paths are absolute.
 
-    ``workspace`` is writable in profile ``workspace``, visible in ``read-only``. ``network``: ``off`` is a network of
-    its own without a way out, ``proxy`` adds the daemon's proxy to ``domains``, ``host`` is no box for the network.
+    ``workspace`` is writable in profile ``workspace``, visible in ``read-only``. ``masked`` and ``protected`` are
+    patterns as in .gitignore: of files found empty, and of settings beyond those that are always protected.
+    ``network``: ``off`` is a network of its own without a way out, ``proxy`` adds the daemon's proxy to ``domains``,
+    ``host`` is no box for the network.
     """
 
     name: Literal["read-only", "workspace", "trusted"] = "trusted"
@@ -96,6 +98,7 @@ class SandboxProfile:
     writable: tuple[str, ...] = ()
     home_readable: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
     network: Literal["off", "proxy", "host"] = "off"
     domains: tuple[str, ...] = ()
     ports: tuple[int, ...] = (80, 443)

@@ -1,8 +1,8 @@
 """What is put into a workspace for the life of a box, and taken away behind the last box that needs it.
 
-A mount needs something to be mounted on. Only what is still as it was made is taken away: an empty directory, a file
-with the very content. The ledger lies in the runtime directory, one file per box, so that later daemons and other
-processes of this user count the same.
+A mount needs something to be mounted on. Only what is still as it was made is taken away: a directory with nothing of
+anybody else's in it, a file with the very content. The ledger lies in the runtime directory, one file per box, so that
+later daemons and other processes of this user count the same.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ from ai_session.protected_paths import Placeholder
 
 NOT_OURS_TO_MAKE = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Where this user can make nothing, neither can the box."""
+ALIVE = "alive"
+"""Locked by the process that a box is for, in the box's own directory, where that need not outlive it."""
+IGNORE, IGNORED = ".gitignore", b"*\n"
+"""In a directory that git would otherwise offer to remove, or to add."""
+MOST_INTRODUCED = 1000
 MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError)
 """What reading an entry that is none may raise; a box must start all the same."""
 
@@ -44,9 +49,33 @@ class Placeholders:
             account = [place for place in wanted if _make(place) or place.path in held]
             account += [held[path] for path in existing if path in held]
             if account:
-                made = [[place.path, None if place.content is None else place.content.decode()] for place in account]
+                made = [
+                    [place.path, None if place.content is None else place.content.decode(), place.ignored]
+                    for place in account
+                ]
                 self._entry(box).write_text(json.dumps({"box": str(box), "made": made}))
             return tuple(place.path for place in wanted if os.path.lexists(place.path))
+
+    def sweep(self) -> None:
+        """Takes away what boxes put there whose directories are gone, or whose process ended without a word."""
+        with self._locked():
+            for entry in self._directory.glob("*.json"):
+                box = _box(entry)
+                if not box.is_dir() or _abandoned(box):
+                    self._settle(entry)
+
+    def introduce(self, root: str) -> bool:
+        """Whether this is the first time that something is put into this workspace; from now on it is not."""
+        known = self._directory / "introduced"
+        with self._locked():
+            try:
+                roots: list[str] = known.read_text().splitlines()
+            except (OSError, UnicodeDecodeError):
+                roots = []
+            if (name := json.dumps(root)) in roots:
+                return False
+            known.write_text("\n".join([*roots[-MOST_INTRODUCED:], name, ""]))
+        return True
 
     def drop(self, box: Path) -> None:
         """Takes away what ``box`` put there, unless another box needs it. Can be called twice."""
@@ -78,6 +107,8 @@ def _make(place: Placeholder) -> bool:
     try:
         if place.content is None:
             os.mkdir(place.path)
+            if place.ignored:
+                _ignore(place.path)
         else:
             fd = os.open(place.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             with open(fd, "wb") as file:
@@ -91,12 +122,45 @@ def _make(place: Placeholder) -> bool:
     return True
 
 
+def _ignore(directory: str) -> None:
+    """``git status`` then has nothing to say of it, and ``git clean`` leaves it alone."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError), open(os.open(f"{directory}/{IGNORE}", flags, 0o644), "wb") as file:
+        file.write(IGNORED)
+
+
+def _remove_ignore(directory: str) -> None:
+    """Also where somebody put something of theirs beside it, which git then sees."""
+    with suppress(OSError):
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with open(os.open(IGNORE, flags, dir_fd=folder), "rb") as file:
+                ours = file.read(len(IGNORED) + 1) == IGNORED
+            if ours:
+                os.unlink(IGNORE, dir_fd=folder)
+        finally:
+            os.close(folder)
+
+
 def _remove(place: Placeholder) -> None:
     with suppress(OSError):
         if place.content is None:
+            if place.ignored:
+                _remove_ignore(place.path)
             os.rmdir(place.path)
         elif not os.path.islink(place.path) and Path(place.path).read_bytes() == place.content:
             os.unlink(place.path)
+
+
+def _abandoned(box: Path) -> bool:
+    """Whether the process that holds the box's lock, where it has one, is no more."""
+    try:
+        with open(box / ALIVE) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _box(entry: Path) -> Path:
@@ -108,7 +172,9 @@ def _box(entry: Path) -> Path:
 
 def _places(entry: Path) -> list[Placeholder]:
     try:
-        made: list[tuple[str, str | None]] = json.loads(entry.read_text())["made"]
-        return [Placeholder(path, None if content is None else content.encode()) for path, content in made]
+        made: list[tuple[str, str | None, bool]] = json.loads(entry.read_text())["made"]
+        return [
+            Placeholder(path, None if content is None else content.encode(), ignored) for path, content, ignored in made
+        ]
     except (OSError, *MISSHAPEN):
         return []

@@ -1,114 +1,310 @@
-"""What of a workspace a box must not change, move or read: git's own, agents' and editors' settings, secrets.
+"""What of a workspace a box must not change, move or read: git's own, settings of other programs, secrets.
 
-Such files are later read by programs outside of the box: git, editors, shells, other agents.
+Such files are later read by programs outside of the box: git, editors, shells, other agents. Which names they have is
+in protected_names.py; here they are looked for, and fitted into what a box can protect.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import stat
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ai_session import repositories
-from ai_session.directory_memory import DirectoryMemory
+from ai_session.directory_events import APPEARED
+from ai_session.directory_memory import DirectoryTree, Inner
 from ai_session.errors import SandboxRefused
-from ai_session.repositories import Repositories
-
-DIRECTORIES = (
-    *(".claude", ".codex", ".cursor", ".gemini", ".agents", ".ai-session", ".vscode", ".idea", ".husky"),
-    ".devcontainer",
-)
-FILES = (
-    *(".gitmodules", ".mcp.json", ".envrc", ".npmrc", ".pre-commit-config.yaml", ".gitconfig", ".ripgreprc"),
-    *(".bashrc", ".bash_profile", ".zshrc", ".profile"),
-)
-"""At the top of the workspace and of each repository."""
+from ai_session.path_patterns import patterns
+from ai_session.protected_names import PLACEHOLDERS, PLACEHOLDERS_WHERE_USED, protected, traces
+from ai_session.workspace_tree import DEPTH, Name, WorkspaceReader, WorkspaceTree, workspace_tree
 
 MOST = 240
-"""Protected paths of one box; bubblewrap takes 30 ms for 100 mounts, 140 ms for 300 and 1.8 s for 1,200."""
-EACH = 6
-"""Of them, in an ordinary repository."""
+"""Mounts of what is protected in one box, where bubblewrap itself makes them: its time grows with their square."""
 
 SYSTEM_DEPTH, SYSTEM_DIRECTORIES = 20, 10_000
+MOST_WORKSPACES = 16
+EXAMPLES, MOST_SHOWN = 3, 160
+"""Paths named in a text, and characters of each."""
+
+Why = Literal["link", "special", "linked", "beyond"]
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """Something absent that is put there for a box's life: an empty directory, or a file with this content."""
+    """Something absent that is put there for a box's life: an empty directory, which git is to ignore where it would
+    otherwise see it, or a file with this content."""
 
     path: str
     content: bytes | None = None
+    ignored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unprotected:
+    """Something that should be protected and is not, or not wholly: a symbolic ``link``; a ``special`` file; ``linked``
+    under another name as well; ``beyond`` what fits into a box."""
+
+    path: str
+    why: Why
 
 
 @dataclass(frozen=True, slots=True)
 class Protection:
     """``read_only`` exist and are no links; ``pins`` are the directories on the way to them, which must not be moved
-    away; ``masked`` are to be found empty. ``complete`` unless the workspace was too large to be walked whole."""
+    away; ``masked`` are to be found empty. ``closed`` are repositories in which no commits can be made. ``unseen`` are
+    the parts of the tree that were not looked at, in words."""
 
     read_only: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
     placeholders: tuple[Placeholder, ...] = ()
-    complete: bool = True
+    unprotected: tuple[Unprotected, ...] = ()
+    closed: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def mounts(self) -> int:
+        """How many there are in a box."""
+        return len(self.read_only) + len(self.pins) + len(self.masked) + len(self.placeholders)
 
 
-def survey(
-    root: str, home: str, known: Repositories, *, masked: Sequence[str] = (), made: Sequence[str] = DIRECTORIES
-) -> Protection:
-    """What is to be protected below ``root``; directories ``made`` also where they are absent.
+class Workspace:
+    """One directory as boxes see it. May be used by several threads, one after the other: take ``tree.lock``."""
 
-    Raises SandboxRefused where it cannot be done.
-    """
-    found = known.below(root)
-    read_only: dict[str, None] = {}
-    placeholders: dict[str, Placeholder] = {}
-    for path in (f"{root}/{name}" for name in made):
-        if not os.path.lexists(path):
-            placeholders[path] = Placeholder(path)
-    for top in dict.fromkeys((root, *map(os.path.dirname, found.git))):
-        read_only |= dict.fromkeys(f"{top}/{n}" for n in (*DIRECTORIES, *FILES) if os.path.lexists(f"{top}/{n}"))
-    for place, git in enumerate(found.git):
-        fine = len(read_only) + len(placeholders) + EACH + len(found.git) - place <= MOST
-        if not fine and git != root:
-            # No commits there, in exchange for one mount instead of six.
-            read_only[git] = None
-            continue
-        named = [path for path in repositories.named_by_config(git, home) if _below(path, root)]
-        read_only |= dict.fromkeys((*repositories.deciding(git), *filter(os.path.lexists, named)))
-        for path, content in repositories.absent(git):
-            placeholders[path] = Placeholder(path, content)
-    hidden = tuple(_masked(root, masked))
-    paths = tuple(path for path in read_only if path not in hidden)
-    for path in (*paths, *placeholders):
-        _refuse_link(path, root)
-    everything = (*paths, *placeholders, *hidden)
-    pins = dict.fromkeys(pin for path in everything for pin in _between(root, path))
-    if len(everything) + len(pins) > 2 * MOST:
-        raise SandboxRefused(
-            f"{root!r} holds {len(found.git)} repositories, more than can be protected",
-            suggestion="choose the directory of one project as the workspace",
+    def __init__(self, root: str, own: Sequence[str], masked: Sequence[str]) -> None:
+        """``own`` and ``masked`` are patterns, of settings beyond the table and of secrets. Raises ValueError."""
+        self.root = root
+        self.tree: WorkspaceTree
+        self.reader: WorkspaceReader
+        self.tree, self.reader = workspace_tree(root, protected(own), patterns(*masked))
+
+    def look(self, home: str) -> None:
+        """Brings the tree up to date, with what configs of repositories name."""
+        self.tree.look()
+        named = frozenset(
+            os.path.relpath(named.path, self.root)
+            for git in self.repositories()
+            for named in repositories.named_by_config(git, home)
+            if _below(named.path, self.root) and not _below(named.path, git)
         )
-    return Protection(paths, tuple(pins), hidden, tuple(placeholders.values()), found.complete)
+        if changed := named ^ self.reader.named:
+            self.reader.named = named
+            self.tree.look_again_at({os.path.dirname(path) for path in changed})
+            self.tree.look()
+
+    def open_to_writing(self, paths: Iterable[Unprotected] | None) -> None:
+        """In some box these are not read-only, in addition to what was known; None: nothing is. Their content is looked
+        at from now on."""
+        with self.tree.lock:
+            known = self.reader.open_to_writing
+            if known is None:
+                return
+            if paths is None:
+                self.reader.open_to_writing = None
+                kept = (path for path, name in self.names() if name.kind == "repository")
+                self.tree.look_again_at([*self.tree.facts, *kept])
+            elif new := frozenset(os.path.relpath(one.path, self.root) for one in paths) - known:
+                self.reader.open_to_writing = known | new
+                self.tree.look_again_at({os.path.dirname(path) for path in new})
+            self.tree.look()
+
+    def names(self) -> Iterator[tuple[str, Name]]:
+        """All that was found, by its path relative to the root, nearest first."""
+        for directory in sorted(self.tree.facts, key=_depth):
+            for name in self.tree.facts[directory]:
+                if name.kind == "gitlink":
+                    yield _join(directory.rpartition("/")[0], name.name), name
+                else:
+                    yield (directory if name.name == "." else _join(directory, name.name)), name
+
+    def repositories(self) -> list[str]:
+        """Directories and files called ``.git``, and bare repositories, nearest first."""
+        return [_absolute(self.root, path) for path, name in self.names() if name.kind == "repository"]
+
+    def unseen(self) -> tuple[str, ...]:
+        """What of the tree was not looked at, in words."""
+        gaps = self.tree.gaps
+        found = [f"it has more than {len(self.tree)} directories"] if gaps.many else []
+        if gaps.deep:
+            found.append(f"more than {DEPTH} directories deep: {_some(gaps.deep)}")
+        if gaps.closed:
+            found.append(f"closed to you: {_some(gaps.closed)}")
+        return tuple(found)
 
 
-def secrets(root: str, masked: Sequence[str]) -> Protection:
-    """What a box finds empty below ``root`` where it can change nothing anyway."""
-    return Protection(masked=tuple(_masked(root, masked)))
+class Workspaces:
+    """The latest of them, with what is known of their trees. May be used by several threads."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], Workspace] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, root: str, own: Sequence[str] = (), masked: Sequence[str] = ()) -> Workspace:
+        """The one with these patterns. Raises ValueError for what are none."""
+        key = (root, tuple(own), tuple(masked))
+        with self._lock:
+            found = self._known.pop(key, None) or Workspace(root, own, masked)
+            self._known[key] = found
+            spare = [key for key, one in self._known.items() if one.tree.events is None and one is not found]
+            for old in spare[: max(0, len(self._known) - MOST_WORKSPACES)]:
+                del self._known[old]
+            return found
 
 
-def _masked(root: str, patterns: Sequence[str]) -> Iterator[str]:
-    """A link is masked where it leads to, if that can be seen inside."""
-    try:
-        names = sorted(os.listdir(root))
-    except OSError:
-        return
-    for name in names:
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            path = os.path.realpath(f"{root}/{name}")
-            if _below(path, root) and os.path.exists(path):
-                yield path
+def survey(workspace: Workspace, home: str, *, most: int = MOST, made: bool = True) -> Protection:
+    """What is to be protected there, in at most so many mounts; with ``made`` also what is absent.
+
+    Raises SandboxRefused where it cannot be done, OSError.
+    """
+    with workspace.tree.lock:
+        workspace.look(home)
+        found = list(workspace.names())
+        plan = _Fit(workspace.root, most)
+        if made:
+            plan.put(_placeholders(workspace.root, home))
+        for path, name in found:
+            if name.kind != "repository" and "/" not in path:
+                plan.settings_or_secret(path, name)
+        plan.repositories(workspace.repositories(), home)
+        for path, name in found:
+            if name.kind != "repository" and "/" in path:
+                plan.settings_or_secret(path, name)
+        plan.open_repositories(home)
+        return plan.protection(workspace.unseen())
+
+
+def secrets(workspace: Workspace, *, most: int = MOST) -> Protection:
+    """What a box finds empty where it can change nothing anyway."""
+    with workspace.tree.lock:
+        workspace.tree.look()
+        plan = _Fit(workspace.root, most)
+        for path, name in workspace.names():
+            if name.kind == "secret":
+                plan.settings_or_secret(path, name)
+        return plan.protection(workspace.unseen())
+
+
+class _Fit:
+    """Fits what was found into so many mounts. What does not fit is noted, a repository that does not is refused."""
+
+    def __init__(self, root: str, most: int) -> None:
+        self._root, self._most = root, most
+        self._read_only: dict[str, None] = {}
+        self._masked: dict[str, None] = {}
+        self._pins: dict[str, None] = {}
+        self._placeholders: dict[str, Placeholder] = {}
+        self._unprotected: dict[str, Unprotected] = {}
+        self._repositories: list[str] = []
+        self._closed: dict[str, None] = {}
+
+    def put(self, placeholders: Iterable[Placeholder]) -> None:
+        """For what is absent."""
+        for placeholder in placeholders:
+            self._placeholders[placeholder.path] = placeholder
+
+    def settings_or_secret(self, path: str, name: Name) -> None:
+        """One that was found, as far as a box can protect it."""
+        absolute = _absolute(self._root, path)
+        if name.kind == "gitlink":
+            return
+        if name.kind == "secret":
+            # A link is masked where it leads to, if that can be seen inside.
+            real = os.path.realpath(absolute)
+            if not _below(real, self._root) or not os.path.exists(real):
+                return
+            if name.names > 1:
+                self._unprotected[real] = Unprotected(real, "linked")
+            if not self._mount(self._masked, real):
+                self._unprotected[real] = Unprotected(real, "beyond")
+            return
+        if name.shape in ("link", "other"):
+            if "/" not in path:
+                _refuse_link(absolute, self._root)
+            self._unprotected[absolute] = Unprotected(absolute, "link" if name.shape == "link" else "special")
+            return
+        if name.names > 1:
+            self._unprotected[absolute] = Unprotected(absolute, "linked")
+        if any(outer in self._read_only for outer in _between(self._root, absolute)):
+            return
+        _refuse_link(absolute, self._root)
+        if not self._mount(self._read_only, absolute):
+            self._unprotected[absolute] = Unprotected(absolute, "beyond")
+
+    def repositories(self, found: Sequence[str], home: str) -> None:
+        """The nearest as it must be for commits in it, all others closed as a whole; raises SandboxRefused where even
+        that does not fit."""
+        self._repositories = list(found)
+        for git in found:
+            _refuse_link(git, self._root)
+        for git in found[1:] if found else ():
+            if git != self._root and not self._mount(self._read_only, git):
+                raise SandboxRefused(
+                    f"{self._root!r} holds {len(found)} repositories, more than can be protected",
+                    suggestion="choose the directory of one project as the workspace",
+                )
+        if found and not self._open(found[0], home):
+            raise SandboxRefused(
+                f"the repository {found[0]!r} has too many worktrees, more than can be protected",
+                suggestion="remove those that are not needed: git worktree prune",
+            )
+
+    def open_repositories(self, home: str) -> None:
+        """What is left of the mounts lets commits be made in the other repositories too, nearest first."""
+        for git in self._repositories[1:]:
+            del self._read_only[git]
+            if not self._open(git, home):
+                self._read_only[git] = None
+                self._closed[git] = None
+
+    def _open(self, git: str, home: str) -> bool:
+        """Only what decides about programs is read-only; False, and nothing is changed, where that does not fit."""
+        named = [one for one in repositories.named_by_config(git, home) if _below(one.path, git)]
+        there = dict.fromkeys((*repositories.deciding(git), *(one.path for one in named if os.path.lexists(one.path))))
+        absent = [Placeholder(path, content) for path, content in repositories.absent(git)]
+        absent += [Placeholder(n.path, None if n.directory else b"") for n in named if not os.path.lexists(n.path)]
+        paths = [*there, *(placeholder.path for placeholder in absent)]
+        for path in paths:
+            _refuse_link(path, self._root)
+        pins = {pin for path in paths for pin in _between(self._root, path)}
+        if self._taken + len(paths) + len(pins - self._pins.keys()) > self._most and git != self._root:
+            return False
+        self._read_only |= there
+        self._pins |= dict.fromkeys(pins)
+        self.put(absent)
+        return True
+
+    @property
+    def _taken(self) -> int:
+        return len(self._read_only) + len(self._masked) + len(self._pins) + len(self._placeholders)
+
+    def _mount(self, kind: dict[str, None], path: str) -> bool:
+        pins = [pin for pin in _between(self._root, path) if pin not in self._pins]
+        if path not in kind and self._taken + len(pins) + 1 > self._most:
+            return False
+        kind[path] = None
+        self._pins |= dict.fromkeys(pins)
+        return True
+
+    def protection(self, unseen: tuple[str, ...]) -> Protection:
+        """All of it."""
+        read_only = tuple(path for path in self._read_only if path not in self._masked)
+        # The way to a repository that is closed as a whole is pinned already.
+        pins = tuple(pin for pin in self._pins if pin not in self._read_only)
+        placeholders = tuple(one for path, one in self._placeholders.items() if path not in self._read_only)
+        unprotected = tuple(self._unprotected.values())
+        return Protection(read_only, pins, tuple(self._masked), placeholders, unprotected, tuple(self._closed), unseen)
+
+
+def _placeholders(root: str, home: str) -> Iterator[Placeholder]:
+    """Directories of settings that are absent at the top."""
+    used = [name for name in PLACEHOLDERS_WHERE_USED if any(map(os.path.lexists, traces(name, home)))]
+    for name in (*PLACEHOLDERS, *used):
+        if not os.path.lexists(path := _absolute(root, name)):
+            yield Placeholder(path, ignored=True)
 
 
 def _between(root: str, path: str) -> Iterator[str]:
@@ -121,6 +317,50 @@ def _between(root: str, path: str) -> Iterator[str]:
 
 def _below(path: str, root: str) -> bool:
     return path.startswith(root.rstrip("/") + "/")
+
+
+REASONS: dict[Why, str] = {
+    "beyond": "not protected, for there are more settings and secrets than fit into a box",
+    "link": "not protected, for it is a symbolic link",
+    "special": "not protected, for it is neither a file nor a directory",
+    "linked": "not safe, for it has another name (a hard link) as well",
+}
+
+
+def describe(protection: Protection) -> tuple[str, ...]:
+    """What is not protected, one short line for each reason, with the count and some examples."""
+    lines: list[str] = []
+    for why, reason in REASONS.items():
+        if paths := [one.path for one in protection.unprotected if one.why == why]:
+            lines.append(f"{reason}: {len(paths)} ({_some(paths)})")
+    if protection.closed:
+        closed = protection.closed
+        lines.append(
+            f"no commits can be made, for there are more repositories than fit: {len(closed)} ({_some(closed)})"
+        )
+    return (*lines, *(f"not looked through: {words}" for words in protection.unseen))
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return path.count("/") + bool(path), path
+
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def _absolute(root: str, path: str) -> str:
+    return f"{root.rstrip('/')}/{path}" if path else root
+
+
+def _some(paths: Sequence[str]) -> str:
+    return ", ".join(map(shown, paths[:EXAMPLES])) + (", …" if len(paths) > EXAMPLES else "")
+
+
+def shown(path: str) -> str:
+    """A path of a tree that others may write to, to be put into a text: one short line, nothing invisible."""
+    plain = path if path.isprintable() else repr(path)[1:-1]
+    return plain if len(plain) <= MOST_SHOWN else f"{plain[: MOST_SHOWN // 2]}…{plain[-MOST_SHOWN // 2 :]}"
 
 
 def _refuse_link(path: str, root: str) -> None:
@@ -145,36 +385,57 @@ class ClosedFiles:
     """
 
     def __init__(self, tops: Sequence[str] = ("/etc", "/opt")) -> None:
-        self._tops = tops
-        self._memory = DirectoryMemory(_closed, depth=SYSTEM_DEPTH, most=SYSTEM_DIRECTORIES)
+        self._trees = [
+            DirectoryTree(top, _ClosedReader(), None, depth=SYSTEM_DEPTH, most=SYSTEM_DIRECTORIES) for top in tops
+        ]
 
     def find(self) -> tuple[list[str], list[str]]:
         """Such files and directories, and those of the tops that are too large to be looked through."""
         found: list[str] = []
         unknown: list[str] = []
-        for top in self._tops:
-            facts, complete = self._memory.walk(top)
-            if complete:
-                found += [path for paths in facts for path in paths]
-            else:
-                unknown.append(top)
+        for tree in self._trees:
+            with tree.lock:
+                tree.look()
+                if tree.gaps.many or tree.gaps.deep:
+                    unknown.append(tree.root)
+                else:
+                    found += [_absolute(tree.root, path) for paths in tree.facts.values() for path in paths]
         return found, unknown
 
 
-def _closed(entries: Iterable[os.DirEntry[str]], path: str) -> tuple[list[str], tuple[str, ...]]:
-    del path
-    own = {os.getegid(), *os.getgroups()}
-    inner: list[str] = []
-    found: list[str] = []
-    for entry in entries:
-        if entry.is_symlink():
-            continue
-        folder = entry.is_dir(follow_symlinks=False)
-        info = entry.stat(follow_symlinks=False)
-        needed = 0o005 if folder else 0o004
-        if info.st_mode & needed == needed:
-            if folder:
-                inner.append(entry.name)
-        elif os.geteuid() in (0, info.st_uid) or info.st_gid in own:
-            found.append(entry.path)
-    return inner, tuple(found)
+class _ClosedReader:
+    """Finds what is closed to others."""
+
+    def read(self, fd: int, path: str, state: None) -> tuple[list[Inner[None]], tuple[str, ...] | None]:
+        del state
+        own = {os.getegid(), *os.getgroups()}
+        inner: list[Inner[None]] = []
+        found: list[str] = []
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    continue
+                folder = entry.is_dir(follow_symlinks=False)
+                try:
+                    info = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                needed = 0o005 if folder else 0o004
+                if info.st_mode & needed == needed:
+                    if folder:
+                        inner.append(Inner(entry.name, None))
+                elif os.geteuid() in (0, info.st_uid) or info.st_gid in own:
+                    found.append(_join(path, entry.name))
+        return inner, tuple(found) or None
+
+    def matters(self, name: str, state: None, *, directory: bool) -> bool:
+        del name, state, directory
+        return True
+
+    def mask(self, state: None, fact: tuple[str, ...] | None) -> int:
+        del state, fact
+        return APPEARED
+
+    def lasts(self, state: None, fact: tuple[str, ...] | None) -> bool:
+        del state, fact
+        return True

@@ -1,73 +1,19 @@
-"""Finds the git repositories below a directory, and what in each decides which programs git runs.
-
-The walk is bounded and remembered.
-"""
+"""What in a git repository decides which programs git runs."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ai_session.directory_memory import DirectoryMemory
-from ai_session.errors import SandboxRefused
+from ai_session.workspace_tree import DECIDING, DECIDING_FOR_WORKTREE
 
-DEPTH = 16
-"""Sources of Java lie 8 and more deep."""
-MOST_DIRECTORIES = 20_000
-
-SKIPPED = frozenset({"node_modules", ".venv", "target", "__pycache__"})
-BARE = {"HEAD", "objects", "refs"}
-DECIDING = ("config", "config.worktree", "hooks", "info", "modules", "commondir")
-"""Of a repository: what names programs that git runs, or leads git to another repository's config."""
-DECIDING_FOR_WORKTREE = ("commondir", "gitdir", "config.worktree")
 CONFIG_BYTES = 1 << 16
 
 _SECTION = re.compile(r"\s*\[\s*([\w.-]+)")
 _KEY = re.compile(r"\s*(hookspath|path)\s*=\s*\"?([^\"#;]*)", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """``git`` are directories and files called ``.git``, and bare repositories; ``complete`` unless the walk hit its
-    bound."""
-
-    git: tuple[str, ...]
-    complete: bool
-
-
-class Repositories:
-    """Remembers trees between looks. May be used by several threads."""
-
-    def __init__(self) -> None:
-        self._memory = DirectoryMemory(_read, depth=DEPTH, most=MOST_DIRECTORIES)
-
-    def below(self, root: str) -> Found:
-        """Every repository at or below ``root``, nearest first. Raises SandboxRefused for a ``.git`` that is a link."""
-        facts, complete = self._memory.walk(root)
-        return Found(tuple(git for git in facts if git), complete)
-
-
-def _read(entries: Iterable[os.DirEntry[str]], path: str) -> tuple[list[str], str]:
-    names: set[str] = set()
-    inner: list[str] = []
-    git = ""
-    for entry in entries:
-        names.add(entry.name)
-        if entry.name == ".git":
-            if entry.is_symlink():
-                raise SandboxRefused(
-                    f"{entry.path!r} is a symbolic link and cannot be protected",
-                    suggestion="put the repository itself there, or choose another workspace",
-                )
-            git = entry.path
-        elif entry.is_dir(follow_symlinks=False) and entry.name not in SKIPPED:
-            inner.append(entry.name)
-    if not git and names >= BARE:
-        return [], path
-    return inner, git
 
 
 def is_repository(git: str) -> bool:
@@ -114,8 +60,16 @@ def _worktrees(git: str) -> list[str]:
     return []
 
 
-def named_by_config(git: str, home: str) -> Iterator[str]:
-    """Paths that the repository's config leads git to: included files and the directory of hooks."""
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a repository's config leads git to: the ``directory`` of hooks, or a file that is included."""
+
+    path: str
+    directory: bool
+
+
+def named_by_config(git: str, home: str) -> Iterator[Named]:
+    """All that the repository's config names, whether it is there or not."""
     section = ""
     top = os.path.dirname(git) if os.path.basename(git) == ".git" else git
     for line in _config(git).splitlines():
@@ -127,9 +81,9 @@ def named_by_config(git: str, home: str) -> Iterator[str]:
             if value.startswith("~/"):
                 value = os.path.join(home, value[2:])
             if key == "hookspath" and section == "core":
-                yield os.path.normpath(os.path.join(top, value))
+                yield Named(os.path.normpath(os.path.join(top, value)), True)
             elif key == "path" and section in ("include", "includeif"):
-                yield os.path.normpath(os.path.join(git, value))
+                yield Named(os.path.normpath(os.path.join(git, value)), False)
 
 
 def _config(git: str) -> str:

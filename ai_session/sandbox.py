@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,8 +18,7 @@ from ai_session import sandbox_bwrap, sandbox_probe, seccomp
 from ai_session.errors import SandboxRefused, SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.placeholders import Placeholders
-from ai_session.protected_paths import ClosedFiles, secrets, survey
-from ai_session.repositories import Repositories
+from ai_session.protected_paths import ClosedFiles, Workspace, Workspaces, describe, secrets, shown, survey
 from ai_session.sandbox_bwrap import Bubblewrap, Files, Plan, Sources
 from ai_session.sandbox_probe import SandboxStatus as SandboxStatus
 
@@ -27,7 +27,10 @@ STRENGTH = tuple(SandboxLevel)
 
 SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
 EVERYBODYS = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
-TOO_LARGE = "the workspace is too large or too deep: repositories far inside are not protected"
+NOTHING_PROTECTED = (
+    "level landlock: nothing in the workspace is protected; git's config and hooks and settings of editors, agents and "
+    "shells can be changed in it, .env files read"
+)
 STARTERS_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 """What makes the box runs outside of it, where a variable like LD_PRELOAD must not lead it into the workspace."""
 SURVEYS = 3
@@ -39,7 +42,8 @@ class Boxed:
     """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``; what was asked for waits inside.
 
     With ``info_path`` the box stands still until ``block_path``, a FIFO, is written to; bubblewrap's child is told in
-    ``info_path`` (JSON). ``notes`` are what is weaker than usual, to be told a person.
+    ``info_path`` (JSON). ``notes`` are what is weaker than usual, and ``unprotected`` what of the workspace the box
+    does not protect, each in one line for a person. ``introduction`` is to be shown once.
     """
 
     argv: tuple[str, ...]
@@ -48,8 +52,21 @@ class Boxed:
     info_path: str = ""
     block_path: str = ""
     notes: tuple[str, ...] = ()
+    unprotected: tuple[str, ...] = ()
+    introduction: str = ""
+    workspace: Workspace | None = None
+    """As it was just before the box could change it; None where it can change none."""
     release: Callable[[], None] = field(default=lambda: None)
     """Takes away what was put into the workspace for this box. Can be called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """What came of protecting a workspace; the fields are those of ``Boxed``."""
+
+    unprotected: tuple[str, ...] = ()
+    introduction: str = ""
+    workspace: Workspace | None = None
 
 
 class Sandbox:
@@ -66,7 +83,7 @@ class Sandbox:
         self._minimum = minimum_level
         self._proxy_env = dict(proxy_env or {})
         self._placeholders = Placeholders(self._runtime)
-        self._repositories = Repositories()
+        self._workspaces = Workspaces()
         self._closed = ClosedFiles()
         self._bubblewrap: Bubblewrap | None = None
         self._status: SandboxStatus | None = None
@@ -88,10 +105,12 @@ class Sandbox:
         writable: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         die_with_parent: bool = False,
+        watched: bool = False,
     ) -> Boxed:
         """A box of ``profile``, its own files in ``directory`` (private, in the runtime directory, which must exist).
 
-        ``readable`` and ``writable`` are further paths of the caller's. For ``trusted`` the box is none at all. Raises
+        ``readable`` and ``writable`` are further paths of the caller's. With ``watched`` the kernel reports changes of
+        the workspace from before the box begins, as far as it can. For ``trusted`` the box is none at all. Raises
         SandboxUnavailable below the least level, SandboxRefused where the workspace cannot be protected.
         """
         env = dict(env or {})
@@ -108,7 +127,7 @@ class Sandbox:
         directory.mkdir(mode=0o700, exist_ok=True)
         # One thread for all of it: each change of threads waits for a processor where many boxes are made.
         made = await asyncio.to_thread(
-            self._make, status.level, profile, directory, readable, writable, env, die_with_parent
+            self._make, status.level, profile, directory, readable, writable, env, die_with_parent, watched
         )
         if isinstance(made, Boxed):
             return made
@@ -134,6 +153,29 @@ class Sandbox:
         """As ``Boxed.release``, for a box that an earlier process made."""
         self._placeholders.drop(directory)
 
+    def sweep(self) -> None:
+        """Take away what boxes left in workspaces whose processes were killed. Blocks."""
+        self._placeholders.sweep()
+
+    def observed(self, profile: SandboxProfile, level: SandboxLevel, *, watched: bool = True) -> Workspace | None:
+        """The workspace of a box that an earlier process made, as it is now; None where the box can change none.
+
+        Blocks. Raises OSError.
+        """
+        if profile.name != "workspace" or level is SandboxLevel.NONE:
+            return None
+        workspace = self._workspaces.of(profile.workspace, profile.protected, profile.masked)
+        with workspace.tree.lock:
+            if watched:
+                workspace.tree.watch()
+            if level is SandboxLevel.LANDLOCK:
+                workspace.open_to_writing(None)
+                workspace.look(profile.home)
+            else:
+                with suppress(SandboxRefused):
+                    workspace.open_to_writing(survey(workspace, profile.home).unprotected)
+        return workspace
+
     def _make(
         self,
         level: SandboxLevel,
@@ -143,14 +185,16 @@ class Sandbox:
         writable: Sequence[str],
         env: dict[str, str],
         die_with_parent: bool,
+        watched: bool,
     ) -> Boxed | tuple[Boxed, Sources, int]:
         self._check(profile)
         if level is SandboxLevel.LANDLOCK:
-            return self._landlock(profile, directory, readable, writable, env)
+            boxed = self._landlock(profile, directory, readable, writable, env)
+            return replace(boxed, workspace=self.observed(profile, level, watched=watched))
         if level is SandboxLevel.SEATBELT:
             return _seatbelt(profile, directory, readable, writable, env)
         assert self._bubblewrap is not None
-        return self._bwrap(self._bubblewrap, profile, directory, readable, writable, env, die_with_parent)
+        return self._bwrap(self._bubblewrap, profile, directory, readable, writable, env, die_with_parent, watched)
 
     def _check(self, profile: SandboxProfile) -> None:
         """The paths of the profile, which must not open what the box is there to close."""
@@ -189,9 +233,10 @@ class Sandbox:
         writable: Sequence[str],
         env: dict[str, str],
         die_with_parent: bool,
+        watched: bool,
     ) -> tuple[Boxed, Sources, int]:
         files, sources = Files(directory), Sources()
-        notes: list[str] = []
+        protection = Protected()
         try:
             plan = Plan(bubblewrap, sources, files / "empty")
             closed, unknown = self._closed.find()
@@ -200,7 +245,7 @@ class Sandbox:
                     plan = Plan(bubblewrap, sources, files / "empty")
                     plan.system([*closed, *unknown], network=profile.network == "host")
                     self._show(plan, profile, readable, writable)
-                    notes = self._protect(plan, profile, directory)
+                    protection = self._protect(plan, profile, directory, watched)
                     break
                 except FileNotFoundError:
                     if attempt == SURVEYS:
@@ -219,8 +264,19 @@ class Sandbox:
         info = block = ""
         if profile.network == "proxy":
             info, block = files / "info", files / "block"
-        notes += [f"{top} is too large to be looked through for closed files, and hidden" for top in unknown]
-        return Boxed(argv, SandboxLevel.BWRAP, dict(STARTERS_ENV), info, block, tuple(notes)), sources, notice
+        notes = [f"{top} is too large to be looked through for closed files, and hidden" for top in unknown]
+        boxed = Boxed(
+            argv,
+            SandboxLevel.BWRAP,
+            dict(STARTERS_ENV),
+            info,
+            block,
+            tuple(notes),
+            protection.unprotected,
+            protection.introduction,
+            protection.workspace,
+        )
+        return boxed, sources, notice
 
     def _show(self, plan: Plan, profile: SandboxProfile, readable: Sequence[str], writable: Sequence[str]) -> None:
         """Everything that is visible, later ones in place of earlier ones."""
@@ -242,19 +298,31 @@ class Sandbox:
         for path in writable:
             plan.show(path, write=True)
 
-    def _protect(self, plan: Plan, profile: SandboxProfile, directory: Path) -> list[str]:
+    def _protect(self, plan: Plan, profile: SandboxProfile, directory: Path, watched: bool) -> Protected:
+        roots = [profile.workspace, *profile.writable]
+        found = [self._workspaces.of(root, profile.protected, profile.masked) for root in roots]
         if profile.name != "workspace":
-            plan.protect(secrets(profile.workspace, profile.masked))
-            return []
-        found = [
-            survey(profile.workspace, profile.home, self._repositories, masked=profile.masked),
-            *(survey(root, profile.home, self._repositories, made=()) for root in profile.writable),
-        ]
-        wanted = [place for one in found for place in one.placeholders]
-        put = self._placeholders.put(directory, wanted, [path for one in found for path in one.read_only])
-        for one in found:
+            plan.protect(one := secrets(found[0]))
+            return Protected(describe(one))
+        if watched:
+            with found[0].tree.lock:
+                found[0].tree.watch()
+        surveys = [survey(one, profile.home, made=one is found[0]) for one in found]
+        wanted = [place for one in surveys for place in one.placeholders]
+        put = self._placeholders.put(directory, wanted, [path for one in surveys for path in one.read_only])
+        for one in surveys:
             plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders if p.path in put))))
-        return [] if all(one.complete for one in found) else [TOO_LARGE]
+        found[0].open_to_writing(surveys[0].unprotected)
+        ours = [place.path for place in wanted if place.ignored and place.path in put]
+        introduction = ""
+        if ours and self._placeholders.introduce(profile.workspace):
+            names = ", ".join(os.path.basename(path) for path in ours[:3])
+            introduction = (
+                f"{len(ours)} empty directories ({names} …) lie in {shown(profile.workspace)} while a session runs "
+                "there, so that no settings can be planted under these names; git ignores them, and the last session "
+                "removes them"
+            )
+        return Protected(tuple(line for one in surveys for line in describe(one)), introduction, found[0])
 
     def _landlock(
         self,
@@ -269,7 +337,8 @@ class Sandbox:
         network = profile.network == "host"
         program = seccomp.build(network=network, unix_sockets=False, no_namespaces=True)
         argv = landlock.prefix(profile, directory, readable, writable, program, env)
-        return Boxed(tuple(argv), SandboxLevel.LANDLOCK, dict(STARTERS_ENV))
+        unprotected = (NOTHING_PROTECTED,) if profile.name == "workspace" else ()
+        return Boxed(tuple(argv), SandboxLevel.LANDLOCK, dict(STARTERS_ENV), unprotected=unprotected)
 
 
 def _seatbelt(

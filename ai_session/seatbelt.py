@@ -6,11 +6,14 @@ be found and ended from outside. What is protected is so at any depth and whethe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby, islice
 
 from ai_session.models import SandboxProfile
-from ai_session.protected_paths import DIRECTORIES, FILES
-from ai_session.repositories import DECIDING
+from ai_session.path_patterns import Pattern, parse
+from ai_session.protected_names import protected
+from ai_session.workspace_tree import DECIDING
 
 SYSTEM = (
     *("/usr", "/bin", "/sbin", "/System", "/Library", "/opt/homebrew", "/opt/local", "/private/etc", "/nix/store"),
@@ -19,6 +22,7 @@ SYSTEM = (
 DEVICES = "^/dev/(tty.*|ptmx|null|zero|random|urandom|dtracehelper|fd/.*)$"
 NAMES = ("com.apple.SystemConfiguration.configd", "com.apple.dnssd.service", "com.apple.trustd.agent")
 """Services that programs on a network ask for names, proxies and certificates."""
+PORTION = 25
 _SPECIAL = frozenset("\\.[]*^$()+?{}|")
 
 
@@ -46,12 +50,12 @@ def profile_text(profile: SandboxProfile, *, scratch: Sequence[str] = ()) -> str
     ]
     if writes:
         for root in roots:
-            rules += _protect(root)
+            rules += _protect(root, profile.protected)
     if profile.workspace:
-        rules += [
-            f"(deny file-read-data file-write* (regex {quote(f'^{_literally(profile.workspace)}/{_glob(pattern)}$')}))"
-            for pattern in profile.masked
-        ]
+        for pattern in map(parse, profile.masked):
+            fits = quote(f"^{_literally(profile.workspace)}/{_expression(pattern)}(/|$)")
+            what = "file-read-data file-write*" if writes or not pattern.excepts else "file-read-data"
+            rules.append(f"({'allow' if pattern.excepts else 'deny'} {what} (regex {fits}))")
     return "\n".join(filter(None, rules)) + "\n"
 
 
@@ -79,17 +83,31 @@ def _network(profile: SandboxProfile, written: Sequence[str]) -> list[str]:
     return ["(deny network*)", sockets]
 
 
-def _protect(root: str) -> list[str]:
+def _protect(root: str, own: Sequence[str]) -> list[str]:
     top = f"^{_literally(root)}/"
     git = f"{top}(.*/)?{_any_case('.git')}"
-    named = "|".join(map(_any_case, (*DIRECTORIES, *FILES)))
     deciding = "|".join(map(_any_case, DECIDING))
+    rules: list[str] = []
+    for excepts, lines in groupby(protected(own).all, lambda pattern: pattern.excepts):
+        # In portions, for the length of an expression is bounded.
+        while portion := list(islice(lines, PORTION)):
+            fits = quote(f"{top}({'|'.join(map(_expression, portion))})(/|$)")
+            rules.append(f"({'allow' if excepts else 'deny'} file-write* (regex {fits}))")
     return [
+        *rules,
+        # After what a person excepted, which must not open them.
         f"(deny file-write* (regex {quote(f'{git}/({deciding})(/|$)')}))",
         # It may be made, not moved away, and where it is a file it leads to another repository.
         f"(deny file-write-unlink file-write-data (regex {quote(f'{git}$')}))",
-        f"(deny file-write* (regex {quote(f'{top}({named})(/|$)')}))",
     ]
+
+
+def _expression(pattern: Pattern) -> str:
+    """As an extended regular expression of paths from the top."""
+    *outer, last = pattern.names
+    return "".join("(.*/)?" if name == "**" else f"{_glob(name)}/" for name in outer) + (
+        ".*" if last == "**" else _glob(last)
+    )
 
 
 def _literally(text: str) -> str:
@@ -102,6 +120,13 @@ def _any_case(text: str) -> str:
     return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else _literally(c) for c in text)
 
 
-def _glob(pattern: str) -> str:
+def _glob(name: str) -> str:
     wild = {"*": "[^/]*", "?": "[^/]"}
-    return "".join(wild.get(character) or _any_case(character) for character in pattern)
+    words = re.findall(r"\[[^\]]+\]|\\.|.", name, re.DOTALL)
+    return "".join(_set(word) if len(word) > 2 else wild.get(word) or _any_case(word[-1]) for word in words)
+
+
+def _set(word: str) -> str:
+    inner = word[1:-1]
+    inner = f"^{inner[1:]}" if inner[0] in "!^" else inner
+    return f"[{inner}{inner.upper().removeprefix('^')}]"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from ai_session.path_patterns import fold, parse
+from ai_session.protected_names import GIT
 
 PASSED_ON = (
     *("HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "MANPATH", "INFOPATH"),
@@ -129,9 +132,27 @@ class SandboxSettings(Section):
         description="Parts of the home, relative to it, that a boxed shell sees, read-only; the rest is hidden.",
     )
     masked: tuple[str, ...] = Field(
-        default=(".env", ".env.*", "*.pem", "*.key"),
-        description="Files in the workspace's top directory that a boxed shell finds empty: names or patterns.",
+        default=(
+            *(".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", ".git-credentials", ".netrc"),
+            *(".pgpass", "/*.pem", "/*.key"),
+        ),
+        description="Files of the workspace that a boxed shell finds empty: patterns as in .gitignore, so that a name"
+        " fits at any depth and one with a / before it at the top alone; ! excepts.",
     )
+    protected: tuple[str, ...] = Field(
+        default=(),
+        description="Files and directories of the workspace that a boxed shell cannot change, in addition to what"
+        " `ai-session policy protected` lists: patterns as in .gitignore; one with ! takes what it names off the list.",
+    )
+
+    @field_validator("masked", "protected")
+    @classmethod
+    def _are_patterns(cls, lines: tuple[str, ...]) -> tuple[str, ...]:
+        for line in lines:
+            if fold(parse(line).last) == GIT:
+                raise ValueError(f"{line!r}: what git keeps is protected apart from this list")
+        return lines
+
     env_allow: tuple[str, ...] = Field(
         default=("LANG", "LANGUAGE", "LC_*", "TZ", "PATH", "HOME", "USER", "LOGNAME", "SHELL"),
         description="Variables a boxed shell takes from its client, instead of session.env_allow.",

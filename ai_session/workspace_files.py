@@ -8,7 +8,6 @@ meanwhile. What a box finds empty is refused, and what it cannot change is not w
 from __future__ import annotations
 
 import errno
-import fnmatch
 import os
 import secrets
 import stat
@@ -17,9 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ai_session import protected_paths
 from ai_session.errors import Denied, FileUnusable
-from ai_session.repositories import Repositories
+from ai_session.models import SandboxProfile
+from ai_session.path_patterns import fold, patterns
+from ai_session.protected_names import GIT
+from ai_session.protected_names import protected as settings
+from ai_session.protected_paths import Workspaces, survey
+from ai_session.protected_paths import secrets as hidden_in
 
 MAX_LINKS = 40
 MAX_DEPTH = 128
@@ -27,8 +30,9 @@ MAX_DEPTH = 128
 
 SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-PROTECTED = frozenset((".git", *protected_paths.DIRECTORIES, *protected_paths.FILES))
-"""Names that are written nowhere in a workspace; a box protects those at its top and in its repositories."""
+
+MOST_HIDDEN = 1 << 20
+"""Here it costs nothing to know of more than a box can protect."""
 
 KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
 REASONS = {
@@ -43,7 +47,7 @@ REASONS = {
 }
 """What is the caller's to mend; any other number is told as the system's."""
 
-_repositories = Repositories()
+_workspaces = Workspaces()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +123,23 @@ def outside(root: str) -> Denied:
 
 
 def check_visible(at: Location, masked: Sequence[str]) -> None:
-    """Raises Denied for what a box finds empty, ``masked`` by name in the workspace's top directory."""
-    hidden = protected_paths.secrets(at.root, masked).masked
-    by_name = at.names and any(fnmatch.fnmatchcase(at.names[0], pattern) for pattern in masked)
-    if by_name or any(_within(at.path, path) for path in hidden):
+    """Raises Denied for what a box finds empty, whether it is there or not, and for what such a link leads to."""
+    by_name = patterns(*masked).around("/".join(at.names)) if at.names else ""
+    if not by_name:
+        hidden = hidden_in(_workspaces.of(at.root, (), masked), most=MOST_HIDDEN).masked
+        by_name = next((path for path in hidden if _within(at.path, path)), "")
+    if by_name:
         raise Denied("the file is protected: it may hold secrets", suggestion="ask the person for what you need of it")
 
 
-def check_writable(at: Location, home: str) -> None:
-    """Raises Denied for what programs outside of a box would read settings from; SandboxRefused as a box would."""
-    protected = any(name.casefold() in PROTECTED for name in at.names)
+def check_writable(at: Location, profile: SandboxProfile) -> None:
+    """Raises Denied for what programs outside of a box would read settings from, whether it is there or not;
+    SandboxRefused as a box would."""
+    protected = any(fold(name) == GIT for name in at.names)
+    protected = protected or bool(at.names and settings(profile.protected).around("/".join(at.names)))
     if not protected:
-        found = protected_paths.survey(at.root, home, _repositories)
-        kept = (*found.read_only, *(placeholder.path for placeholder in found.placeholders))
+        found = survey(_workspaces.of(at.root, profile.protected, profile.masked), profile.home, most=MOST_HIDDEN)
+        kept = (*found.read_only, *(one.path for one in (*found.placeholders, *found.unprotected)))
         protected = any(_within(at.path, path) for path in kept)
     if protected:
         raise Denied(

@@ -101,7 +101,7 @@ async def write_file(context: Context, arguments: WriteFile) -> ToolResult:
 
     def work() -> bool:
         workspace_files.check_visible(at, profile.masked)
-        workspace_files.check_writable(at, profile.home)
+        workspace_files.check_writable(at, profile)
         return workspace_files.write(at, data)
 
     created = await asyncio.to_thread(work)

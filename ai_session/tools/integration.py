@@ -93,10 +93,12 @@ async def _in_tree(context: Context, look: Callable[[Tree], Facts]) -> Facts:
 
     place = context.subject.place
     root = os.path.realpath(place.directory) if place else "/"
-    masked = context.sessions.boxes.profile("").masked
+    profile = context.sessions.boxes.profile("")
+    top = os.path.realpath(place.workspace) if place and place.workspace else root
+    above = os.path.relpath(root, top) if root.startswith(top.rstrip("/") + "/") else ""
 
     def looked() -> Facts:
-        with Tree(root, masked) as tree:
+        with Tree(root, profile.masked, protected=profile.protected, above=above) as tree:
             return look(tree)
 
     return await asyncio.get_running_loop().run_in_executor(LOOKING, looked)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ai_session.placeholders import Placeholders
 from ai_session.protected_paths import Placeholder
+
+ALL = {"dir", "file", "ignored"}
 
 
 class Scene:
@@ -26,6 +30,7 @@ class Scene:
         self.wanted = (
             Placeholder(str(self.workspace / "dir")),
             Placeholder(str(self.workspace / "file"), b"harmless\n"),
+            Placeholder(str(self.workspace / "ignored"), ignored=True),
         )
 
     def box(self, name: str) -> Path:
@@ -38,7 +43,7 @@ class Scene:
             wanted = [place for place in self.wanted if not os.path.lexists(place.path)]
             existing = [place.path for place in self.wanted if os.path.lexists(place.path)]
             Placeholders(self.runtime).put(self.box(name), wanted, existing)
-            if self.there() >= {"dir", "file"}:
+            if self.there() >= ALL:
                 return
         raise AssertionError("placeholders go as fast as they come")
 
@@ -59,8 +64,10 @@ def scene(tmp_path: Path) -> Scene:
 
 def test_a_boxs_life(scene: Scene) -> None:
     scene.put("one")
-    assert scene.there() == {"dir", "file"}
+    assert scene.there() == ALL
     assert (scene.workspace / "file").read_bytes() == b"harmless\n"
+    assert (scene.workspace / "ignored/.gitignore").read_bytes() == b"*\n"
+    assert not list((scene.workspace / "dir").iterdir())
     scene.drop("one")
     scene.drop("one")
     assert (scene.there(), scene.ledger()) == (set(), 0)
@@ -71,7 +78,7 @@ def test_two_boxes_share(scene: Scene, first: str) -> None:
     scene.put("one")
     scene.put("two")
     scene.drop(first)
-    assert scene.there() == {"dir", "file"}
+    assert scene.there() == ALL
     scene.drop({"one": "two", "two": "one"}[first])
     assert scene.there() == set()
 
@@ -79,17 +86,39 @@ def test_two_boxes_share(scene: Scene, first: str) -> None:
 def test_what_was_there_before_is_nobodys(scene: Scene) -> None:
     (scene.workspace / "dir").mkdir()
     (scene.workspace / "file").write_bytes(b"harmless\n")
+    (scene.workspace / "ignored").mkdir()
+    (scene.workspace / "ignored/.gitignore").write_bytes(b"*\n")
     scene.put("one")
     scene.drop("one")
-    assert scene.there() == {"dir", "file"}
+    assert scene.there() == ALL
+    assert (scene.workspace / "ignored/.gitignore").exists()
 
 
 def test_what_somebody_changed_stays(scene: Scene) -> None:
     scene.put("one")
     (scene.workspace / "dir/mine").touch()
     (scene.workspace / "file").write_bytes(b"mine\n")
+    (scene.workspace / "ignored/mine").touch()
     scene.drop("one")
-    assert scene.there() == {"dir", "file"}
+    assert scene.there() == ALL
+    assert [path.name for path in (scene.workspace / "ignored").iterdir()] == ["mine"]
+
+
+def test_an_ignore_file_that_somebody_changed_stays(scene: Scene) -> None:
+    scene.put("one")
+    (scene.workspace / "ignored/.gitignore").write_bytes(b"mine\n")
+    scene.drop("one")
+    assert (scene.workspace / "ignored/.gitignore").read_bytes() == b"mine\n"
+
+
+def test_git_has_nothing_to_say_of_what_it_is_to_ignore(scene: Scene) -> None:
+    subprocess.run(["git", "init", "-q", "."], cwd=scene.workspace, check=True)
+    (scene.workspace / "mine").touch()
+    Placeholders(scene.runtime).put(scene.box("one"), scene.wanted[2:], [])
+    for words in ("status --porcelain --untracked-files=all --ignored=no", "clean -nd"):
+        said = subprocess.run(["git", *words.split()], cwd=scene.workspace, check=True, capture_output=True, text=True)
+        assert len(said.stdout.splitlines()) == 1
+        assert "mine" in said.stdout
 
 
 def test_what_became_a_link_stays(scene: Scene) -> None:
@@ -98,8 +127,11 @@ def test_what_became_a_link_stays(scene: Scene) -> None:
     (scene.workspace / "file").symlink_to(scene.runtime / "real")
     (scene.workspace / "dir").rmdir()
     (scene.workspace / "dir").symlink_to(scene.runtime)
+    (scene.workspace / "ignored").rename(scene.runtime / "moved")
+    (scene.workspace / "ignored").symlink_to(scene.runtime / "moved")
     scene.drop("one")
-    assert scene.there() == {"dir", "file"}
+    assert scene.there() == ALL
+    assert (scene.runtime / "moved/.gitignore").exists()
     assert (scene.runtime / "real").exists()
 
 
@@ -107,8 +139,33 @@ def test_what_is_gone_is_no_error(scene: Scene) -> None:
     scene.put("one")
     (scene.workspace / "dir").rmdir()
     (scene.workspace / "file").unlink()
+    (scene.workspace / "ignored/.gitignore").unlink()
     scene.drop("one")
-    assert scene.ledger() == 0
+    assert (scene.there(), scene.ledger()) == (set(), 0)
+
+
+def test_a_sweep_takes_away_what_nobody_needs(scene: Scene) -> None:
+    scene.put("gone")
+    scene.put("abandoned")
+    (scene.runtime / "gone").rmdir()
+    (scene.runtime / "abandoned/alive").touch()
+    Placeholders(scene.runtime).sweep()
+    assert (scene.there(), scene.ledger()) == (set(), 0)
+
+
+def test_a_sweep_leaves_what_somebody_needs(scene: Scene) -> None:
+    scene.put("session")
+    scene.put("command")
+    with open(scene.runtime / "command/alive", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Placeholders(scene.runtime).sweep()
+        assert (scene.there(), scene.ledger()) == (ALL, 2)
+
+
+def test_a_workspace_is_introduced_once(scene: Scene) -> None:
+    for root in ("/a", "/b", "/a\nb", "/\udcff"):
+        assert Placeholders(scene.runtime).introduce(root)
+        assert not Placeholders(scene.runtime).introduce(root)
 
 
 def test_a_place_where_nothing_can_be_made_is_left_out(scene: Scene) -> None:
@@ -146,10 +203,10 @@ def test_a_process_killed_between_put_and_drop(scene: Scene) -> None:
         scene.put("killed")
         os.kill(os.getpid(), signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    assert scene.there() == {"dir", "file"}
+    assert scene.there() == ALL
     scene.put("next")
     scene.drop("next")
-    assert scene.there() == {"dir", "file"}  # the killed one's box may still live
+    assert scene.there() == ALL  # the killed one's box may still live
     (scene.runtime / "killed").rmdir()
     scene.put("last")
     scene.drop("last")
@@ -187,6 +244,7 @@ class Ledger(RuleBasedStateMachine):
         self.living: set[str] = set()
         self.crashed: set[str] = set()
         self.persons: dict[str, bytes | None] = {}
+        self.used: set[str] = set()
 
     @rule(name=BOXES)
     def put(self, name: str) -> None:
@@ -195,7 +253,7 @@ class Ledger(RuleBasedStateMachine):
         self.scene.put(name)
         self.settle()
         self.living.add(name)
-        assert self.scene.there() == {"dir", "file"}
+        assert self.scene.there() == ALL
 
     @rule(name=BOXES)
     def drop(self, name: str) -> None:
@@ -217,6 +275,9 @@ class Ledger(RuleBasedStateMachine):
         if (self.scene.workspace / "dir").is_dir():
             (self.scene.workspace / "dir/mine").write_bytes(content)
             self.persons["dir/mine"] = content
+        if (self.scene.workspace / "ignored").is_dir():
+            (self.scene.workspace / "ignored/mine").write_bytes(content)
+            self.persons["ignored/mine"] = content
         (self.scene.workspace / "file").write_bytes(b"mine" + content)
         self.persons["file"] = b"mine" + content
 
@@ -239,6 +300,7 @@ class Ledger(RuleBasedStateMachine):
     def boxes_have_what_they_need(self) -> None:
         if self.living and "file" in self.persons:
             assert "file" in self.scene.there()
+        self.used |= {name.partition("/")[0] for name in self.persons}
 
     def teardown(self) -> None:
         for name in "abcd":
@@ -248,7 +310,7 @@ class Ledger(RuleBasedStateMachine):
         left, ledger = self.scene.there(), self.scene.ledger()
         self.place.cleanup()
         # A directory with something of a person's in it was theirs to keep, and is empty now.
-        assert left <= ({"dir"} if "dir/mine" in self.persons else set())
+        assert left <= self.used - {"file"}
         assert ledger == 0
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ai_session.errors import SandboxRefused
-from ai_session.protected_paths import DIRECTORIES, FILES, MOST, ClosedFiles, Protection, secrets, survey
-from ai_session.repositories import Repositories
+from ai_session.path_patterns import fold
+from ai_session.protected_names import GIT, PLACEHOLDERS, PROTECTED, protected
+from ai_session.protected_paths import MOST, ClosedFiles, Protection, Workspace, describe, secrets, shown, survey
 
 
 def git(*words: str, cwd: Path) -> None:
@@ -18,8 +19,14 @@ def git(*words: str, cwd: Path) -> None:
     subprocess.run(["git", *config, *words], cwd=cwd, check=True, capture_output=True)
 
 
-def look(root: Path, *masked: str) -> Protection:
-    return survey(str(root), "/home/nobody", Repositories(), masked=masked)
+def look(
+    root: Path, *masked: str, own: tuple[str, ...] = (), home: str = "/home/nobody", most: int = MOST
+) -> Protection:
+    return survey(Workspace(str(root), own, masked), home, most=most)
+
+
+def unprotected(found: Protection, root: Path) -> dict[str, str]:
+    return {os.path.relpath(one.path, root): one.why for one in found.unprotected}
 
 
 def relative(paths: object, root: Path) -> set[str]:
@@ -35,18 +42,38 @@ def here(tmp_path: Path) -> Path:
 
 def test_an_empty_workspace_gets_directories_alone(tmp_path: Path) -> None:
     found = look(tmp_path)
-    assert relative((place.path for place in found.placeholders), tmp_path) == set(DIRECTORIES)
-    assert all(place.content is None for place in found.placeholders)
-    assert (found.read_only, found.pins, found.masked, found.complete) == ((), (), (), True)
+    assert relative((place.path for place in found.placeholders), tmp_path) == set(PLACEHOLDERS)
+    assert all((place.content, place.ignored) == (None, True) for place in found.placeholders)
+    assert (found.read_only, found.pins, found.masked, found.unseen, describe(found)) == ((), (), (), (), ())
+
+
+def test_who_uses_a_program_gets_its_directory_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / ".kiro").mkdir(parents=True)
+    (home / ".config/opencode").mkdir(parents=True)
+    (tmp_path / "ws").mkdir()
+    found = look(tmp_path / "ws", home=str(home))
+    names = relative((place.path for place in found.placeholders), tmp_path / "ws")
+    assert names == {*PLACEHOLDERS, ".kiro", ".opencode"}
 
 
 def test_what_is_there_is_closed_where_it_is(tmp_path: Path) -> None:
+    names = {line for line in PROTECTED if "*" not in line} - {".claude"}
     (tmp_path / ".claude").mkdir()
-    for name in FILES:
+    for name in names:
         (tmp_path / name).touch()
     found = look(tmp_path)
-    assert relative(found.read_only, tmp_path) == {".claude", *FILES}
-    assert relative((place.path for place in found.placeholders), tmp_path) == {*DIRECTORIES} - {".claude"}
+    assert relative(found.read_only, tmp_path) == {".claude", *names}
+    assert {place.path for place in found.placeholders} == set()
+
+
+def test_settings_below_and_the_way_to_them(tmp_path: Path) -> None:
+    (tmp_path / "packages/web/.vscode").mkdir(parents=True)
+    (tmp_path / "packages/web/.vscode/tasks.json").touch()
+    (tmp_path / "packages/.npmrc").touch()
+    found = look(tmp_path)
+    assert relative(found.read_only, tmp_path) == {"packages/.npmrc", "packages/web/.vscode"}
+    assert relative(found.pins, tmp_path) == {"packages", "packages/web"}
 
 
 def test_a_repository(here: Path) -> None:
@@ -81,6 +108,15 @@ def test_what_a_config_names(here: Path) -> None:
     assert "absent" not in closed
 
 
+def test_what_a_config_names_inside_of_the_repository(here: Path) -> None:
+    git("config", "core.hooksPath", ".git/own", cwd=here)
+    git("config", "include.path", "more", cwd=here)
+    found = look(here)
+    absent = {os.path.relpath(place.path, here): place.content for place in found.placeholders}
+    assert absent[".git/own"] is None
+    assert absent[".git/more"] == b""
+
+
 @pytest.mark.parametrize("where", [".claude", ".git/hooks", ".git", "sub/.git", ".mcp.json", ".git/info"])
 def test_links_are_refused(here: Path, where: str) -> None:
     git("init", "-q", "sub", cwd=here)
@@ -107,6 +143,29 @@ def test_what_is_neither_file_nor_directory_is_refused(tmp_path: Path) -> None:
         look(tmp_path)
 
 
+def test_links_below_are_known_not_refused(here: Path) -> None:
+    """Where monorepos have them."""
+    (here / "a").mkdir()
+    (here / "a/.npmrc").symlink_to("../.npmrc")
+    os.mkfifo(here / "a/.envrc")
+    found = look(here)
+    assert unprotected(found, here) == {"a/.npmrc": "link", "a/.envrc": "special"}
+    said = describe(found)
+    assert any("symbolic link: 1 (" in line and "a/.npmrc)" in line for line in said)
+    assert any("neither a file nor a directory: 1 (" in line for line in said)
+
+
+def test_what_can_be_changed_under_another_name_is_known(here: Path) -> None:
+    (here / "a/.claude").mkdir(parents=True)
+    for path in (".npmrc", "a/.claude/settings.json", ".git/hooks/pre-push", "a/.env"):
+        (here / path).touch()
+        os.link(here / path, here / f"other-{path.replace('/', '-')}")
+    found = look(here, ".env")
+    names = (".npmrc", "a/.claude/settings.json", ".git/hooks/pre-push", "a/.env")
+    assert unprotected(found, here) == dict.fromkeys(names, "linked")
+    assert {".npmrc", "a/.claude", ".git/hooks"} <= relative(found.read_only, here)
+
+
 def test_secrets_are_masked_where_they_lie(here: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside") / "x.key"
     outside.touch()
@@ -117,9 +176,11 @@ def test_secrets_are_masked_where_they_lie(here: Path, tmp_path_factory: pytest.
     (here / "dangling.key").symlink_to("nowhere")
     (here / "sub").mkdir()
     (here / "sub/.env").touch()
-    patterns = (".env", ".env.*", "*.key")
-    assert relative(look(here, *patterns).masked, here) == {".env", ".env.local", "tls.key", "real"}
-    assert secrets(str(here), patterns).masked == look(here, *patterns).masked
+    (here / "sub/tls.key").touch()
+    patterns = (".env", ".env.*", "/*.key")
+    masked = {".env", ".env.local", "tls.key", "real", "sub/.env"}
+    assert relative(look(here, *patterns).masked, here) == masked
+    assert relative(secrets(Workspace(str(here), (), patterns)).masked, here) == masked
 
 
 def test_what_is_masked_is_not_shown_read_only(tmp_path: Path) -> None:
@@ -138,24 +199,78 @@ def repository(path: Path) -> None:
 
 
 def test_many_repositories_lose_commits_before_they_lose_protection(tmp_path: Path) -> None:
-    for number in range(MOST // 2):
+    for number in range(MOST // 4):
         repository(tmp_path / f"r{number:03}")
     found = look(tmp_path)
     closed = relative(found.read_only, tmp_path)
     whole = {path for path in closed if path.endswith("/.git")}
     open_to_commits = {path for path in closed if path.endswith("/.git/config")}
-    assert whole
+    assert whole == relative(found.closed, tmp_path)
     assert open_to_commits
-    assert len(whole) + len(open_to_commits) == MOST // 2
-    assert len(found.read_only) + len(found.placeholders) <= MOST
+    assert len(whole) + len(open_to_commits) == MOST // 4
+    assert found.mounts <= MOST
+    assert any(line.startswith(f"no commits can be made, for there are more repositories than fit: {len(whole)} (")
+               for line in describe(found))  # fmt: skip
+
+
+def test_more_room_opens_all_of_them(tmp_path: Path) -> None:
+    for number in range(MOST // 4):
+        repository(tmp_path / f"r{number:03}")
+    found = look(tmp_path, most=2000)
+    assert not found.closed
+    assert not [path for path in found.read_only if path.endswith("/.git")]
 
 
 def test_too_many_repositories_are_refused(tmp_path: Path) -> None:
-    for number in range(2 * MOST):
+    for number in range(MOST):
         repository(tmp_path / f"r{number:03}")
-    with pytest.raises(SandboxRefused, match=f"holds {2 * MOST} repositories") as refused:
+    with pytest.raises(SandboxRefused, match=f"holds {MOST} repositories") as refused:
         look(tmp_path)
     assert "one project" in refused.value.suggestion
+
+
+def test_settings_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    (tmp_path / ".envrc").touch()
+    for number in range(MOST):
+        (tmp_path / f"p{number:03}").mkdir()
+        (tmp_path / f"p{number:03}/.npmrc").touch()
+    found = look(tmp_path)
+    left = unprotected(found, tmp_path)
+    assert found.mounts <= MOST
+    assert set(left.values()) == {"beyond"}
+    assert left.keys() | relative(found.read_only, tmp_path) == {".envrc", *(f"p{n:03}/.npmrc" for n in range(MOST))}
+    assert ".envrc" not in left
+    (line,) = describe(found)
+    assert f"than fit into a box: {len(left)} (" in line
+    assert line.count(".npmrc") == 3
+
+
+def test_what_was_not_looked_at_is_said(tmp_path: Path) -> None:
+    tmp_path.joinpath(*"d" * 40).mkdir(parents=True)
+    assert "not looked through: more than 32 directories deep: d/d/" in describe(look(tmp_path))[0]
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[2Jb", "\udcff", "a\u202eb"])
+def test_paths_are_shown_on_one_plain_line(name: str) -> None:
+    assert shown(name).isprintable()
+    assert shown(name).isascii()
+    assert len(shown("x" * 1000)) < 200
+
+
+def test_the_tools_that_write_refuse_what_a_box_protects(here: Path) -> None:
+    """By the same table and the same patterns, whether it is there or not."""
+    own = ("deploy/", "!a/.npmrc", "CLAUDE.md")
+    for path in ("a/.npmrc", "b/.npmrc", "b/.vscode/x", "CLAUDE.md", "deploy/run", "a/.ENVRC", "src/main.py"):
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / path).touch()
+    found = look(here, own=own)
+    kept = relative([*found.read_only, *(place.path for place in found.placeholders)], here)
+    names = protected(own)
+    for path in kept:
+        assert names.around(path, directory=True) or GIT in map(fold, path.split("/")), path
+    for path in (str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()):
+        if names.around(path):
+            assert any(path == one or path.startswith(f"{one}/") for one in kept), path
 
 
 def test_closed_files_of_the_system(tmp_path: Path) -> None:

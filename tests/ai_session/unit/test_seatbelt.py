@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_session.models import SandboxProfile
+from ai_session.protected_names import PROTECTED
 from ai_session.seatbelt import profile_text, quote
 
 ODD = (
@@ -73,7 +74,7 @@ def allowed(text: str, operation: str, path: str) -> bool:
 @pytest.mark.parametrize("workspace", ODD)
 def test_where_a_box_reads_and_writes(workspace: str) -> None:
     profile = SandboxProfile(
-        "workspace", workspace, "/Users/me", home_readable=(".gitconfig",), masked=(".env", "*.pem")
+        "workspace", workspace, "/Users/me", home_readable=(".gitconfig",), masked=(".env", "!/docs/.env", "/*.pem")
     )
     text = profile_text(profile, scratch=("/private/box",))
     for path in (f"{workspace}/file", f"{workspace}/.git/index", f"{workspace}/deep/.git", "/private/box/.git/config"):
@@ -85,6 +86,11 @@ def test_where_a_box_reads_and_writes(workspace: str) -> None:
         ".git/commondir",
         ".claude/settings.json",
         ".mcp.json",
+        "packages/web/.vscode/tasks.json",
+        "packages/web/.NPMRC",
+        "a/b/.cargo/config.toml",
+        "a/mise.local.toml",
+        "a/x.code-workspace",
     ):
         assert allowed(text, "file-read-data", f"{workspace}/{name}"), name
         assert not allowed(text, "file-write-create", f"{workspace}/{name}"), name
@@ -92,9 +98,11 @@ def test_where_a_box_reads_and_writes(workspace: str) -> None:
     assert not allowed(text, "file-write-unlink", f"{workspace}/.git")
     assert not allowed(text, "file-write-data", f"{workspace}/module/.git")
     assert allowed(text, "file-write-data", f"{workspace}/.gitignore")
-    for name in (".env", "server.pem", ".ENV"):
+    for name in (".env", "server.pem", ".ENV", "deep/er/.env"):
         assert not allowed(text, "file-read-data", f"{workspace}/{name}"), name
-    assert allowed(text, "file-read-data", f"{workspace}/deep/.env")
+    for name in ("docs/.env", "deep/server.pem"):
+        assert allowed(text, "file-read-data", f"{workspace}/{name}"), name
+        assert allowed(text, "file-write-data", f"{workspace}/{name}"), name
     for path in ("/Users/me/.ssh/id", f"{workspace}2/file", "/etc2", "/private/tmp/x"):
         assert not allowed(text, "file-read-data", path), path
         assert not allowed(text, "file-write-data", path), path
@@ -111,6 +119,24 @@ def test_a_box_that_only_reads() -> None:
         assert not allowed(text, "file-write-data", path)
     assert allowed(text, "file-write-data", "/s/file")
     assert not allowed(text, "file-read-data", "/w/.env")
+
+
+def test_what_a_person_protects_and_excepts() -> None:
+    own = ("CLAUDE.md", "!a/.npmrc", "!**/config", "[xy]*.md")
+    text = profile_text(SandboxProfile("workspace", "/w", protected=own))
+    for path in ("/w/CLAUDE.md", "/w/a/claude.md", "/w/b/.npmrc", "/w/Xz.md", "/w/.git/config", "/w/a/.git/config"):
+        assert not allowed(text, "file-write-data", path), path
+    for path in ("/w/a/.npmrc", "/w/zx.md"):
+        assert allowed(text, "file-write-data", path), path
+
+
+@given(st.sampled_from([line for line in PROTECTED if "*" not in line.removeprefix("**/")]))
+def test_every_line_of_the_table_holds_at_any_depth(line: str) -> None:
+    text = profile_text(SandboxProfile("workspace", "/w"))
+    name = line.removeprefix("**/")
+    for path in (f"/w/{name}", f"/w/a/b/{name.upper()}", f"/w/a/{name}/x"):
+        assert not allowed(text, "file-write-create", path), path
+    assert allowed(text, "file-write-create", f"/w/a/{name}2")
 
 
 @pytest.mark.parametrize("network", ["off", "proxy"])

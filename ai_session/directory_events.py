@@ -1,0 +1,135 @@
+"""What Linux reports of changes in directories, without anybody having to look. Standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+ATTRIB, CLOSE_WRITE, MODIFY = 0x4, 0x8, 0x2
+MOVED_FROM, MOVED_TO, CREATE, DELETE, MOVE_SELF = 0x40, 0x80, 0x100, 0x200, 0x800
+_OVERFLOW, _IGNORED, _IS_DIRECTORY = 0x4000, 0x8000, 0x40000000
+_ONLY_DIRECTORIES, _EXCEPT_UNLINKED, _IN_ADDITION = 0x01000000, 0x04000000, 0x20000000
+
+APPEARED = CREATE | MOVED_TO | MOVE_SELF
+"""A name came into the directory, or it was moved itself."""
+LISTED = APPEARED | DELETE | MOVED_FROM
+"""A name came or went. Files that come and go are most of what happens in a tree, so this is for few directories."""
+WRITTEN = LISTED | ATTRIB | CLOSE_WRITE | MODIFY
+"""A name came or went, or what it stands for was changed."""
+
+SHARE = 4
+"""Of all watches that this user may have, one part of so many is taken; programs of people need them as well."""
+LIMIT = "/proc/sys/fs/inotify/max_user_watches"
+MOST_BYTES = 1 << 20
+"""Read at once: the kernel queues 16,384 events before it drops some."""
+
+_EVENT = struct.Struct("iIII")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Of the directory with this watch. ``gone``: the watch is no more."""
+
+    watch: int
+    name: str
+    mask: int
+    gone: bool
+
+    @property
+    def directory(self) -> bool:
+        """Whether the name is a directory's."""
+        return bool(self.mask & _IS_DIRECTORY)
+
+
+class TooManyWatches(OSError):
+    """The share of watches is used up, or the kernel has no more."""
+
+
+class DirectoryEvents:
+    """One inotify instance. May be used by one thread at a time, but for ``pending``.
+
+    Raises OSError where there is no such thing, or no more of them.
+    """
+
+    def __init__(self) -> None:
+        if sys.platform != "linux":
+            raise OSError("only Linux reports changes of directories")
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self._watches: set[int] = set()
+        self._most = _most()
+
+    def add(self, directory: int, mask: int = APPEARED) -> int:
+        """Watches the directory behind an open descriptor, in addition to how it was watched; its watch.
+
+        Raises TooManyWatches, OSError.
+        """
+        if len(self._watches) >= self._most:
+            raise TooManyWatches(errno.ENOSPC, "this process's share of watches is used up")
+        mask |= _ONLY_DIRECTORIES | _EXCEPT_UNLINKED | _IN_ADDITION
+        watch = self._libc.inotify_add_watch(self.fd, b"/proc/self/fd/%d" % directory, mask)
+        if watch < 0:
+            number = ctypes.get_errno()
+            kind = TooManyWatches if number == errno.ENOSPC else OSError
+            raise kind(number, os.strerror(number))
+        self._watches.add(watch)
+        return watch
+
+    def remove(self, watch: int) -> None:
+        """Watches it no more; a watch that is gone is no error."""
+        self._libc.inotify_rm_watch(self.fd, watch)
+
+    def pending(self) -> bool:
+        """Whether there is something to read."""
+        count = fcntl.ioctl(self.fd, termios.FIONREAD, b"\0\0\0\0")
+        return count != b"\0\0\0\0"
+
+    def read(self) -> tuple[list[Event], bool]:
+        """What happened since the last time, and whether that is all of it."""
+        found: list[Event] = []
+        whole, size = True, 0
+        with suppress(BlockingIOError):
+            while size < MOST_BYTES and (data := os.read(self.fd, 1 << 16)):
+                size += len(data)
+                for event in _events(data):
+                    if event.mask & _OVERFLOW:
+                        whole = False
+                        continue
+                    if event.gone:
+                        self._watches.discard(event.watch)
+                    found.append(event)
+        return found, whole
+
+    def close(self) -> None:
+        """Can be called twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _events(data: bytes) -> Iterator[Event]:
+    at = 0
+    while at < len(data):
+        watch, mask, _, size = _EVENT.unpack_from(data, at)
+        at += _EVENT.size
+        name = data[at : at + size].rstrip(b"\0")
+        at += size
+        yield Event(watch, os.fsdecode(name), mask, bool(mask & _IGNORED))
+
+
+def _most() -> int:
+    try:
+        with open(LIMIT) as file:
+            return int(file.read()) // SHARE
+    except (OSError, ValueError):
+        return 2048

@@ -1,0 +1,64 @@
+"""Finds in git's index the entries that stand for other repositories."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+
+GITLINK = 0o160000
+_MARK = struct.pack(">I", GITLINK)
+_HEAD = struct.Struct(">4sII")
+_FIXED = 40
+"""Bytes of an entry before the object's name: times, numbers, mode, owner, size."""
+DIGESTS = (20, 32)
+"""Bytes of an object's name: SHA-1, SHA-256. The index does not say which."""
+MODES = frozenset((0o100644, 0o100755, 0o120000, 0o040000, GITLINK))
+
+
+def gitlinks(data: bytes) -> tuple[str, ...]:
+    """Paths of the entries with mode 160000, in an index of version 2, 3 or 4; nothing for what is no index."""
+    if _MARK not in data:
+        return ()
+    for digest_bytes in DIGESTS:
+        with suppress(struct.error, IndexError, ValueError):
+            return tuple(path for mode, path in _entries(data, digest_bytes) if mode == GITLINK)
+    return ()
+
+
+def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, str]]:
+    signature, version, count = _HEAD.unpack_from(data)
+    if signature != b"DIRC" or version not in (2, 3, 4):
+        raise ValueError("no index")
+    at, path = _HEAD.size, b""
+    for _ in range(count):
+        begin = at
+        (mode,) = struct.unpack_from(">I", data, at + 24)
+        if mode not in MODES:
+            raise ValueError(f"no entry of an index has mode {mode:o}")
+        (flags,) = struct.unpack_from(">H", data, at + _FIXED + digest_bytes)
+        at += _FIXED + digest_bytes + 2
+        if flags & 0x4000:
+            at += 2
+        if version == 4:
+            dropped, at = _number(data, at)
+            end = data.index(0, at)
+            path = path[: len(path) - dropped] + data[at:end]
+            at = end + 1
+        else:
+            end = data.index(0, at)
+            path = data[at:end]
+            at = begin + (end - begin + 8) // 8 * 8
+        yield mode, path.decode(errors="surrogateescape")
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """git's number of variable length, and where it ends."""
+    byte = data[at]
+    at += 1
+    value = byte & 0x7F
+    while byte & 0x80:
+        byte = data[at]
+        at += 1
+        value = ((value + 1) << 7) | (byte & 0x7F)
+    return value, at

@@ -1,0 +1,295 @@
+"""What a directory tree holds that is protected: repositories, settings and secrets, found by one walk.
+
+The walk is bounded and remembered. What was left out of it can be asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from ai_session.directory_events import APPEARED, LISTED, WRITTEN
+from ai_session.directory_memory import DirectoryTree, Inner
+from ai_session.git_index import gitlinks
+from ai_session.path_patterns import Patterns, fold, patterns
+from ai_session.protected_names import GIT
+
+DEPTH = 32
+"""Sources of Java lie 8 and more deep."""
+MOST_DIRECTORIES = 20_000
+MOST_NAMES = 512
+"""Of what is protected in one directory."""
+MOST_PLAIN_NAMES = 20_000
+SKIPPED = frozenset({"node_modules", ".venv", "target", "__pycache__"})
+"""Directories that programs fill, looked at last and two levels deep, for repositories alone."""
+SKIPPED_FURTHER = ("@", "src", ".pnpm")
+"""Of what lies in those, what such names begin is looked into as well: packages of a scope, what pip checked out."""
+BARE = frozenset({"HEAD", "objects", "refs"})
+DECIDING = ("config", "config.worktree", "hooks", "info", "modules", "commondir")
+"""Of a repository: what names programs that git runs, or leads git to another repository's config."""
+DECIDING_FOR_WORKTREE = ("commondir", "gitdir", "config.worktree")
+DATA = ("objects", "refs", "logs", "lfs")
+"""Of a repository: what names no program."""
+INDEX_BYTES = 64 << 20
+SHARED_INDEX = "sharedindex."
+
+Kind = Literal["repository", "gitlink", "settings", "secret"]
+Shape = Literal["file", "directory", "link", "other"]
+
+
+class State(Enum):
+    """What kind of directory one is, which decides what is looked for in it."""
+
+    ORDINARY = "ordinary"
+    SKIPPED = "skipped"
+    SKIPPED_FURTHER = "skipped, and one level more"
+    SKIPPED_LAST = "the last level of what is skipped"
+    REPOSITORY = "what git keeps"
+    WORKTREES = "what git keeps of linked worktrees"
+    SETTINGS = "all of it is protected"
+    OPEN_SETTINGS = "all of it should be protected, and is not"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Something protected in a directory. ``stamp`` changes with a file's content or mode; ``names`` is how many hard
+    links a file has. A gitlink's ``name`` is a path in its repository; a bare repository's is ``.``."""
+
+    name: str
+    kind: Kind
+    shape: Shape = "directory"
+    stamp: tuple[int, ...] = ()
+    names: int = 1
+
+
+Facts = tuple[Name, ...]
+WorkspaceTree = DirectoryTree[State, Facts]
+
+
+class WorkspaceReader:
+    """Reads directories of one workspace; all paths are relative to its root.
+
+    ``open_to_writing`` are those that should be read-only in a box and are not, so that their content is looked at too;
+    None: that is so for everything. ``named`` are those that a repository's config leads git to, there or not. After a
+    change of either have the tree look again at what is around.
+    """
+
+    def __init__(self, settings: Patterns, secrets: Patterns) -> None:
+        self._settings, self._secrets = settings, secrets
+        self.open_to_writing: frozenset[str] | None = frozenset()
+        self._named: frozenset[str] = frozenset()
+        self._last_names: frozenset[str] = frozenset()
+        self._either = patterns(*(pattern.text for pattern in (*settings.all, *secrets.all)))
+        self._plain_names: set[str] = set()
+        self._indexes: dict[tuple[int, ...], tuple[str, ...]] = {}
+
+    @property
+    def named(self) -> frozenset[str]:
+        """See above."""
+        return self._named
+
+    @named.setter
+    def named(self, paths: frozenset[str]) -> None:
+        self._named = paths
+        self._last_names = frozenset(path.rpartition("/")[2] for path in paths)
+        self._plain_names.clear()
+
+    def read(self, fd: int, path: str, state: State) -> tuple[list[Inner[State]], Facts | None]:
+        """As the tree's Reader does."""
+        if state is State.REPOSITORY:
+            return self._repository(fd, path)
+        if state is State.WORKTREES:
+            with os.scandir(fd) as entries:
+                return [
+                    Inner(entry.name, State.REPOSITORY, part=True) for entry in entries if _is_directory(entry)
+                ], None
+        if state in (State.SETTINGS, State.OPEN_SETTINGS):
+            return _everything(fd, path, state)
+        return self._ordinary(fd, path, state)
+
+    def matters(self, name: str, state: State, *, directory: bool) -> bool:
+        """As the tree's Reader does."""
+        if state is State.REPOSITORY:
+            return name in ("index", "worktrees", *DECIDING) or name.startswith(SHARED_INDEX)
+        if state in (State.SETTINGS, State.OPEN_SETTINGS, State.WORKTREES):
+            return True
+        return directory or not (name in self._plain_names or self._is_plain(name))
+
+    def _may_fit(self, name: str) -> bool:
+        return self._either.may_fit(name) or name in self._last_names
+
+    def mask(self, state: State, fact: Facts | None) -> int:
+        """As the tree's Reader does. What is read-only in every box needs no look at its content."""
+        if state in (State.REPOSITORY, State.OPEN_SETTINGS):
+            return WRITTEN
+        if any(name.stamp for name in fact or ()):
+            return WRITTEN
+        return LISTED if fact else APPEARED
+
+    def lasts(self, state: State, fact: Facts | None) -> bool:
+        """As the tree's Reader does."""
+        return self.mask(state, fact) != WRITTEN
+
+    def _open(self, path: str) -> bool:
+        return self.open_to_writing is None or path in self.open_to_writing
+
+    def _ordinary(self, fd: int, path: str, state: State) -> tuple[list[Inner[State]], Facts | None]:
+        inner: list[Inner[State]] = []
+        found: list[Name] = []
+        bare: set[str] = set()
+        ordinary = state is State.ORDINARY
+        plain = self._plain_names
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                name = entry.name
+                if name not in plain and not self._is_plain(name):
+                    if name == GIT:
+                        found.append(Name(GIT, "repository", _shape(entry)))
+                        inner += [Inner(GIT, State.REPOSITORY, part=True)] if _is_directory(entry) else []
+                        continue
+                    if name in BARE:
+                        bare.add(name)
+                    elif ordinary:
+                        below = f"{path}/{name}" if path else name
+                        if kind := self.kind(below, directory=_is_directory(entry)):
+                            if len(found) < MOST_NAMES:
+                                found.append(self._name(entry, below, kind))
+                            if kind == "settings" and _is_directory(entry):
+                                inner.append(Inner(name, self._settings_state(below), part=True))
+                            continue
+                if entry.is_dir(follow_symlinks=False):
+                    inner += _further(name, state)
+        if len(bare) == len(BARE) and not any(name.name == GIT for name in found):
+            return [], (Name(".", "repository"),)
+        return inner, tuple(found) or None
+
+    def _is_plain(self, name: str) -> bool:
+        """Whether a name says nothing, wherever it is. Most names of a tree occur many times."""
+        if name in BARE or fold(name) == GIT or self._may_fit(name):
+            return False
+        if len(self._plain_names) >= MOST_PLAIN_NAMES:
+            self._plain_names.clear()
+        self._plain_names.add(name)
+        return True
+
+    def kind(self, path: str, *, directory: bool) -> Kind | None:
+        """What a path relative to the root is protected as, by its own name alone."""
+        if self._secrets.fits(path, directory=directory):
+            return "secret"
+        if path in self.named or fold(path.rpartition("/")[2]) == GIT:
+            return "settings"
+        if self._settings.fits(path, directory=directory):
+            return "settings"
+        return None
+
+    def _name(self, entry: os.DirEntry[str], path: str, kind: Kind) -> Name:
+        shape, links = _shape(entry), 1
+        stamp: tuple[int, ...] = ()
+        if shape in ("file", "link"):
+            with suppress(OSError):
+                info = entry.stat(follow_symlinks=False)
+                links = info.st_nlink if shape == "file" else 1
+                if kind == "settings" and (self._open(path) or links > 1):
+                    stamp = _stamp(info)
+        return Name(entry.name, kind, shape, stamp, links)
+
+    def _settings_state(self, path: str) -> State:
+        return State.OPEN_SETTINGS if self._open(path) else State.SETTINGS
+
+    def _repository(self, fd: int, path: str) -> tuple[list[Inner[State]], Facts | None]:
+        inner: list[Inner[State]] = []
+        found: list[Name] = []
+        linked: dict[str, None] = {}
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                name = entry.name
+                if name == "worktrees" and _is_directory(entry):
+                    inner.append(Inner(name, State.WORKTREES, part=True))
+                elif name == "index" or name.startswith(SHARED_INDEX):
+                    linked |= dict.fromkeys(self._links(fd, name))
+                elif name in DECIDING:
+                    state = self._settings_state(path)
+                    if not _is_directory(entry):
+                        found += _content(entry, state)
+                    elif name != "modules" or state is State.OPEN_SETTINGS:
+                        inner.append(Inner(name, state, late=True, part=True))
+        found += [Name(name, "gitlink") for name in linked]
+        return inner, tuple(found) or None
+
+    def _links(self, folder: int, name: str) -> tuple[str, ...]:
+        """What an index says of other repositories; the same file is read once."""
+        with suppress(OSError):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            with open(fd, "rb") as file:
+                info = os.fstat(fd)
+                if not stat.S_ISREG(info.st_mode) or info.st_size > INDEX_BYTES:
+                    return ()
+                known = (info.st_dev, *_stamp(info))
+                if known not in self._indexes:
+                    while len(self._indexes) > 64:
+                        del self._indexes[next(iter(self._indexes))]
+                    self._indexes[known] = gitlinks(file.read(INDEX_BYTES))
+                return self._indexes[known]
+        return ()
+
+
+def _everything(fd: int, path: str, state: State) -> tuple[list[Inner[State]], Facts | None]:
+    """Of a directory that is protected as a whole."""
+    inner: list[Inner[State]] = []
+    found: list[Name] = []
+    kept_by_git = f"/{GIT}/modules/" in f"/{path}/"
+    depth = path.count("/") + 1
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            if not _is_directory(entry):
+                found += _content(entry, state) if len(found) < MOST_NAMES else ()
+            elif not (kept_by_git and entry.name in DATA):
+                inner.append(Inner(entry.name, state, late=True, part=depth < DEPTH))
+    return inner, tuple(found) or None
+
+
+def _content(entry: os.DirEntry[str], state: State) -> Iterator[Name]:
+    """A file that is protected with what is around it; nothing of one that can be changed nowhere."""
+    with suppress(OSError):
+        info = entry.stat(follow_symlinks=False)
+        links = info.st_nlink if stat.S_ISREG(info.st_mode) else 1
+        if state is State.OPEN_SETTINGS or links > 1:
+            yield Name(entry.name, "settings", _shape(entry), _stamp(info), links)
+
+
+def _further(name: str, state: State) -> tuple[Inner[State], ...]:
+    """How an ordinary directory inside of one in this state is looked at, if it is."""
+    if state is State.ORDINARY:
+        return (Inner(name, State.SKIPPED, late=True) if name in SKIPPED else Inner(name, State.ORDINARY),)
+    if state is State.SKIPPED:
+        further = name.startswith(SKIPPED_FURTHER[0]) or name in SKIPPED_FURTHER
+        return (Inner(name, State.SKIPPED_FURTHER if further else State.SKIPPED_LAST, late=True),)
+    return (Inner(name, State.SKIPPED_LAST, late=True),) if state is State.SKIPPED_FURTHER else ()
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _shape(entry: os.DirEntry[str]) -> Shape:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _stamp(info: os.stat_result) -> tuple[int, ...]:
+    """Changes whenever the content or the mode does; its owner can set no time of change."""
+    return (info.st_ino, info.st_ctime_ns, info.st_size)
+
+
+def workspace_tree(root: str, settings: Patterns, secrets: Patterns) -> tuple[WorkspaceTree, WorkspaceReader]:
+    """A tree to be looked at, and what reads it."""
+    reader = WorkspaceReader(settings, secrets)
+    return DirectoryTree(root, reader, State.ORDINARY, depth=DEPTH, most=MOST_DIRECTORIES), reader

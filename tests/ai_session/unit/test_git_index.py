@@ -1,0 +1,60 @@
+"""Entries that stand for other repositories are found in every kind of index that git writes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ai_session.git_index import gitlinks
+
+COMMIT = "1" * 40
+
+
+def git(*words: str, cwd: Path) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=cwd, check=True)
+
+
+def with_links(here: Path, *paths: str, commit: str = COMMIT) -> None:
+    for number in range(30):
+        (here / f"some-file-{number:02}").touch()
+    git("add", ".", cwd=here)
+    for path in paths:
+        git("update-index", "--add", "--cacheinfo", f"160000,{commit},{path}", cwd=here)
+
+
+@pytest.mark.parametrize("version", ["2", "3", "4"])
+@pytest.mark.parametrize("kind", ["sha1", "sha256"])
+def test_every_version_and_kind_of_name(tmp_path: Path, version: str, kind: str) -> None:
+    git("init", "-q", f"--object-format={kind}", ".", cwd=tmp_path)
+    paths = ("aaa", "lib/ä\tb", "some-file-10x", "z" * 200)
+    with_links(tmp_path, *paths, commit="1" * (40 if kind == "sha1" else 64))
+    (tmp_path / "later").touch()
+    git("add", "--intent-to-add", "later", cwd=tmp_path)
+    git("update-index", "--index-version", version, cwd=tmp_path)
+    assert set(gitlinks((tmp_path / ".git/index").read_bytes())) == set(paths)
+
+
+def test_an_index_in_two_parts(tmp_path: Path) -> None:
+    git("init", "-q", ".", cwd=tmp_path)
+    with_links(tmp_path, "shared")
+    git("update-index", "--split-index", cwd=tmp_path)
+    git("update-index", "--add", "--cacheinfo", f"160000,{COMMIT},own", cwd=tmp_path)
+    parts = [path for path in (tmp_path / ".git").iterdir() if "index" in path.name and path.is_file()]
+    assert {link for path in parts for link in gitlinks(path.read_bytes())} == {"shared", "own"}
+
+
+def test_an_index_without_any(tmp_path: Path) -> None:
+    git("init", "-q", ".", cwd=tmp_path)
+    with_links(tmp_path)
+    assert gitlinks((tmp_path / ".git/index").read_bytes()) == ()
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_index_says_nothing(data: bytes) -> None:
+    assert gitlinks(data) == ()
+    torn = b"DIRC\0\0\0\2\0\0\0\1" + data + b"\0\0\xe0\0" + data
+    assert len(gitlinks(torn)) <= 1
