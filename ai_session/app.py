@@ -108,6 +108,7 @@ class App:
         await self.sessions.adopt()
         for session in [session for session in self.sessions.all() if session.spec.once]:
             await self.sessions.close(session)
+        await self.sessions.boxes.sweep()
         for session in self.sessions.all():
             with suppress(LimitReached):  # as each call on it is told
                 self._masking.learn(session.spec.env, partial(self._open, session.spec.session_id))

@@ -1,4 +1,4 @@
-"""The way into a box's network: waits until the box stands, puts a listening socket inside, then lets its shell start.
+"""The way into a box: waits until it stands, puts a listening socket or mounts inside, then lets its shell start.
 
 bubblewrap is started with ``--info-fd`` on a file and ``--block-fd`` on a FIFO, both out of the box's sight. Whatever
 fails here leaves the box without any network.
@@ -9,20 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
+import re
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from ai_session import network_listener
+from ai_session import box_guard, box_processes, network_listener
 from ai_session.errors import SandboxUnavailable
 from ai_session.kernel_events import FileGrowth
 
 LISTEN_SECONDS = 10.0
 """The program that listens takes 25 ms; a machine that needs longer than this has other troubles."""
+
+
+log = logging.getLogger(__name__)
+
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 class Box(NamedTuple):
@@ -118,5 +126,80 @@ async def listen_inside(box: Box, port: int) -> socket.socket:
     raise _unavailable(f"no socket could be made inside the box: {reason}")
 
 
+@cache
+def can_guard() -> bool:
+    """Whether paths can be protected in a box that stands: the kernel has the calls, from Linux 5.12 on."""
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
+    return version is not None and (int(version[1]), int(version[2])) >= (5, 12)
+
+
+async def guard_inside(pid: int, guards: Sequence[tuple[str, str]]) -> None:
+    """Protects paths in the box of ``pid``, as box_guard.py takes them.
+
+    Raises SandboxUnavailable when one could not be, for it or the box is gone.
+    """
+    if not guards:
+        return
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", box_guard.__file__, str(pid)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={},
+    )
+    try:
+        async with asyncio.timeout(LISTEN_SECONDS):
+            answer, complaint = await program.communicate(json.dumps(guards).encode())
+    except TimeoutError:
+        raise _unavailable("nothing could be protected inside the box in time") from None
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
+    if program.returncode != 0:
+        reason = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        raise _unavailable(f"nothing could be protected inside the box: {reason}")
+    if failed := json.loads(answer):
+        path, why = failed[0]
+        raise _unavailable(f"{len(failed)} paths could not be protected inside the box: {path[:200]!r}: {why}")
+
+
+async def renew(outer: int, guards: Sequence[tuple[str, str]]) -> list[str]:
+    """Protects again what lost its protection in the box that ``outer`` made; the paths of that."""
+    inner = first_inside(outer) if guards else None
+    missing = await asyncio.to_thread(unguarded, inner, guards) if inner else []
+    if missing and inner:
+        try:
+            await guard_inside(inner, missing)
+        except SandboxUnavailable as problem:
+            log.warning("%s", problem.message)
+    return [path for path, kind in missing if kind != "kept"]
+
+
+def unguarded(pid: int, guards: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Those that exist and are no longer mounted in the mount namespace of ``pid``: who replaces a file from outside
+    takes its mount away. Nothing where the process has ended. Blocks."""
+    try:
+        with open(f"/proc/{pid}/mountinfo", "rb") as table:
+            mounted = {_ESCAPED.sub(_unescaped, row.split(b" ", 5)[4]) for row in table}
+    except OSError:
+        return []
+    return [
+        (path, kind)
+        for path, kind in guards
+        if os.fsencode(path) not in mounted and os.path.lexists(path) and not os.path.islink(path)
+    ]
+
+
+def first_inside(pid: int) -> int | None:
+    """The first process of the box that ``pid`` made, None where it has ended."""
+    found = box_processes.children(pid)
+    return found[0] if found else None
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return bytes((int(match[1], 8),))
+
+
 def _unavailable(message: str) -> SandboxUnavailable:
-    return SandboxUnavailable(message, suggestion="begin the session again, or begin it without allowed domains")
+    return SandboxUnavailable(message, suggestion="begin the session again; if that does not help: ai-session doctor")

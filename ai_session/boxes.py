@@ -1,9 +1,11 @@
-"""The boxes of sessions: which one a new shell gets, and what lives beside it in the daemon (proxy, resource watch)."""
+"""The boxes of sessions: which one a new shell gets, and what goes with it in the daemon: proxy, watches."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +16,18 @@ from ai_session.models import PROFILES, TRUSTED, SandboxLevel, SandboxProfile, S
 
 if TYPE_CHECKING:
     from ai_session.network_proxy import SessionProxy
+    from ai_session.protected_paths import Workspace
     from ai_session.resource_watch import ResourceWatch
     from ai_session.sandbox import Boxed, Sandbox
+    from ai_session.workspace_notices import Found, Notice
+    from ai_session.workspace_watch import WorkspaceWatch
 
 log = logging.getLogger(__name__)
 
 ENTRY_SECONDS = 20.0
 """A box that does not stand by then never will."""
+SETTLE_SECONDS = 0.5
+"""A call waits so long for what happened in its workspace to be looked at; without news it takes microseconds."""
 
 STRENGTH = tuple(SandboxLevel)
 """Levels, strongest first."""
@@ -57,6 +64,11 @@ class Boxes:
         self._boxed: dict[str, Boxed] = {}
         self._directories: dict[str, Path] = {}
         self._proxies: dict[str, SessionProxy] = {}
+        self._watches: dict[str, WorkspaceWatch] = {}
+        self._pids: dict[str, int] = {}
+        self._introductions: dict[str, str] = {}
+        self.command_of: Callable[[str], str] = lambda _: ""
+        """Which command a session runs now; set by who knows."""
         self.ask_domain: Callable[[SessionSpec, str], Awaitable[bool]] | None = None
         """Asks a person about a domain that is not allowed; set by who can."""
 
@@ -83,29 +95,45 @@ class Boxes:
         box.mkdir(mode=0o700, exist_ok=True)
         files = directory / "shell"
         boxed = await self._sandbox.prepare(
-            spec.profile, box, readable=(str(files),), writable=(str(files / "out"),), env=env
+            spec.profile, box, readable=(str(files),), writable=(str(files / "out"),), env=env, watched=True
         )
         if spec.level is not SandboxLevel.NONE and STRENGTH.index(boxed.level) > STRENGTH.index(spec.level):
             boxed.release()
+            if boxed.workspace is not None and not boxed.workspace.watchers:
+                boxed.workspace.tree.unwatch()
             raise SandboxUnavailable(
                 f"this session began in a {spec.level} box, and only {boxed.level} can be had now",
                 suggestion="run: ai-session doctor; or close the session and create another",
             )
         self._boxed[spec.session_id] = boxed
+        self._directories[spec.session_id] = box
+        self._introductions[spec.session_id] = boxed.introduction
+        if boxed.workspace is not None:
+            self._watch_workspace(spec.session_id, boxed.workspace, boxed.known, directory, restore=False)
         return boxed
 
     async def enter(self, spec: SessionSpec, pid: int) -> None:
-        """The terminal's process has started: let it go on once its proxy listens, and watch what it takes."""
+        """The terminal's process has started: let it continue once all is protected and its proxy listens, and watch
+        what it takes. Raises SandboxUnavailable."""
         boxed = self._boxed.get(spec.session_id)
         if boxed is None or boxed.level is SandboxLevel.NONE:
             return
-        self._event("sandbox.start", session=spec.session_id, profile=spec.profile.name, level=str(boxed.level))
+        facts = {"unprotected": list(boxed.unprotected)} if boxed.unprotected else {}
+        self._event(
+            "sandbox.start", session=spec.session_id, profile=spec.profile.name, level=str(boxed.level), **facts
+        )
         self._limit(spec, pid)
+        self._pids[spec.session_id] = pid
         if boxed.info_path:
-            from ai_session.box_entry import open_gate
+            from ai_session.box_entry import Box, guard_inside, open_gate
+
+            async def start(box: Box) -> None:
+                await guard_inside(box.pid, boxed.later)
+                if spec.profile.network == "proxy":
+                    await self._proxy(spec).start(box)
 
             async with asyncio.timeout(ENTRY_SECONDS):
-                await open_gate(boxed.info_path, boxed.block_path, self._proxy(spec).start)
+                await open_gate(boxed.info_path, boxed.block_path, start)
 
     async def adopt(self, spec: SessionSpec, pid: int, directory: Path) -> None:
         """An earlier daemon's box goes on: its proxy listens again, its resources are watched again.
@@ -119,6 +147,8 @@ class Boxes:
             await self.leave(spec.session_id)
             return
         self._limit(spec, pid)
+        self._pids[spec.session_id] = pid
+        await self._watch_again(spec, directory)
         if spec.profile.network == "proxy":
             from ai_session.box_entry import read_box
 
@@ -156,19 +186,111 @@ class Boxes:
         if self._watch:
             self._watch.add(spec.session_id, pid, spec.profile, on_limit)
 
+    def introduction(self, session_id: str) -> str:
+        """What is to be said once of that session's box, and was not said before; empty for nothing."""
+        return self._introductions.pop(session_id, "")
+
+    def notices(self, session_id: str) -> list[Notice]:
+        """What appeared in the session's workspace since its box began, and is still there."""
+        watch = self._watches.get(session_id)
+        return watch.notices(session_id) if watch else []
+
+    async def news(self, session_id: str, command_id: str = "") -> list[Notice]:
+        """Those of them that were not returned before. ``command_id`` is of a command that has just ended."""
+        watch = self._watches.get(session_id)
+        if watch is None:
+            return []
+        await watch.settle(SETTLE_SECONDS, session_id, command_id)
+        return watch.news(session_id)
+
+    async def look(self) -> None:
+        """Take in what has happened in all workspaces until now."""
+        watches = {id(watch): watch for watch in self._watches.values()}
+        await asyncio.gather(*(watch.settle(SETTLE_SECONDS) for watch in watches.values()))
+
+    async def sweep(self) -> None:
+        """Take away what boxes whose processes were killed left in workspaces."""
+        if self._sandbox is not None:
+            await asyncio.to_thread(self._sandbox.sweep)
+
+    def _watch_workspace(
+        self, session_id: str, workspace: Workspace, known: Found, directory: Path, *, restore: bool
+    ) -> None:
+        from ai_session.workspace_watch import WorkspaceWatch, kept_in
+
+        same = (watch for watch in self._watches.values() if watch.workspace is workspace)
+        watch = next(same, None) or WorkspaceWatch(
+            workspace,
+            known,
+            kept_in(directory.parent.parent, workspace.root),
+            self.command_of,
+            lambda: self._protect_again(workspace),
+            self._event,
+            restore=restore,
+        )
+        self._watches[session_id] = watch
+        watch.add(session_id)
+
+    async def _watch_again(self, spec: SessionSpec, directory: Path) -> None:
+        """Of a session that an earlier daemon began."""
+        from ai_session.workspace_notices import found_in
+
+        if self._sandbox is None:
+            return
+        try:
+            workspace = await asyncio.to_thread(self._sandbox.observed, spec.profile, spec.level)
+        except OSError as problem:
+            log.warning("the workspace of session %s is not watched: %s", spec.name, problem)
+            return
+        if workspace is not None:
+            self._watch_workspace(spec.session_id, workspace, found_in(workspace), directory, restore=True)
+
+    async def _protect_again(self, workspace: Workspace) -> list[str]:
+        """In every box that can write to it what lost its protection, as a file does that is replaced from outside;
+        the paths of that, relative to the workspace."""
+        from ai_session.box_entry import renew
+
+        found: dict[str, None] = {}
+        for session_id, watch in list(self._watches.items()):
+            if watch.workspace is workspace and (outer := self._pids.get(session_id)):
+                found |= dict.fromkeys(await renew(outer, self._guards(session_id)))
+        return [os.path.relpath(path, workspace.root) for path in found]
+
+    def _guards(self, session_id: str) -> list[tuple[str, str]]:
+        if boxed := self._boxed.get(session_id):
+            return list(boxed.guarded)
+        try:
+            rows: list[tuple[str, str]] = json.loads((self._directories[session_id] / "guarded.json").read_bytes())
+            return [(path, kind) for path, kind in rows]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
     async def leave(self, session_id: str) -> None:
         """The session's shell is gone: nothing of its box stays."""
+        self._pids.pop(session_id, None)
+        self._introductions.pop(session_id, None)
+        if watch := self._watches.get(session_id):
+            # What its last command left is to be in the record as well.
+            await watch.settle(SETTLE_SECONDS, session_id)
+            self._watches.pop(session_id, None)
+            watch.remove(session_id)
+            if not len(watch):
+                await watch.aclose()
         if self._watch:
             self._watch.remove(session_id)
         if proxy := self._proxies.pop(session_id, None):
             await proxy.aclose()
+        directory = self._directories.pop(session_id, None)
         if boxed := self._boxed.pop(session_id, None):
             boxed.release()
-        elif (directory := self._directories.pop(session_id, None)) and self._sandbox:
+        elif directory and self._sandbox:
             self._sandbox.release(directory)
 
     async def aclose(self) -> None:
         """Let go of what lives in this process; boxes stay for the next daemon."""
+        for watch in {id(watch): watch for watch in self._watches.values()}.values():
+            await watch.aclose(keep=True)
+        self._watches.clear()
         for session_id in list(self._proxies):
             await self._proxies.pop(session_id).aclose()
         if self._watch:

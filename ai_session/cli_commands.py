@@ -34,6 +34,7 @@ from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning
 from ai_session.inherited_signals import outlived
 from ai_session.terminal_filter import TerminalFilter
+from ai_session.workspace_words import sentence
 
 QUICK_SECONDS = 0.1
 """A command that ends within this is one round trip; others are read on as they print."""
@@ -75,8 +76,11 @@ def exec_(
         leave(report(error, as_json=as_json, exit_code=EXIT_EXEC_FAILED))
     if as_json:
         show_json(facts)
-    elif facts.get("stderr"):
-        write_error_text(facts["stderr"])
+    else:
+        if facts.get("stderr"):
+            write_error_text(facts["stderr"])
+        if facts.get("notices"):
+            remark(f"warning: {sentence(facts['notices'])}")
     leave(run.exit_code(facts))
 
 
@@ -135,6 +139,7 @@ class Run:
 
     def _follow(self, facts: dict[str, Any], apart: bool) -> None:
         output = Follower(self._client, self._session, facts["command_id"], 0, live=to_person() and not self._quiet)
+        output.notices += facts.get("notices", [])
         for name in ("omitted_bytes", "next_offset", "note", "input_mode"):
             facts.pop(name, None)
         facts["output"] = ""
@@ -150,6 +155,8 @@ class Run:
         for text in output.rest():
             self._show(text)
             facts["output"] += text if self._quiet else ""
+        if output.notices:
+            facts["notices"] = output.notices
         if apart:
             page = self._client.call("read_output", session_id=self._session, command_id=facts["command_id"]).structured
             facts["stderr"] = page.get("stderr", "")

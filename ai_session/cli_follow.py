@@ -28,6 +28,8 @@ class Follower:
         self._lost = 0
         self._live = live
         self.page: dict[str, Any] = {}
+        self.notices: list[dict[str, Any]] = []
+        """What appeared in the workspace meanwhile."""
 
     def follow(self, wait: Callable[[float], float]) -> Iterator[str]:
         """What to print, until the command or session has ended. ``wait`` says how long one wait may be."""
@@ -56,7 +58,9 @@ class Follower:
     def _read(self, **how: Any) -> dict[str, Any]:
         while True:
             try:
-                return self._client.call("read_output", **self._wanted, **how).structured
+                page = self._client.call("read_output", **self._wanted, **how).structured
+                self.notices += page.get("notices", [])
+                return page
             except OutputExpired as error:
                 first = re.search(r"offset (\d+)", error.suggestion)
                 if first is None or "offset" not in how:

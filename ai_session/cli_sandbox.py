@@ -11,7 +11,7 @@ import fnmatch
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ai_session.sandbox import Boxed
     from ai_session.settings import Settings
 
-GATE_SECONDS = 20.0
+GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.5
+COMMAND = "command"
 NAMES = ("read-only", "workspace")
 
 
@@ -103,12 +104,14 @@ async def _run(client: ControlClient, settings: Settings, chosen: SandboxProfile
         proxy_env=_proxy_environment() if chosen.network == "proxy" else {},
     )
     with _directory(runtime / "boxes") as directory:
-        boxed = await box.prepare(chosen, directory, env=env, die_with_parent=True)
+        boxed = await box.prepare(chosen, directory, env=env, die_with_parent=True, watched=True)
         try:
-            for note in boxed.notes:
+            for note in (*boxed.notes, *boxed.unprotected):
                 remark(f"warning: {note}")
+            if boxed.introduction:
+                remark(f"note: {boxed.introduction}")
             client.request("started", level=boxed.level)
-            return await _start(client, boxed, command, chosen, environ.get("TERM", "dumb"))
+            return await _start(client, boxed, command, chosen, environ.get("TERM", "dumb"), directory)
         finally:
             boxed.release()
 
@@ -155,7 +158,12 @@ def make_profile(
 
 
 async def _start(
-    client: ControlClient, boxed: Boxed, command: Sequence[str], profile: SandboxProfile, term: str
+    client: ControlClient,
+    boxed: Boxed,
+    command: Sequence[str],
+    profile: SandboxProfile,
+    term: str,
+    directory: Path,
 ) -> int:
     import asyncio
 
@@ -174,29 +182,69 @@ async def _start(
         stack.callback(watch.close)
         watch.add(name := f"command-{process.pid}", process.pid, profile, lambda met: remark(f"warning: {met}"))
         stack.callback(watch.remove, name)
+        await _watch_workspace(stack, client, boxed, process.pid, directory)
         ended = asyncio.ensure_future(cli_foreground.until_ended(process, boxed.level))
         if boxed.info_path:
-            await _open_network(stack, client, boxed, profile, ended)
+            await _open_gate(stack, client, boxed, profile, ended)
         return await ended
 
 
-async def _open_network(
+async def _watch_workspace(
+    stack: AsyncExitStack, client: ControlClient, boxed: Boxed, pid: int, directory: Path
+) -> None:
+    """What appears in the workspace until the command ends is said then, and recorded by the daemon."""
+    from ai_session.box_entry import renew
+    from ai_session.workspace_watch import WorkspaceWatch
+    from ai_session.workspace_words import sentence
+
+    if (workspace := boxed.workspace) is None:
+        return
+
+    async def protect_again() -> list[str]:
+        return [os.path.relpath(path, workspace.root) for path in await renew(pid, boxed.guarded)]
+
+    watch = WorkspaceWatch(
+        workspace, boxed.known, directory / "watch.json", lambda _: "", protect_again, _recorder(client)
+    )
+    watch.add(COMMAND)
+
+    async def end() -> None:
+        await watch.settle(SETTLE_SECONDS)
+        if news := [notice.facts() for notice in watch.news(COMMAND)]:
+            remark(f"warning: {sentence(news)}")
+        await watch.aclose()
+
+    stack.push_async_callback(end)
+
+
+def _recorder(client: ControlClient) -> Callable[..., None]:
+    def record(event: str, **facts: Any) -> None:
+        with suppress(DaemonUnavailable):  # which is noticed when the command has ended
+            client.tell("reached", event=event, **{name: fact for name, fact in facts.items() if fact is not None})
+
+    return record
+
+
+async def _open_gate(
     stack: AsyncExitStack, client: ControlClient, boxed: Boxed, profile: SandboxProfile, ended: asyncio.Future[int]
 ) -> None:
-    """The box goes on once its proxy listens; without one it is ended. What it reaches, the daemon records."""
+    """The command starts once all is protected and its proxy listens; otherwise the box is ended. What it reaches, the
+    daemon records."""
     import asyncio
 
-    from ai_session.box_entry import open_gate
-    from ai_session.network_proxy import SessionProxy
-    from ai_session.network_rules import NetworkRules
+    from ai_session.box_entry import Box, guard_inside, open_gate
 
-    def reached(event: str, **facts: Any) -> None:
-        with suppress(DaemonUnavailable):  # which is told when the command has ended
-            client.tell("reached", event=event, **facts)
+    async def start(box: Box) -> None:
+        await guard_inside(box.pid, boxed.later)
+        if profile.network == "proxy":
+            from ai_session.network_proxy import SessionProxy
+            from ai_session.network_rules import NetworkRules
 
-    proxy = SessionProxy(NetworkRules(profile.domains, profile.ports), event=reached)
-    stack.push_async_callback(proxy.aclose)
-    gate = asyncio.ensure_future(open_gate(boxed.info_path, boxed.block_path, proxy.start))
+            proxy = SessionProxy(NetworkRules(profile.domains, profile.ports), event=_recorder(client))
+            stack.push_async_callback(proxy.aclose)
+            await proxy.start(box)
+
+    gate = asyncio.ensure_future(open_gate(boxed.info_path, boxed.block_path, start))
     done, _ = await asyncio.wait((gate, ended), timeout=GATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     if gate not in done:
         gate.cancel()

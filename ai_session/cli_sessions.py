@@ -11,6 +11,9 @@ import typer
 from ai_session.cli_output import Json, confirm, leave, report, say, show_facts, show_json, show_rows
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.workspace_words import WORDS, summary
+
+MOST_LINES = 5
 
 
 def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
@@ -63,6 +66,9 @@ def new(
         show_json(facts)
     else:
         show_rows([facts], ("name", "session_id", "shell", "backend", "sandbox", "working_directory"))
+        for line in (*facts.get("unprotected", ()), facts.get("note")):
+            if line:
+                say(f"note: {line}")
         say(f"ai-session attach {facts['name']}")
 
 
@@ -86,7 +92,11 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 def ls(as_json: Json = False) -> None:
-    """List sessions. Columns: name, owner where it is not you, state, shell, backend, directory, running command."""
+    """List sessions.
+
+    Columns: name, owner where it is not you, state, shell, backend, box, directory, what appeared in its workspace that
+    programs outside of the box may run, running command.
+    """
     with connect() as client:
         found = sessions(client)
     if as_json:
@@ -95,9 +105,22 @@ def ls(as_json: Json = False) -> None:
     if not found:
         say("No sessions. Open one: ai-session new")
         return
-    rows = [{**row, "running": row.get("running", {}).get("command", "").partition("\n")[0]} for row in found]
-    owner = ("owner",) if any("owner" in row for row in rows) else ()
-    show_rows(rows, ("name", *owner, "state", "shell", "backend", "sandbox", "working_directory", "running"))
+    rows = [
+        {
+            **row,
+            "running": row.get("running", {}).get("command", "").partition("\n")[0],
+            "notices": summary(row.get("notices", ())),
+        }
+        for row in found
+    ]
+    optional = [name for name in ("owner", "notices") if any(row.get(name) for row in rows)]
+    owner, notices = ([name] if name in optional else [] for name in ("owner", "notices"))
+    show_rows(rows, ("name", *owner, "state", "shell", "backend", "sandbox", "working_directory", *notices, "running"))
+    if notices:
+        say("Appeared in a workspace, and programs outside of the sandbox may run what it says: ai-session info NAME")
+    unprotected = dict.fromkeys(line for row in found for line in row.get("unprotected", ()))
+    for line in [*unprotected][:MOST_LINES]:
+        say(f"note: {line}")
 
 
 def info(session: SessionName, as_json: Json = False) -> None:
@@ -108,7 +131,12 @@ def info(session: SessionName, as_json: Json = False) -> None:
         show_json(facts)
         return
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["created_at"]))
+    lists = {name: facts.pop(name, []) for name in ("unprotected", "notices")}
     show_facts({**facts, "created_at": created})
+    for line in lists["unprotected"]:
+        show_facts({"unprotected": line})
+    for notice in lists["notices"]:
+        show_facts({"notice": f"{WORDS[notice['kind']]} {notice['path']}"})
 
 
 def rename(

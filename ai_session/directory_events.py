@@ -16,7 +16,7 @@ from dataclasses import dataclass
 ATTRIB, CLOSE_WRITE, MODIFY = 0x4, 0x8, 0x2
 MOVED_FROM, MOVED_TO, CREATE, DELETE, MOVE_SELF = 0x40, 0x80, 0x100, 0x200, 0x800
 _OVERFLOW, _IGNORED, _IS_DIRECTORY = 0x4000, 0x8000, 0x40000000
-_ONLY_DIRECTORIES, _EXCEPT_UNLINKED, _IN_ADDITION = 0x01000000, 0x04000000, 0x20000000
+_EXCEPT_UNLINKED, _IN_ADDITION = 0x04000000, 0x20000000
 
 APPEARED = CREATE | MOVED_TO | MOVE_SELF
 """A name came into the directory, or it was moved itself."""
@@ -24,6 +24,7 @@ LISTED = APPEARED | DELETE | MOVED_FROM
 """A name came or went. Files that come and go are most of what happens in a tree, so this is for few directories."""
 WRITTEN = LISTED | ATTRIB | CLOSE_WRITE | MODIFY
 """A name came or went, or what it stands for was changed."""
+CONTENT = ATTRIB | CLOSE_WRITE | MODIFY
 
 SHARE = 4
 """Of all watches that this user may have, one part of so many is taken; programs of people need them as well."""
@@ -69,15 +70,15 @@ class DirectoryEvents:
         self._watches: set[int] = set()
         self._most = _most()
 
-    def add(self, directory: int, mask: int = APPEARED) -> int:
-        """Watches the directory behind an open descriptor, in addition to how it was watched; its watch.
+    def add(self, fd: int, mask: int = APPEARED) -> int:
+        """Watches what is behind an open descriptor, in addition to how it was watched; its watch.
 
-        Raises TooManyWatches, OSError.
+        Of a file every change is reported, under whichever name it is made. Raises TooManyWatches, OSError.
         """
         if len(self._watches) >= self._most:
             raise TooManyWatches(errno.ENOSPC, "this process's share of watches is used up")
-        mask |= _ONLY_DIRECTORIES | _EXCEPT_UNLINKED | _IN_ADDITION
-        watch = self._libc.inotify_add_watch(self.fd, b"/proc/self/fd/%d" % directory, mask)
+        mask |= _EXCEPT_UNLINKED | _IN_ADDITION
+        watch = self._libc.inotify_add_watch(self.fd, b"/proc/self/fd/%d" % fd, mask)
         if watch < 0:
             number = ctypes.get_errno()
             kind = TooManyWatches if number == errno.ENOSPC else OSError

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from ai_session.directory_events import APPEARED, ATTRIB, MOVE_SELF, DirectoryEvents, TooManyWatches
+from ai_session.directory_events import APPEARED, ATTRIB, CONTENT, DirectoryEvents, TooManyWatches
 
 State = TypeVar("State")
 Fact = TypeVar("Fact")
@@ -30,6 +30,7 @@ MOST_NAMED = 20
 """Of directories that cannot be looked at."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPENAT2, _BENEATH_WITHOUT_LINKS = 437, 0x8 | 0x4 | 0x2
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ESTALE, errno.EXDEV)
 _LONG = 4000
@@ -55,6 +56,10 @@ class Reader(Protocol[State, Fact]):
 
     def lasts(self, state: State, fact: Fact | None) -> bool:
         """Whether what is known holds as long as the directory's list of names does."""
+        ...
+
+    def shared(self, fact: Fact | None) -> Iterable[str]:
+        """Names of files that can be changed under another name as well, to be watched themselves."""
         ...
 
 
@@ -207,7 +212,7 @@ class DirectoryTree(Generic[State, Fact]):
             if known is None:
                 continue
             inner = f"{path}/{event.name}" if path else event.name
-            if event.mask & MOVE_SELF or (event.mask & ATTRIB and inner in self._closed):
+            if not event.name or (event.mask & ATTRIB and inner in self._closed):
                 again[path] = known.state
             elif self._reader.matters(event.name, known.state, directory=event.directory):
                 again[path] = known.state
@@ -279,6 +284,7 @@ class DirectoryTree(Generic[State, Fact]):
                 # Read once more, for it may have changed before that was reported.
                 watch = self._watch(fd, path, wanted)
                 inner, fact = self._reader.read(fd, path, state)
+            self._watch_files(fd, path, self._reader.shared(fact))
             settled = self._reader.lasts(state, fact) and self._clock() - info.st_ctime_ns > SETTLED_NS
         finally:
             os.close(fd)
@@ -306,6 +312,17 @@ class DirectoryTree(Generic[State, Fact]):
             # It was moved, and was known under another name.
             self._drop(before)
         return watch
+
+    def _watch_files(self, folder: int, path: str, names: Iterable[str]) -> None:
+        if self.events is None:
+            return
+        for name in names:
+            with suppress(OSError):
+                fd = os.open(name, _FILE, dir_fd=folder)
+                try:
+                    self._watched.setdefault(self.events.add(fd, CONTENT), path)
+                finally:
+                    os.close(fd)
 
     def _own(self, path: str) -> bool:
         outer, _, name = path.rpartition("/")

@@ -31,7 +31,7 @@ from ai_session.policy_mode import PolicyInForce
 from ai_session.policy_prefix import offered
 from ai_session.question import ask_about, narrowed, told
 from ai_session.rate_limits import RateLimiter
-from ai_session.results import masked, refusal, unknown_tool, validate, with_note
+from ai_session.results import masked, refusal, unknown_tool, validate, with_note, with_notices
 from ai_session.session_manager import SessionManager
 from ai_session.session_reach import VisibleSessions
 from ai_session.telemetry import Telemetry
@@ -153,6 +153,9 @@ class Gate(ChangeDoor):
             subject = Subject(made, made.spec.profile, made.spec.level)
             trace.facts |= facts_of(subject)
         trace.facts |= {k: result.structured[k] for k in OUTCOME_FACTS if k in result.structured}
+        if subject.session and tool.name in REPORTING:
+            ended = "" if result.structured.get("status") == "running" else str(result.structured.get("command_id", ""))
+            result = with_notices(result, await self._sessions.boxes.news(subject.session.spec.session_id, ended))
         if subject.session:
             trace.box = box_of(subject)
         return with_note(result, ignored and self._masking.echo(ignored, call.arguments))
@@ -215,4 +218,6 @@ class Gate(ChangeDoor):
 
 DENIED = "do something else, or ask the person, whose configuration says so"
 OPENING = ("create_session", "run_python")
+REPORTING = ("execute_command", "interrupt_command", "read_output", "send_input")
+"""Tools whose results say what appeared in the session's workspace."""
 OUTCOME_FACTS = ("status", "exit_code", "command_id", "omitted_bytes")

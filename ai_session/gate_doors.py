@@ -196,7 +196,11 @@ class Doors:
         async with self._recorded(principal, BOXED, Effect.EXECUTE, given, run, *reached) as trace:
             trace.outcome = LOST
             trace.facts |= {"profile": profile, "cwd": workspace, "domains": list(domains) or None}
-            yield Program(trace, partial(self._audit.event, principal=principal, call=trace.call_id))
+            try:
+                yield Program(trace, partial(self._audit.event, principal=principal, call=trace.call_id))
+            finally:
+                # It may have been killed, and its box with it.
+                await self._sessions.boxes.sweep()
 
     async def policy(self, principal: Principal, mode: str = "") -> dict[str, Any]:
         """The policy's facts, after setting the mode where one is given, which tightens for anyone.

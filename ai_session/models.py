@@ -137,6 +137,8 @@ class SessionSpec:
     shared_with: tuple[str, ...] = ()
     once: bool = False
     """It is for one call, which ends it, so no later daemon has a use for it."""
+    unprotected: tuple[str, ...] = ()
+    """What of its workspace its box does not protect, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from ai_session.path_patterns import patterns
 from ai_session.protected_names import PLACEHOLDERS, PLACEHOLDERS_WHERE_USED, protected, traces
 from ai_session.workspace_tree import DEPTH, Name, WorkspaceReader, WorkspaceTree, workspace_tree
 
-MOST = 240
-"""Mounts of what is protected in one box, where bubblewrap itself makes them: its time grows with their square."""
+MOST, MOST_BY_BUBBLEWRAP, MOST_ALONE = 2000, 80, 240
+"""Mounts of what is protected in one box; as many as bubblewrap makes itself, for its time grows with their square; and
+as many as it makes where nobody else can."""
 
 SYSTEM_DEPTH, SYSTEM_DIRECTORIES = 20, 10_000
 MOST_WORKSPACES = 16
@@ -71,6 +72,15 @@ class Protection:
         """How many there are in a box."""
         return len(self.read_only) + len(self.pins) + len(self.masked) + len(self.placeholders)
 
+    def guards(self) -> list[tuple[str, str]]:
+        """Each path and its kind, as box_guard.py takes them."""
+        closed = (*self.read_only, *(placeholder.path for placeholder in self.placeholders))
+        return [
+            *((path, "kept") for path in self.pins),
+            *((path, "closed") for path in closed),
+            *((path, "hidden") for path in self.masked),
+        ]
+
 
 class Workspace:
     """One directory as boxes see it. May be used by several threads, one after the other: take ``tree.lock``."""
@@ -78,6 +88,10 @@ class Workspace:
     def __init__(self, root: str, own: Sequence[str], masked: Sequence[str]) -> None:
         """``own`` and ``masked`` are patterns, of settings beyond the table and of secrets. Raises ValueError."""
         self.root = root
+        self.watchers = 0
+        """How many need the kernel's reports of its tree."""
+        self.expected: dict[str, int] = {}
+        """What is put there for boxes, relative to the root, and its inode; 0 while it is being made."""
         self.tree: WorkspaceTree
         self.reader: WorkspaceReader
         self.tree, self.reader = workspace_tree(root, protected(own), patterns(*masked))
@@ -439,3 +453,7 @@ class _ClosedReader:
     def lasts(self, state: None, fact: tuple[str, ...] | None) -> bool:
         del state, fact
         return True
+
+    def shared(self, fact: tuple[str, ...] | None) -> tuple[str, ...]:
+        del fact
+        return ()

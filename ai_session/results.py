@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,11 @@ from pydantic import ValidationError
 from ai_session.errors import InvalidArguments, StorageFull, TerminalsExhausted, UnknownTool
 from ai_session.models import ToolResult
 from ai_session.tools.base import Arguments, Tool
+from ai_session.workspace_notices import Notice
+from ai_session.workspace_words import sentence
 
+MOST_NOTICES = 50
+"""In one result."""
 REFUSED = ("system_error", "run: ai-session doctor")
 OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
 FULL = (StorageFull.code, "free space on the disk that holds the runtime directory")
@@ -72,6 +76,15 @@ def with_note(result: ToolResult, note: str) -> ToolResult:
     structured = dict(result.structured)
     structured["note"] = f"{structured['note']}; {note}" if structured.get("note") else note
     return replace(result, text=f"[{note}]\n{result.text}", structured=structured)
+
+
+def with_notices(result: ToolResult, notices: Sequence[Notice]) -> ToolResult:
+    """The result with what appeared in the workspace, in both forms."""
+    if not notices:
+        return result
+    rows = [notice.facts() for notice in notices[:MOST_NOTICES]]
+    structured = {**result.structured, "notices": rows}
+    return replace(result, text=f"[{sentence(rows)}]\n{result.text}", structured=structured)
 
 
 def masked(result: ToolResult, mask: Callable[[str], tuple[str, int]]) -> tuple[ToolResult, int]:

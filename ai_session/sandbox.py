@@ -8,19 +8,33 @@ than is asked for.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ai_session import sandbox_bwrap, sandbox_probe, seccomp
+from ai_session import box_entry, sandbox_bwrap, sandbox_probe, seccomp
 from ai_session.errors import SandboxRefused, SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.placeholders import Placeholders
-from ai_session.protected_paths import ClosedFiles, Workspace, Workspaces, describe, secrets, shown, survey
+from ai_session.protected_paths import (
+    MOST,
+    MOST_ALONE,
+    MOST_BY_BUBBLEWRAP,
+    ClosedFiles,
+    Protection,
+    Workspace,
+    Workspaces,
+    describe,
+    secrets,
+    shown,
+    survey,
+)
 from ai_session.sandbox_bwrap import Bubblewrap, Files, Plan, Sources
 from ai_session.sandbox_probe import SandboxStatus as SandboxStatus
+from ai_session.workspace_notices import Found, found_in
 
 STRENGTH = tuple(SandboxLevel)
 """Strongest first."""
@@ -31,6 +45,8 @@ NOTHING_PROTECTED = (
     "level landlock: nothing in the workspace is protected; git's config and hooks and settings of editors, agents and "
     "shells can be changed in it, .env files read"
 )
+GUARDED = "guarded.json"
+"""In a box's own directory: what is protected in it, for later processes."""
 STARTERS_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 """What makes the box runs outside of it, where a variable like LD_PRELOAD must not lead it into the workspace."""
 SURVEYS = 3
@@ -55,7 +71,13 @@ class Boxed:
     unprotected: tuple[str, ...] = ()
     introduction: str = ""
     workspace: Workspace | None = None
-    """As it was just before the box could change it; None where it can change none."""
+    """What the box can write to; None where it can write to nothing."""
+    known: Found = field(default_factory=Found)
+    """What was there just before the box began."""
+    guarded: tuple[tuple[str, str], ...] = ()
+    """Paths that are protected in the box, and how: see box_guard.py."""
+    later: tuple[tuple[str, str], ...] = ()
+    """Those of them that are to be protected while the box stands still."""
     release: Callable[[], None] = field(default=lambda: None)
     """Takes away what was put into the workspace for this box. Can be called twice."""
 
@@ -67,6 +89,9 @@ class Protected:
     unprotected: tuple[str, ...] = ()
     introduction: str = ""
     workspace: Workspace | None = None
+    known: Found = field(default_factory=Found)
+    guarded: tuple[tuple[str, str], ...] = ()
+    later: tuple[tuple[str, str], ...] = ()
 
 
 class Sandbox:
@@ -190,7 +215,8 @@ class Sandbox:
         self._check(profile)
         if level is SandboxLevel.LANDLOCK:
             boxed = self._landlock(profile, directory, readable, writable, env)
-            return replace(boxed, workspace=self.observed(profile, level, watched=watched))
+            workspace = self.observed(profile, level, watched=watched)
+            return replace(boxed, workspace=workspace, known=found_in(workspace) if workspace else {})
         if level is SandboxLevel.SEATBELT:
             return _seatbelt(profile, directory, readable, writable, env)
         assert self._bubblewrap is not None
@@ -251,7 +277,11 @@ class Sandbox:
                     if attempt == SURVEYS:
                         raise
             inside = env | {"TMPDIR": "/tmp"} | (self._proxy_env if profile.network == "proxy" else {})
-            argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, inside, die_with_parent=die_with_parent)
+            gated = profile.network == "proxy" or bool(protection.later)
+            argv = sandbox_bwrap.write(
+                bubblewrap, plan, files, profile, inside, die_with_parent=die_with_parent, gated=gated
+            )
+            (directory / GUARDED).write_text(json.dumps(protection.guarded))
             notice = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except BaseException as problem:
             sources.close()
@@ -262,7 +292,7 @@ class Sandbox:
                 ) from problem
             raise
         info = block = ""
-        if profile.network == "proxy":
+        if gated:
             info, block = files / "info", files / "block"
         notes = [f"{top} is too large to be looked through for closed files, and hidden" for top in unknown]
         boxed = Boxed(
@@ -275,6 +305,9 @@ class Sandbox:
             protection.unprotected,
             protection.introduction,
             protection.workspace,
+            protection.known,
+            protection.guarded,
+            protection.later,
         )
         return boxed, sources, notice
 
@@ -301,28 +334,70 @@ class Sandbox:
     def _protect(self, plan: Plan, profile: SandboxProfile, directory: Path, watched: bool) -> Protected:
         roots = [profile.workspace, *profile.writable]
         found = [self._workspaces.of(root, profile.protected, profile.masked) for root in roots]
+        first = found[0]
         if profile.name != "workspace":
-            plan.protect(one := secrets(found[0]))
+            plan.protect(one := secrets(first, most=MOST_ALONE))
             return Protected(describe(one))
         if watched:
-            with found[0].tree.lock:
-                found[0].tree.watch()
-        surveys = [survey(one, profile.home, made=one is found[0]) for one in found]
-        wanted = [place for one in surveys for place in one.placeholders]
-        put = self._placeholders.put(directory, wanted, [path for one in surveys for path in one.read_only])
-        for one in surveys:
-            plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders if p.path in put))))
-        found[0].open_to_writing(surveys[0].unprotected)
-        ours = [place.path for place in wanted if place.ignored and place.path in put]
-        introduction = ""
-        if ours and self._placeholders.introduce(profile.workspace):
-            names = ", ".join(os.path.basename(path) for path in ours[:3])
-            introduction = (
-                f"{len(ours)} empty directories ({names} …) lie in {shown(profile.workspace)} while a session runs "
-                "there, so that no settings can be planted under these names; git ignores them, and the last session "
-                "removes them"
-            )
-        return Protected(tuple(line for one in surveys for line in describe(one)), introduction, found[0])
+            with first.tree.lock:
+                first.tree.watch()
+        try:
+            return self._protect_all(plan, profile, directory, found)
+        except BaseException:
+            if not first.watchers:
+                first.tree.unwatch()
+            raise
+
+    def _protect_all(
+        self, plan: Plan, profile: SandboxProfile, directory: Path, found: Sequence[Workspace]
+    ) -> Protected:
+        first = found[0]
+        most = MOST if box_entry.can_guard() else MOST_ALONE
+        surveys: list[Protection] = []
+        for one in found:
+            taken = sum(survey.mounts for survey in surveys)
+            surveys.append(survey(one, profile.home, most=most - taken, made=one is first))
+        surveys = self._put(first, surveys, directory)
+        later: list[tuple[str, str]] = []
+        if sum(survey.mounts for survey in surveys) > MOST_BY_BUBBLEWRAP and most == MOST:
+            later = [guard for survey in surveys for guard in survey.guards()]
+        else:
+            for one in surveys:
+                plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders))))
+        first.open_to_writing(surveys[0].unprotected)
+        return Protected(
+            tuple(line for one in surveys for line in describe(one)),
+            self._introduction(first, surveys[0]),
+            first,
+            found_in(first),
+            tuple(guard for survey in surveys for guard in survey.guards()),
+            tuple(later),
+        )
+
+    def _put(self, workspace: Workspace, found: Sequence[Protection], directory: Path) -> list[Protection]:
+        """Makes what is absent; with those placeholders that are there now. Whoever watches ``workspace``, of which the
+        first is, expects them."""
+        names = {os.path.relpath(one.path, workspace.root): one.path for one in found[0].placeholders}
+        for name in names:
+            workspace.expected.setdefault(name, 0)
+        wanted = [placeholder for one in found for placeholder in one.placeholders]
+        put = self._placeholders.put(directory, wanted, [path for one in found for path in one.read_only])
+        for name, path in names.items():
+            if path in put:
+                workspace.expected[name] = os.lstat(path).st_ino
+            else:
+                workspace.expected.pop(name, None)
+        return [replace(one, placeholders=tuple(p for p in one.placeholders if p.path in put)) for one in found]
+
+    def _introduction(self, workspace: Workspace, found: Protection) -> str:
+        ours = [one.path for one in found.placeholders if one.ignored]
+        if not ours or not self._placeholders.introduce(workspace.root):
+            return ""
+        names = ", ".join(os.path.basename(path) for path in ours[:3])
+        return (
+            f"{len(ours)} empty directories ({names} …) lie in {shown(workspace.root)} while a session runs there, so "
+            "that no settings can be planted under these names; git ignores them, and the last session removes them"
+        )
 
     def _landlock(
         self,

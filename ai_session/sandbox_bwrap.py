@@ -246,7 +246,13 @@ class Plan:
 
 
 def arguments(
-    bubblewrap: Bubblewrap, plan: Plan, profile: SandboxProfile, env: Mapping[str, str], *, die_with_parent: bool
+    bubblewrap: Bubblewrap,
+    plan: Plan,
+    profile: SandboxProfile,
+    env: Mapping[str, str],
+    *,
+    die_with_parent: bool,
+    gated: bool,
 ) -> bytes:
     """What ``bwrap --args`` reads. TERM is the terminal's to say."""
     words = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -257,7 +263,7 @@ def arguments(
     if die_with_parent:
         words.append("--die-with-parent")
     words += ["--cap-drop", "ALL", *plan.arguments(), "--seccomp", str(FILTER)]
-    if profile.network == "proxy":
+    if gated:
         words += ["--info-fd", str(INFO), "--block-fd", str(BLOCK)]
     for name, value in env.items():
         if name != "TERM":
@@ -288,18 +294,22 @@ def write(
     env: Mapping[str, str],
     *,
     die_with_parent: bool,
+    gated: bool = False,
 ) -> tuple[str, ...]:
-    """Writes all that a box is started from; the words that start it, to be followed by a command's own."""
-    words = arguments(bubblewrap, plan, profile, env, die_with_parent=die_with_parent)
+    """Writes all that a box is started from; the words that start it, to be followed by a command's own.
+
+    One that is ``gated`` stands still before it runs that, until somebody writes to ``block``.
+    """
+    words = arguments(bubblewrap, plan, profile, env, die_with_parent=die_with_parent, gated=gated)
     private(files.directory / "args").write_bytes(words)
     (files.directory / "filter").write_bytes(seccomp.build(network=True))
     (files.directory / "empty").write_bytes(b"")
-    fifos = {"taken": True, "block": profile.network == "proxy", "info": False}
+    fifos = {"taken": True, "block": gated, "info": False}
     for name, wanted in fifos.items():
         (files.directory / name).unlink(missing_ok=True)
         if wanted:
             os.mkfifo(files / name, 0o600)
-    (files.directory / "start").write_text(script(bubblewrap, files, plan.taken, profile))
+    (files.directory / "start").write_text(script(bubblewrap, files, plan.taken, profile, gated=gated))
     return (*bubblewrap.starter, files / "start")
 
 
@@ -310,7 +320,9 @@ def private(path: Path) -> Path:
     return path
 
 
-def script(bubblewrap: Bubblewrap, files: Files, taken: Mapping[int, int], profile: SandboxProfile) -> str:
+def script(
+    bubblewrap: Bubblewrap, files: Files, taken: Mapping[int, int], profile: SandboxProfile, *, gated: bool
+) -> str:
     """The starter's text: closes what it inherited, takes the sources over, says so, becomes bubblewrap.
 
     One compound command, so that it is read whole before the shell's own descriptor of the script is closed.
@@ -318,7 +330,7 @@ def script(bubblewrap: Bubblewrap, files: Files, taken: Mapping[int, int], profi
     opened = " ".join(f"{number}</proc/{os.getpid()}/fd/{fd}" for number, fd in taken.items())
     words = (bubblewrap.path, "--args", str(ARGUMENTS), "--", *limits(bubblewrap.prlimit, profile))
     redirections = f"{ARGUMENTS}<{shlex.quote(files / 'args')} {FILTER}<{shlex.quote(files / 'filter')}"
-    if profile.network == "proxy":
+    if gated:
         # In this order: the FIFO does not open before somebody stands ready to read the box's pid.
         redirections += f" {BLOCK}<{shlex.quote(files / 'block')} {INFO}>>{shlex.quote(files / 'info')}"
     closed = "?" if bubblewrap.starter == PLAIN_STARTER else "*"

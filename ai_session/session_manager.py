@@ -65,6 +65,7 @@ class SessionManager:
         self.runtime_directory = runtime_directory
         self._event = event
         self.boxes = boxes or Boxes()
+        self.boxes.command_of = self._command_of
         self.defaults = defaults
         self._root = runtime_directory / "sessions"
         self._root.mkdir(mode=0o700, exist_ok=True)
@@ -77,6 +78,10 @@ class SessionManager:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def _command_of(self, session_id: str) -> str:
+        session = self._sessions.get(session_id)
+        return session.running.record.command_id if session is not None and session.running is not None else ""
 
     @property
     def live(self) -> int:
@@ -216,7 +221,7 @@ class SessionManager:
         argv, own = integration.argv, {"AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
         if spec.profile.name != "trusted":
             boxed = await self.boxes.prepare(spec, directory, env | {"HOME": spec.profile.home})
-            spec = replace(spec, level=boxed.level)
+            spec = replace(spec, level=boxed.level, unprotected=boxed.unprotected)
             argv, env = (*boxed.argv, *argv), dict(boxed.env)
         store(directory, spec)
         terminal = await backend.open(

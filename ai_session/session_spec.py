@@ -98,7 +98,8 @@ def read(directory: Path) -> SessionSpec | None:
         profile: dict[str, Any] = facts.get("profile", {})
         lists: dict[str, Any] = {name: tuple(v) for name, v in profile.items() if isinstance(v, list)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         facts["profile"] = SandboxProfile(**(profile | lists))
-        facts["shared_with"] = tuple(facts.get("shared_with", ()))
+        for name in ("shared_with", "unprotected"):
+            facts[name] = tuple(facts.get(name, ()))
         facts["level"] = SandboxLevel(facts.get("level", "none"))
         return SessionSpec(**facts)
     except (OSError, ValueError, TypeError, AttributeError):

@@ -57,8 +57,9 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Something protected in a directory. ``stamp`` changes with a file's content or mode; ``names`` is how many hard
-    links a file has. A gitlink's ``name`` is a path in its repository; a bare repository's is ``.``."""
+    """Something protected in a directory. ``stamp`` begins with what tells it from another of its name; where its
+    content can be changed from a box, more follows, which changes with it. ``names`` is how many hard links a file has.
+    A gitlink's ``name`` is a path in its repository; a bare repository's is ``.``."""
 
     name: str
     kind: Kind
@@ -118,6 +119,8 @@ class WorkspaceReader:
             return name in ("index", "worktrees", *DECIDING) or name.startswith(SHARED_INDEX)
         if state in (State.SETTINGS, State.OPEN_SETTINGS, State.WORKTREES):
             return True
+        if self.open_to_writing is None and name in DECIDING:
+            return True
         return directory or not (name in self._plain_names or self._is_plain(name))
 
     def _may_fit(self, name: str) -> bool:
@@ -127,13 +130,17 @@ class WorkspaceReader:
         """As the tree's Reader does. What is read-only in every box needs no look at its content."""
         if state in (State.REPOSITORY, State.OPEN_SETTINGS):
             return WRITTEN
-        if any(name.stamp for name in fact or ()):
+        if any(len(name.stamp) > 1 for name in fact or ()):
             return WRITTEN
         return LISTED if fact else APPEARED
 
     def lasts(self, state: State, fact: Facts | None) -> bool:
         """As the tree's Reader does."""
         return self.mask(state, fact) != WRITTEN
+
+    def shared(self, fact: Facts | None) -> list[str]:
+        """As the tree's Reader does."""
+        return [name.name for name in fact or () if name.names > 1 and len(name.stamp) > 1]
 
     def _open(self, path: str) -> bool:
         return self.open_to_writing is None or path in self.open_to_writing
@@ -149,7 +156,7 @@ class WorkspaceReader:
                 name = entry.name
                 if name not in plain and not self._is_plain(name):
                     if name == GIT:
-                        found.append(Name(GIT, "repository", _shape(entry)))
+                        found.append(Name(GIT, "repository", _shape(entry), (entry.inode(),)))
                         inner += [Inner(GIT, State.REPOSITORY, part=True)] if _is_directory(entry) else []
                         continue
                     if name in BARE:
@@ -165,7 +172,8 @@ class WorkspaceReader:
                 if entry.is_dir(follow_symlinks=False):
                     inner += _further(name, state)
         if len(bare) == len(BARE) and not any(name.name == GIT for name in found):
-            return [], (Name(".", "repository"),)
+            inner, kept = self._repository(fd, path)
+            return inner, (Name(".", "repository"), *(kept or ()))
         return inner, tuple(found) or None
 
     def _is_plain(self, name: str) -> bool:
@@ -189,7 +197,7 @@ class WorkspaceReader:
 
     def _name(self, entry: os.DirEntry[str], path: str, kind: Kind) -> Name:
         shape, links = _shape(entry), 1
-        stamp: tuple[int, ...] = ()
+        stamp: tuple[int, ...] = (entry.inode(),)
         if shape in ("file", "link"):
             with suppress(OSError):
                 info = entry.stat(follow_symlinks=False)
@@ -205,6 +213,11 @@ class WorkspaceReader:
         inner: list[Inner[State]] = []
         found: list[Name] = []
         linked: dict[str, None] = {}
+        state = self._settings_state(path)
+        deciding = DECIDING
+        if "/worktrees/" in path:
+            # What makes one leads to it; a box that makes another one makes a file called .git as well.
+            deciding = DECIDING_FOR_WORKTREE if state is State.OPEN_SETTINGS else DECIDING_FOR_WORKTREE[-1:]
         with os.scandir(fd) as entries:
             for entry in entries:
                 name = entry.name
@@ -212,11 +225,10 @@ class WorkspaceReader:
                     inner.append(Inner(name, State.WORKTREES, part=True))
                 elif name == "index" or name.startswith(SHARED_INDEX):
                     linked |= dict.fromkeys(self._links(fd, name))
-                elif name in DECIDING:
-                    state = self._settings_state(path)
-                    if not _is_directory(entry):
-                        found += _content(entry, state)
-                    elif name != "modules" or state is State.OPEN_SETTINGS:
+                elif name in deciding:
+                    content = [] if _is_directory(entry) else list(_content(entry, state))
+                    found += content or [Name(name, "settings", _shape(entry), (entry.inode(),))]
+                    if _is_directory(entry) and (name != "modules" or state is State.OPEN_SETTINGS):
                         inner.append(Inner(name, state, late=True, part=True))
         found += [Name(name, "gitlink") for name in linked]
         return inner, tuple(found) or None

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 CODE_CHARS = 64
 FACT_CHARS = 253
-EVENTS = ("net.allow", "net.deny")
+EVENTS = ("net.allow", "net.deny", "workspace.notice")
 """What the box of a program may have to tell."""
+FACTS = ("host", "method", "address", "why", "kind", "path", "workspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,7 @@ def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
         event = params.get("event")
         if event not in EVENTS:
             raise InvalidArguments(f"event is one of {', '.join(EVENTS)}")
-        texts = {
-            name: str(params[name])[:FACT_CHARS] for name in ("host", "method", "address", "why") if name in params
-        }
+        texts = {name: str(params[name])[:FACT_CHARS] for name in FACTS if name in params}
         numbers = {name: value for name in ("port", "count") if isinstance(value := params.get(name), int)}
         program.event(event, **texts, **numbers)
         return False

@@ -134,6 +134,7 @@ RESULT = output(
     next_offset="integer?",
     input_mode="string?",
     note="string?",
+    notices="array?",
     stderr="string?",
 )
 

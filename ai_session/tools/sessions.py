@@ -127,17 +127,30 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
 
 
 def _created(session: Session, context: Context) -> ToolResult:
-    facts = session_facts(session, context.spans)
+    facts = session_facts(session, context.spans) | _workspace_facts(session, context)
+    if introduction := context.sessions.boxes.introduction(session.spec.session_id):
+        facts["note"] = introduction
     return ToolResult(text=_describe(facts), structured=facts)
 
 
 async def get_session_info(context: Context, arguments: OneSession) -> ToolResult:
-    facts = session_facts(context.sessions.get(arguments.session_id), context.spans, full=True)
+    session = context.sessions.get(arguments.session_id)
+    await context.sessions.boxes.look()
+    facts = session_facts(session, context.spans, full=True) | _workspace_facts(session, context)
     return ToolResult(text=_describe(facts), structured=facts)
 
 
+def _workspace_facts(session: Session, context: Context) -> dict[str, Any]:
+    """What of the session's workspace is not protected, and what appeared there; nothing where that is nothing."""
+    spec = session.spec
+    rows = [notice.facts() for notice in context.sessions.boxes.notices(spec.session_id)]
+    lists: dict[str, Any] = {"unprotected": list(spec.unprotected), "notices": rows}
+    return {name: found for name, found in lists.items() if found}
+
+
 async def list_sessions(context: Context, arguments: NoArguments) -> ToolResult:
-    rows = [session_facts(s, context.spans) for s in context.sessions.all()]
+    await context.sessions.boxes.look()
+    rows = [session_facts(s, context.spans) | _workspace_facts(s, context) for s in context.sessions.all()]
     text = "\n".join(_describe(row) for row in rows) or "no sessions; create_session opens one"
     return ToolResult(text=text, structured={"sessions": rows})
 
@@ -220,13 +233,20 @@ def _describe(facts: dict[str, Any]) -> str:
     for name, value in facts.items():
         if name in ("session_id", "name", "state"):
             continue
-        if isinstance(value, dict):
+        if name == "notices":
+            value = "; ".join(f"{row['kind']} {row['path']}" for row in value)
+        elif name == "unprotected":
+            value = "; ".join(value)
+        elif isinstance(value, dict):
             value = " ".join(f"{k}={v}" for k, v in value.items())  # pyright: ignore[reportUnknownVariableType]
         words.append(f"{name} {value}")
     return ", ".join(words)
 
 
-SESSION = output("session_id", "name", "state", "shell", "backend", "working_directory", "sandbox")
+SESSION = output(
+    "session_id", "name", "state", "shell", "backend", "working_directory", "sandbox",
+    unprotected="array?", notices="array?", note="string?",
+)  # fmt: skip
 
 PLUGIN = (
     Tool(

@@ -44,6 +44,9 @@ class Counted:
     def lasts(self, state: int, fact: tuple[str, ...] | None) -> bool:
         return self.mask(state, fact) != WRITTEN
 
+    def shared(self, fact: tuple[str, ...] | None) -> tuple[str, ...]:
+        return tuple(name for name in fact or () if name == "shared")
+
 
 Tree = DirectoryTree[int, tuple[str, ...]]
 
@@ -181,6 +184,20 @@ def test_changed_content_is_reported_where_it_was_asked_for(tmp_path: Path) -> N
     (tmp_path / "watched").write_text("x")
     looked(found)
     assert len(reader.looks) > before
+
+
+def test_a_file_that_is_changed_under_another_name(tmp_path: Path) -> None:
+    make(tmp_path, "tree")
+    (tmp_path / "tree/shared").touch()
+    os.link(tmp_path / "tree/shared", tmp_path / "other")
+    reader = Counted()
+    found = tree(tmp_path / "tree", reader)
+    found.watch()
+    looked(found)
+    before = len(reader.looks)
+    (tmp_path / "other").write_text("x")
+    looked(found)
+    assert len(reader.looks) == before + 1
 
 
 def test_a_directory_that_came_with_all_it_holds(tmp_path: Path) -> None:

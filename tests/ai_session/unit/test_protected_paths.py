@@ -11,7 +11,7 @@ import pytest
 from ai_session.errors import SandboxRefused
 from ai_session.path_patterns import fold
 from ai_session.protected_names import GIT, PLACEHOLDERS, PROTECTED, protected
-from ai_session.protected_paths import MOST, ClosedFiles, Protection, Workspace, describe, secrets, shown, survey
+from ai_session.protected_paths import MOST_ALONE, ClosedFiles, Protection, Workspace, describe, secrets, shown, survey
 
 
 def git(*words: str, cwd: Path) -> None:
@@ -20,7 +20,7 @@ def git(*words: str, cwd: Path) -> None:
 
 
 def look(
-    root: Path, *masked: str, own: tuple[str, ...] = (), home: str = "/home/nobody", most: int = MOST
+    root: Path, *masked: str, own: tuple[str, ...] = (), home: str = "/home/nobody", most: int = MOST_ALONE
 ) -> Protection:
     return survey(Workspace(str(root), own, masked), home, most=most)
 
@@ -199,7 +199,7 @@ def repository(path: Path) -> None:
 
 
 def test_many_repositories_lose_commits_before_they_lose_protection(tmp_path: Path) -> None:
-    for number in range(MOST // 4):
+    for number in range(MOST_ALONE // 4):
         repository(tmp_path / f"r{number:03}")
     found = look(tmp_path)
     closed = relative(found.read_only, tmp_path)
@@ -207,14 +207,14 @@ def test_many_repositories_lose_commits_before_they_lose_protection(tmp_path: Pa
     open_to_commits = {path for path in closed if path.endswith("/.git/config")}
     assert whole == relative(found.closed, tmp_path)
     assert open_to_commits
-    assert len(whole) + len(open_to_commits) == MOST // 4
-    assert found.mounts <= MOST
+    assert len(whole) + len(open_to_commits) == MOST_ALONE // 4
+    assert found.mounts <= MOST_ALONE
     assert any(line.startswith(f"no commits can be made, for there are more repositories than fit: {len(whole)} (")
                for line in describe(found))  # fmt: skip
 
 
 def test_more_room_opens_all_of_them(tmp_path: Path) -> None:
-    for number in range(MOST // 4):
+    for number in range(MOST_ALONE // 4):
         repository(tmp_path / f"r{number:03}")
     found = look(tmp_path, most=2000)
     assert not found.closed
@@ -222,23 +222,26 @@ def test_more_room_opens_all_of_them(tmp_path: Path) -> None:
 
 
 def test_too_many_repositories_are_refused(tmp_path: Path) -> None:
-    for number in range(MOST):
+    for number in range(MOST_ALONE):
         repository(tmp_path / f"r{number:03}")
-    with pytest.raises(SandboxRefused, match=f"holds {MOST} repositories") as refused:
+    with pytest.raises(SandboxRefused, match=f"holds {MOST_ALONE} repositories") as refused:
         look(tmp_path)
     assert "one project" in refused.value.suggestion
 
 
 def test_settings_that_do_not_fit_are_named(tmp_path: Path) -> None:
     (tmp_path / ".envrc").touch()
-    for number in range(MOST):
+    for number in range(MOST_ALONE):
         (tmp_path / f"p{number:03}").mkdir()
         (tmp_path / f"p{number:03}/.npmrc").touch()
     found = look(tmp_path)
     left = unprotected(found, tmp_path)
-    assert found.mounts <= MOST
+    assert found.mounts <= MOST_ALONE
     assert set(left.values()) == {"beyond"}
-    assert left.keys() | relative(found.read_only, tmp_path) == {".envrc", *(f"p{n:03}/.npmrc" for n in range(MOST))}
+    assert left.keys() | relative(found.read_only, tmp_path) == {
+        ".envrc",
+        *(f"p{n:03}/.npmrc" for n in range(MOST_ALONE)),
+    }
     assert ".envrc" not in left
     (line,) = describe(found)
     assert f"than fit into a box: {len(left)} (" in line

@@ -1,0 +1,34 @@
+"""What is said of what appeared in a workspace. Light, for the verbs that say it load nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+Kind = Literal["repository", "gitlink", "settings", "changed", "exposed", "unseen"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+WORDS: Mapping[str, str] = {
+    "repository": "new repository",
+    "gitlink": "index entry that leads git into another repository",
+    "settings": "new settings",
+    "changed": "changed settings",
+    "exposed": "replaced from outside, so for a moment not protected:",
+    "unseen": "not looked at:",
+}
+WHOLE = "part of the workspace, which changes faster or is larger than can be looked at"
+MOST_NAMED = 10
+"""In one text."""
+RISK = "programs outside of the sandbox may run what these say; tell the person before git or an editor is used here"
+
+
+def sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Facts of notices, for a result or a person."""
+    said = [f"{WORDS[row['kind']]} {row['path'] or WHOLE}" for row in rows[:MOST_NAMED]]
+    more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
+    return f"{', '.join(said)}{more}: {RISK}"
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Facts of notices in a few words, for a list: how many, and the first."""
+    return f"{len(rows)}: {rows[0]['path'] or '…'}" + (", …" if len(rows) > 1 else "") if rows else ""

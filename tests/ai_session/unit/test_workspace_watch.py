@@ -1,0 +1,371 @@
+"""What appears in a workspace is noticed once, by whoever made it, within a bounded time and with bounded work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session import workspace_watch
+from ai_session.protected_paths import Workspace
+from ai_session.workspace_notices import found_in
+from ai_session.workspace_watch import MOST_NOTICES, WorkspaceWatch, kept_in
+from ai_session.workspace_words import KINDS, sentence, summary
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 20.0
+ONE = "ses_one"
+
+
+class Scene:
+    """A workspace with a repository; what was recorded."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.runtime = root / "ws", root / "run"
+        self.runtime.mkdir()
+        self.root.mkdir()
+        self.git("init", "-q", ".")
+        self.git("commit", "-q", "--allow-empty", "-m", "one")
+        self.records: list[dict[str, Any]] = []
+        self.commands: dict[str, str] = {}
+        self.lost: list[str] = []
+        self.noticed: Callable[[], None] = lambda: None
+
+    def git(self, *words: str, within: str = ".") -> None:
+        config = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *config, *words], cwd=self.root / within, check=True, capture_output=True)
+
+    def write(self, path: str, text: str = "x") -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def workspace(self, *, watched: bool = True, open_to_writing: bool = False) -> Workspace:
+        made = Workspace(str(self.root), (), (".env",))
+        if watched:
+            assert made.tree.watch()
+        if open_to_writing:
+            made.open_to_writing(None)
+        made.look("/home/nobody")
+        return made
+
+    @asynccontextmanager
+    async def watch(
+        self, workspace: Workspace | None = None, *sessions: str, restore: bool = False, keep: bool = False
+    ) -> AsyncGenerator[WorkspaceWatch]:
+        workspace = workspace or self.workspace()
+
+        async def renew() -> list[str]:
+            lost, self.lost = self.lost, []
+            return lost
+
+        watch = WorkspaceWatch(
+            workspace,
+            found_in(workspace),
+            kept_in(self.runtime, workspace.root),
+            lambda session: self.commands.get(session, ""),
+            renew,
+            self._record,
+            restore=restore,
+        )
+        for session in sessions or (ONE,):
+            watch.add(session)
+        try:
+            yield watch
+        finally:
+            await watch.aclose(keep=keep)
+
+    def _record(self, event: str, **facts: Any) -> None:
+        self.records.append({"event": event, **facts})
+        self.noticed()
+
+    def recorded(self) -> list[tuple[str, str]]:
+        return [(record["kind"], record["path"]) for record in self.records]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+async def news(watch: WorkspaceWatch, session: str = ONE, command: str = "") -> list[tuple[str, str]]:
+    """What is new to the session once all has been looked at."""
+    async with asyncio.timeout(SECONDS):
+        found: list[tuple[str, str]] = []
+        while True:
+            await watch.settle(SECONDS, session, command)
+            found += [(notice.kind, notice.path) for notice in watch.news(session)]
+            if not watch._behind():  # pyright: ignore[reportPrivateUsage]
+                return found
+            await asyncio.wait((asyncio.get_running_loop().create_future(),), timeout=0.05)
+
+
+def link_for_a_repository(scene: Scene) -> None:
+    (scene.root / "lib").mkdir()
+    (scene.root / "lib/.git").symlink_to("../.git")
+
+
+def ordinary(scene: Scene) -> None:
+    for path in ("src/main.py", "package.json", "CLAUDE.md", ".env", "node_modules/x/.npmrc"):
+        scene.write(path)
+
+
+PLANTS: dict[str, tuple[Callable[[Scene], object], list[tuple[str, str]]]] = {
+    "repository": (lambda s: s.git("init", "-q", "lib"), [("repository", "lib/.git")]),
+    "repository far inside": (lambda s: s.git("init", "-q", "a/b/c/d"), [("repository", "a/b/c/d/.git")]),
+    "file for a repository": (lambda s: s.write("lib/.git", "gitdir: ../x\n"), [("repository", "lib/.git")]),
+    "link for a repository": (link_for_a_repository, [("repository", "lib/.git")]),
+    "bare repository": (lambda s: s.git("init", "-q", "--bare", "lib"), [("repository", "lib")]),
+    "worktree": (lambda s: s.git("worktree", "add", "-q", "tree"), [("repository", "tree/.git")]),
+    "installed": (lambda s: s.git("init", "-q", ".venv/src/pkg"), [("repository", ".venv/src/pkg/.git")]),
+    "settings": (lambda s: s.write("packages/web/.vscode/tasks.json"), [("settings", "packages/web/.vscode")]),
+    "file of settings": (lambda s: s.write(".mcp.json"), [("settings", ".mcp.json")]),
+    "settings by pattern": (lambda s: s.write("x.code-workspace"), [("settings", "x.code-workspace")]),
+    "inner settings": (lambda s: s.write("a/.cargo/config.toml"), [("settings", "a/.cargo/config.toml")]),
+    "another spelling": (lambda s: s.write("a/.VSCode./tasks.json"), [("settings", "a/.VSCode.")]),
+    "another spelling of git": (lambda s: s.write("a/.GIT/config"), [("settings", "a/.GIT")]),
+    "settings as a link": (lambda s: (s.root / ".envrc").symlink_to("x"), [("settings", ".envrc")]),
+    "settings as a pipe": (lambda s: os.mkfifo(s.root / ".envrc"), [("settings", ".envrc")]),
+    "ordinary": (ordinary, []),
+}
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "walked"])
+@pytest.mark.parametrize("name", PLANTS)
+async def test_what_is_planted_is_noticed_once(scene: Scene, name: str, watched: bool) -> None:
+    plant, wanted = PLANTS[name]
+    async with scene.watch(scene.workspace(watched=watched)) as watch:
+        assert await news(watch) == []
+        plant(scene)
+        assert await news(watch) == wanted
+        assert await news(watch) == []
+        assert [(notice.kind, notice.path) for notice in watch.notices(ONE)] == wanted
+    assert scene.recorded() == wanted
+    assert all(record["event"] == "workspace.notice" for record in scene.records)
+
+
+async def test_an_entry_of_the_index(scene: Scene) -> None:
+    scene.git("init", "-q", "lib")
+    scene.git("commit", "-q", "--allow-empty", "-m", "one", within="lib")
+    async with scene.watch() as watch:
+        scene.git("add", "lib")
+        assert await news(watch) == [("gitlink", "lib")]
+        scene.git("commit", "-qm", "two")
+        scene.write("file")
+        scene.git("add", "file")
+        assert await news(watch) == []
+
+
+async def test_nobody_has_to_ask(scene: Scene) -> None:
+    """A job in the background plants when nobody waits for it."""
+    seen = asyncio.Event()
+    async with scene.watch() as watch:
+        await news(watch)
+        scene.noticed = seen.set
+        scene.write(".mcp.json")
+        async with asyncio.timeout(SECONDS):
+            await seen.wait()
+        assert await news(watch) == [("settings", ".mcp.json")]
+
+
+async def test_who_may_have_made_it(scene: Scene) -> None:
+    async with scene.watch(None, "a", "b") as watch:
+        scene.write(".envrc")
+        await news(watch, "a", "cmd_ended")
+        scene.commands["b"] = "cmd_runs"
+        scene.write("1/.envrc")
+        await news(watch, "a")
+        scene.write("2/.envrc")
+        await news(watch, "a", "cmd_ended")
+        scene.commands.clear()
+        scene.write("3/.envrc")
+        await news(watch)
+    known = [(record["session"], record["command_id"], record["sessions"]) for record in scene.records]
+    assert known == [
+        ("a", "cmd_ended", None),
+        ("b", "cmd_runs", None),
+        (None, None, ["a", "b"]),
+        (None, None, ["a", "b"]),
+    ]
+
+
+async def test_each_session_hears_of_what_came_since_it_began(scene: Scene) -> None:
+    async with scene.watch(None, "a") as watch:
+        scene.write(".envrc")
+        await watch.settle(SECONDS)
+        watch.add("b")
+        scene.write("x/.envrc")
+        assert await news(watch, "b") == [("settings", "x/.envrc")]
+        assert await news(watch, "a") == [("settings", ".envrc"), ("settings", "x/.envrc")]
+        assert len(watch.notices("b")) == 1
+        assert watch.news("nobody") == watch.notices("nobody") == []
+
+
+async def test_what_is_gone_is_listed_no_more(scene: Scene) -> None:
+    async with scene.watch() as watch:
+        scene.write(".envrc")
+        await news(watch)
+        (scene.root / ".envrc").unlink()
+        await watch.settle(SECONDS)
+        assert watch.notices(ONE) == []
+        scene.write(".envrc")
+        assert await news(watch) == []
+        assert len(watch.notices(ONE)) == 1
+    assert len(scene.records) == 1
+
+
+async def test_what_was_protected_and_is_made_anew_is_new(scene: Scene) -> None:
+    scene.write(".envrc")
+    async with scene.watch() as watch:
+        (scene.root / ".envrc").unlink()
+        await watch.settle(SECONDS)
+        scene.write(".envrc")
+        assert await news(watch) == [("settings", ".envrc")]
+
+
+async def test_what_was_replaced_from_outside_is_protected_again(scene: Scene) -> None:
+    scene.write(".envrc")
+    async with scene.watch() as watch:
+        await news(watch)
+        scene.lost = [".envrc"]
+        scene.write("new")
+        (scene.root / "new").rename(scene.root / ".envrc")
+        assert await news(watch) == [("exposed", ".envrc")]
+        assert scene.lost == []
+        scene.write("new")
+        (scene.root / "new").rename(scene.root / ".envrc")
+        assert await news(watch) == []
+
+
+async def test_changes_where_nothing_is_read_only(scene: Scene) -> None:
+    for path in (".vscode/tasks.json", "a/.npmrc", ".envrc"):
+        scene.write(path)
+    async with scene.watch(scene.workspace(open_to_writing=True)) as watch:
+        scene.write(".vscode/tasks.json", "other")
+        scene.write(".vscode/more.json")
+        scene.git("config", "a.b", "c")
+        scene.write(".git/hooks/pre-push")
+        (scene.root / "a/.npmrc").chmod(0o600)
+        wanted = {
+            ("changed", ".vscode/tasks.json"), ("settings", ".vscode/more.json"), ("changed", ".git/config"),
+            ("settings", ".git/hooks/pre-push"), ("changed", "a/.npmrc"),
+        }  # fmt: skip
+        assert set(await news(watch)) == wanted
+        scene.git("init", "-q", "lib")
+        assert await news(watch) == [("repository", "lib/.git")]
+
+
+async def test_a_file_with_another_name_is_looked_at(scene: Scene) -> None:
+    scene.write("a/.npmrc")
+    os.link(scene.root / "a/.npmrc", scene.root / "other")
+    async with scene.watch() as watch:
+        scene.write("other", "planted")
+        assert await news(watch) == [("changed", "a/.npmrc")]
+
+
+@pytest.mark.parametrize("watched", [True, False])
+async def test_another_process_takes_it_up(scene: Scene, watched: bool) -> None:
+    async with scene.watch(scene.workspace(watched=watched), keep=True) as watch:
+        scene.write(".envrc")
+        assert await news(watch) == [("settings", ".envrc")]
+        scene.write("a/.envrc")
+        await watch.settle(SECONDS)
+    scene.git("init", "-q", "lib")  # while nobody looks
+    async with scene.watch(scene.workspace(watched=watched), restore=True) as watch:
+        assert await news(watch) == [("settings", "a/.envrc"), ("repository", "lib/.git")]
+        assert len(watch.notices(ONE)) == 3
+    assert len(scene.records) == 3
+    assert not list((scene.runtime / "workspaces").iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"known": 1}', '{"known": [], "notices": [{}], "sessions": {}}'])
+async def test_what_was_kept_and_is_torn(scene: Scene, text: str) -> None:
+    kept_in(scene.runtime, str(scene.root)).write_text(text)
+    async with scene.watch(restore=True) as watch:
+        scene.write(".envrc")
+        assert await news(watch) == [("settings", ".envrc")]
+
+
+async def test_notices_are_bounded(scene: Scene) -> None:
+    async with scene.watch() as watch:
+        for number in range(MOST_NOTICES + 50):
+            scene.write(f"d{number}/.envrc")
+        found = await news(watch)
+        assert len(found) == MOST_NOTICES
+        assert found[-1] == ("unseen", "further notices")
+    assert len(scene.records) == MOST_NOTICES
+
+
+@contextmanager
+def busy(root: Path) -> Generator[None]:
+    """Somebody makes and moves directories without a pause."""
+    over = threading.Event()
+
+    def work() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            (root / f"busy/{number % 50}/{number}").mkdir(parents=True, exist_ok=True)
+            os.rename(root / "busy", root / f"busy{number % 2}")
+            os.rename(root / f"busy{number % 2}", root / "busy")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+async def test_somebody_who_makes_directories_without_a_pause(scene: Scene) -> None:
+    """A plant is noticed all the same, or that not all was looked at; and the loop is free."""
+    async with scene.watch() as watch:
+        await news(watch)
+        with busy(scene.root):
+            scene.write("0/.envrc")
+            loop = asyncio.get_running_loop()
+            until, longest = loop.time() + 3.0, 0.0
+            while loop.time() < until:
+                before = loop.time()
+                await asyncio.wait((loop.create_future(),), timeout=0.01)
+                longest = max(longest, loop.time() - before)
+        found = await news(watch)
+        assert ("settings", "0/.envrc") in found
+        assert longest < 1.5
+
+
+async def test_a_part_that_is_not_looked_at_is_named(scene: Scene) -> None:
+    async with scene.watch() as watch:
+        scene.root.joinpath(*"d" * 40).mkdir(parents=True)
+        assert await news(watch) == [("unseen", "/".join("d" * 32))]
+
+
+async def test_nothing_new_costs_nothing(scene: Scene) -> None:
+    async with scene.watch() as watch:
+        await news(watch)
+        before = len(threading.enumerate())
+        for _ in range(100):
+            quick = asyncio.ensure_future(watch.settle(SECONDS, ONE, "cmd"))
+            await asyncio.wait((asyncio.get_running_loop().create_future(),), timeout=0)
+            assert quick.done()
+        assert len(threading.enumerate()) == before
+
+
+def test_words() -> None:
+    rows = [{"kind": kind, "path": f"a/{kind}"} for kind in KINDS]
+    assert all(f"a/{kind}" in sentence(rows) for kind in KINDS)
+    assert "and 7 more" in sentence([{"kind": "settings", "path": "x"}] * 17)
+    assert "part of the workspace" in sentence([{"kind": "unseen", "path": ""}])
+    assert (summary(rows), summary(rows[:1]), summary([])) == ("6: a/repository, …", "1: a/repository", "")
+
+
+def test_bounds_leave_time_for_others() -> None:
+    assert workspace_watch.LOOK_SECONDS * (1 + workspace_watch.SHARE) <= 1.0
