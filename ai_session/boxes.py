@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 ENTRY_SECONDS = 20.0
 """A box that does not stand by then never will."""
-SETTLE_SECONDS = 0.5
+SETTLE_SECONDS = 0.9
 """A call waits so long for what happened in its workspace to be looked at; without news it takes microseconds."""
 
 STRENGTH = tuple(SandboxLevel)
@@ -68,7 +68,7 @@ class Boxes:
         self._pids: dict[str, int] = {}
         self._introductions: dict[str, str] = {}
         self.command_of: Callable[[str], str] = lambda _: ""
-        """Which command a session runs now; set by who knows."""
+        """Which command a session runs, or has just run; set by who knows."""
         self.ask_domain: Callable[[SessionSpec, str], Awaitable[bool]] | None = None
         """Asks a person about a domain that is not allowed; set by who can."""
 

@@ -24,6 +24,8 @@ ANSWER_SECONDS = 10.0
 SLOW_SECONDS = 1.0
 """Codex goes on without our tools after this."""
 
+MOST_NOTICES = 10
+IGNORE_SUBMODULES = "git config --global diff.ignoreSubmodules all"
 SHELLS = ("bash", "zsh", "fish", "dash", "sh")
 
 
@@ -41,10 +43,23 @@ def doctor(as_json: Json = False) -> None:
     """Check everything ai-session needs.
 
     Exit code 1 when something does not work. Looks at Python, runtime directory, configuration, shells, backends,
-    sandbox, daemon, policy, an MCP handshake, clients.
+    sandbox, daemon, workspaces of sessions, policy, an MCP handshake, clients.
     """
     findings: list[Finding] = []
-    for check in (python, directory, configuration, shells, backends, sandbox, daemon, policy, handshake, clients):
+    checks = (
+        python,
+        directory,
+        configuration,
+        shells,
+        backends,
+        sandbox,
+        daemon,
+        workspaces,
+        policy,
+        handshake,
+        clients,
+    )
+    for check in checks:
         try:
             findings += check()
         except AiSessionError as error:
@@ -175,8 +190,8 @@ def sandbox_limits() -> Iterator[Finding]:
 EXPLAINED = {
     "bwrap": "own processes and network, system read-only, home empty; settings and secrets in the workspace guarded",
     "bwrap-noproc": "as bwrap, but who else runs what can be seen inside, and ps does not work",
-    "landlock": "writes stay in the workspace and no network, but .env can be read, git's and editors' settings be "
-    "changed, processes outside be seen, and there is no list of domains",
+    "landlock": "writes stay in the workspace and no network, but nothing in the workspace is protected: .env can be "
+    "read, settings of git, editors and agents be changed; processes outside be seen; there is no list of domains",
     "seatbelt": "as bwrap, but processes outside can be seen inside",
     "none": "no box can be made",
 }
@@ -198,6 +213,49 @@ def daemon() -> Iterator[Finding]:
         yield Finding("daemon", "ok", f"{version}, pid {pid}")
     else:
         yield Finding("daemon", "warn", f"{version}, pid {pid}; this is {__version__}", "ai-session daemon restart")
+
+
+def workspaces() -> Iterator[Finding]:
+    """What is protected in workspaces; of those of sessions what is not, and what appeared there."""
+    from ai_session import config
+    from ai_session.protected_names import PROTECTED
+    from ai_session.workspace_words import WHOLE, WORDS
+
+    own = config.load().sandbox.protected
+    counts = f"{len(PROTECTED)} patterns" + (f", and {len(own)} of yours" if own else "")
+    yield Finding("protected names", "ok", f"{counts}: ai-session policy protected")
+    try:
+        with connect(start=False) as client:
+            sessions = client.call("list_sessions").structured["sessions"]
+    except DaemonUnavailable:
+        return
+    lines = {line: row for row in sessions for line in row.get("unprotected", ())}
+    for line, row in lines.items():
+        yield Finding("workspace", "warn", f"{row['working_directory']}: {line}", "see docs/sandbox.md")
+    notices = {(notice["kind"], notice["path"]): row for row in sessions for notice in row.get("notices", ())}
+    for (kind, path), row in [*notices.items()][:MOST_NOTICES]:
+        detail = f"session {row['name']}: {WORDS[kind]} {path or WHOLE}"
+        yield Finding("workspace", "warn", detail, _advice(kind))
+    if len(notices) > MOST_NOTICES:
+        yield Finding("workspace", "warn", f"{len(notices) - MOST_NOTICES} more notices", "ai-session info SESSION")
+
+
+def _advice(kind: str) -> str:
+    if kind in ("repository", "gitlink"):
+        look = "look at its .git/config and hooks before you use git there"
+        return look if _ignores_submodules() else f"{look}; {IGNORE_SUBMODULES} keeps git status out of it"
+    if kind == "unseen":
+        return "look there yourself before you use git or an editor"
+    return "look at it before you open or enter its directory"
+
+
+def _ignores_submodules() -> bool:
+    """Whether git is already kept from looking into repositories inside of others."""
+    words = ("git", "config", "--global", "--get", "diff.ignoreSubmodules")
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        return done.stdout.strip() == "all"
+    return False
 
 
 def listens() -> bool:

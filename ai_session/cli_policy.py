@@ -119,6 +119,42 @@ def explain(
     show_rows(rows, ("who", "where", "verdict", "rule", "reason"))
 
 
+@app.command()
+def protected(
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH]...", help="Say of each which line decides about it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show which names in a workspace a boxed shell cannot change, or whether paths are among them.
+
+    Patterns as in .gitignore; yours, of sandbox.protected, come last and decide where they fit. What git keeps is
+    protected apart, by what it is. Paths are counted from the workspace.
+    """
+    from ai_session import config
+    from ai_session.path_patterns import fold
+    from ai_session.protected_names import GIT, GROUPS
+    from ai_session.protected_names import protected as patterns
+
+    own = config.load().sandbox.protected
+    if paths:
+        found = patterns(own)
+        rows: list[dict[str, Any]] = []
+        for path in paths:
+            plain = os.path.normpath(path).lstrip("/")
+            git = GIT in map(fold, plain.split("/"))
+            outer = found.around(plain, directory=path.endswith("/"))
+            line = found.deciding(outer or plain, directory=bool(outer) and outer != plain)
+            rows.append(
+                {"path": path, "protected": git or bool(outer), "by": GIT if git else line.text if line else None}
+            )
+        show_json(rows) if as_json else show_rows(rows, ("path", "protected", "by"))
+        return
+    rows = [{"pattern": line, "for": group} for group, lines in GROUPS.items() for line in lines]
+    rows += [{"pattern": line, "for": "excepted by you" if line.startswith("!") else "you"} for line in own]
+    show_json(rows) if as_json else show_rows(rows, ("pattern", "for"))
+
+
 def in_force() -> dict[str, Any]:
     """What the daemon goes by, or would if it were started now; ``daemon``: whether one runs."""
     from ai_session import config

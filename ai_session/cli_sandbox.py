@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ai_session.sandbox import Boxed
     from ai_session.settings import Settings
 
-GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.5
+GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.9
 COMMAND = "command"
 NAMES = ("read-only", "workspace")
 

@@ -64,6 +64,11 @@ class Placeholders:
                 if not box.is_dir() or _abandoned(box):
                     self._settle(entry)
 
+    def held(self) -> list[str]:
+        """Paths of all that is there for a box."""
+        with self._locked():
+            return [place.path for entry in self._directory.glob("*.json") for place in _places(entry)]
+
     def introduce(self, root: str) -> bool:
         """Whether this is the first time that something is put into this workspace; from now on it is not."""
         known = self._directory / "introduced"

@@ -91,7 +91,7 @@ class Workspace:
         self.watchers = 0
         """How many need the kernel's reports of its tree."""
         self.expected: dict[str, int] = {}
-        """What is put there for boxes, relative to the root, and its inode; 0 while it is being made."""
+        """What is put there for boxes, relative to the root, and its identity; 0 while it is being made."""
         self.tree: WorkspaceTree
         self.reader: WorkspaceReader
         self.tree, self.reader = workspace_tree(root, protected(own), patterns(*masked))

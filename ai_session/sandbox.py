@@ -35,6 +35,7 @@ from ai_session.protected_paths import (
 from ai_session.sandbox_bwrap import Bubblewrap, Files, Plan, Sources
 from ai_session.sandbox_probe import SandboxStatus as SandboxStatus
 from ai_session.workspace_notices import Found, found_in
+from ai_session.workspace_tree import identity
 
 STRENGTH = tuple(SandboxLevel)
 """Strongest first."""
@@ -190,6 +191,9 @@ class Sandbox:
         if profile.name != "workspace" or level is SandboxLevel.NONE:
             return None
         workspace = self._workspaces.of(profile.workspace, profile.protected, profile.masked)
+        for path in self._placeholders.held():
+            with suppress(OSError):
+                workspace.expected[os.path.relpath(path, workspace.root)] = identity(os.lstat(path))[0]
         with workspace.tree.lock:
             if watched:
                 workspace.tree.watch()
@@ -384,7 +388,7 @@ class Sandbox:
         put = self._placeholders.put(directory, wanted, [path for one in found for path in one.read_only])
         for name, path in names.items():
             if path in put:
-                workspace.expected[name] = os.lstat(path).st_ino
+                workspace.expected[name] = identity(os.lstat(path))[0]
             else:
                 workspace.expected.pop(name, None)
         return [replace(one, placeholders=tuple(p for p in one.placeholders if p.path in put)) for one in found]

@@ -44,6 +44,8 @@ AUTO = ("tmux", "pty")
 KEPT = ("profile", "call_key", "owner", "once")
 """What a session's spec has as it was asked for."""
 
+JUST_SECONDS = 1.0
+"""A command that ended so long ago may have made what is seen now."""
 SPARE_DESCRIPTORS = 8
 """A new session must leave so many free, or those that exist could run nothing more."""
 
@@ -80,8 +82,15 @@ class SessionManager:
         return len(self._sessions)
 
     def _command_of(self, session_id: str) -> str:
+        """Which command runs in the session, or has just ended there."""
         session = self._sessions.get(session_id)
-        return session.running.record.command_id if session is not None and session.running is not None else ""
+        if session is None:
+            return ""
+        if session.running is not None:
+            return session.running.record.command_id
+        last = session.history.last
+        ended = last.started_at + (last.duration_seconds or 0.0) if last is not None else 0.0
+        return last.command_id if last is not None and time.time() - ended < JUST_SECONDS else ""
 
     @property
     def live(self) -> int:

@@ -6,7 +6,7 @@ settings. So the workspace is compared with what it held before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,9 +49,12 @@ def found_in(workspace: Workspace) -> Found:
     return found
 
 
-def differences(known: Mapping[Key, tuple[int, ...]], found: Found) -> Iterator[tuple[Kind, str]]:
-    """What ``found`` holds beyond what was known, nearest first; of what lies in something new only that."""
-    new: set[str] = set()
+def differences(
+    known: Mapping[Key, tuple[int, ...]], found: Found, noticed: Collection[str] = ()
+) -> Iterator[tuple[Kind, str]]:
+    """What ``found`` holds beyond what was known, nearest first; nothing of what lies in something else that is new, or
+    was ``noticed`` before."""
+    new = set(noticed)
     for (kind, path), stamp in sorted(found.items(), key=lambda item: (item[0][1].count("/"), item[0])):
         before = known.get((kind, path))
         if kind == "secret":

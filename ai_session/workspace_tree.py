@@ -197,13 +197,12 @@ class WorkspaceReader:
 
     def _name(self, entry: os.DirEntry[str], path: str, kind: Kind) -> Name:
         shape, links = _shape(entry), 1
-        stamp: tuple[int, ...] = (entry.inode(),)
-        if shape in ("file", "link"):
-            with suppress(OSError):
-                info = entry.stat(follow_symlinks=False)
-                links = info.st_nlink if shape == "file" else 1
-                if kind == "settings" and (self._open(path) or links > 1):
-                    stamp = _stamp(info)
+        stamp: tuple[int, ...] = ()
+        with suppress(OSError):
+            info = entry.stat(follow_symlinks=False)
+            links = info.st_nlink if shape == "file" else 1
+            content = kind == "settings" and shape != "directory" and (self._open(path) or links > 1)
+            stamp = _stamp(info) if content else identity(info)
         return Name(entry.name, kind, shape, stamp, links)
 
     def _settings_state(self, path: str) -> State:
@@ -227,7 +226,9 @@ class WorkspaceReader:
                     linked |= dict.fromkeys(self._links(fd, name))
                 elif name in deciding:
                     content = [] if _is_directory(entry) else list(_content(entry, state))
-                    found += content or [Name(name, "settings", _shape(entry), (entry.inode(),))]
+                    with suppress(OSError):
+                        info = entry.stat(follow_symlinks=False)
+                        found += content or [Name(name, "settings", _shape(entry), identity(info))]
                     if _is_directory(entry) and (name != "modules" or state is State.OPEN_SETTINGS):
                         inner.append(Inner(name, state, late=True, part=True))
         found += [Name(name, "gitlink") for name in linked]
@@ -296,9 +297,15 @@ def _shape(entry: os.DirEntry[str]) -> Shape:
     return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
+def identity(info: os.stat_result) -> tuple[int]:
+    """What tells it from another of its name. Numbers of inodes are used again at once, so the time of change is a part
+    of it."""
+    return (info.st_ino ^ info.st_ctime_ns << 32,)
+
+
 def _stamp(info: os.stat_result) -> tuple[int, ...]:
     """Changes whenever the content or the mode does; its owner can set no time of change."""
-    return (info.st_ino, info.st_ctime_ns, info.st_size)
+    return (*identity(info), info.st_ctime_ns, info.st_size)
 
 
 def workspace_tree(root: str, settings: Patterns, secrets: Patterns) -> tuple[WorkspaceTree, WorkspaceReader]:

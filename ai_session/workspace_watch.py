@@ -28,7 +28,7 @@ LOOK_SECONDS = 0.2
 GAP_SECONDS = 0.1
 """Least time between looks that nobody waits for. A rate."""
 SHARE = 4
-"""So many times as long as a look took passes before the next one that nobody waits for."""
+"""So many times the work of a look passes before the next one."""
 BEHIND_SECONDS = 1.0
 """A look that is not done after this time is a notice itself."""
 MOST_NOTICES = 200
@@ -54,7 +54,7 @@ class WorkspaceWatch:
     """One workspace. All methods belong to the event loop.
 
     ``known`` is what it held before the first box began; with ``restore`` what an earlier process kept in ``file`` is
-    taken up instead, where there is something. ``command_of`` says which command a session runs now.
+    taken up instead, where there is something. ``command_of`` says which command a session runs, or has just run.
     ``renew`` protects again what lost its protection in a box, and returns its paths, relative to the root. ``record``
     is called once for each notice.
     """
@@ -124,7 +124,8 @@ class WorkspaceWatch:
         """Take in what has happened until now, for at most this long. ``command_id`` is of one that has just ended."""
         if self.workspace.tree.events is None:
             self._wanted = True
-        if not self._behind():
+        # One that looks now may have taken what happened, and not said it yet.
+        if self._look is None and not self._behind():
             return
         if command_id:
             self._ended[session_id] = command_id
@@ -183,12 +184,11 @@ class WorkspaceWatch:
     async def _look_once(self) -> None:
         began = self._loop.time()
         try:
-            done, found = await asyncio.to_thread(self._see)
+            done, found, work = await asyncio.to_thread(self._see)
         except OSError as problem:
             # Such as no more descriptors: what there is could not be seen this time.
             log.warning("workspace %s: %s", self.workspace.root, problem)
-            done, found = False, self._now
-        took = self._loop.time() - began
+            done, found, work = False, self._now, GAP_SECONDS
         self._look, self._wanted = None, not done
         self._undone_since = None if done else self._undone_since or began
         if self._undone_since is not None and self._loop.time() - self._undone_since > BEHIND_SECONDS:
@@ -196,18 +196,19 @@ class WorkspaceWatch:
         await self._take(found, done=done)
         if self._pause is not None:
             self._pause.cancel()
-        self._pause = self._loop.call_later(max(GAP_SECONDS, took * SHARE if took > GAP_SECONDS else 0.0), self._resume)
+        self._pause = self._loop.call_later(max(GAP_SECONDS, work * SHARE), self._resume)
 
-    def _see(self) -> tuple[bool, Found]:
-        tree = self.workspace.tree
+    def _see(self) -> tuple[bool, Found, float]:
+        """Whether all was looked at, what there is, and the processor's time it took."""
+        tree, before = self.workspace.tree, time.thread_time()
         with tree.lock:
             done = tree.look(until=time.monotonic() + LOOK_SECONDS)
-            return done, found_in(self.workspace)
+            return done, found_in(self.workspace), time.thread_time() - before
 
     async def _take(self, found: Found, *, done: bool) -> None:
         """Notices what is new. What was protected and is another one now is protected again."""
         before = len(self._notices)
-        for kind, path in differences(self._known, found):
+        for kind, path in differences(self._known, found, self._noticed):
             # Once for each path, whatever becomes of it; but what it leads to is another matter.
             if path not in self._noticed or kind in ("gitlink", "unseen"):
                 self._notice(kind, path)
