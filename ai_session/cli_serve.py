@@ -12,7 +12,6 @@ import typer
 
 from ai_session.cli_output import Json, to_person
 from ai_session.errors import InvalidArguments, SandboxRefused
-from ai_session.peers import can_tell
 
 if TYPE_CHECKING:
     from ai_session.access_token import AccessToken
@@ -104,6 +103,8 @@ def facts(place: Place, root: str, token: AccessToken | None) -> dict[str, Any]:
 def asked_for(settings: Settings, token: AccessToken) -> str:
     """Who needs a token, and which. The token itself is shown once, when it was made, and only at a terminal: anything
     else may be a log."""
+    from ai_session.peers import can_tell
+
     shown = f"Authorization: Bearer {token.read()}" if token.is_new and to_person() else "ai-session token shows it"
     if settings.http.public_url or settings.http.trusted_proxies:
         return f"Everybody behind the proxy needs a token: {shown}."

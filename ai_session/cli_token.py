@@ -19,6 +19,8 @@ def token(
     """Show the token for ai-session serve, with the line that shows it. It is made where there is none.
 
     Programs of yours on this machine need none.
+
+    Exit codes: 0 shown, 1 the file it is kept in cannot be used.
     """
     from ai_session import config
     from ai_session.access_token import AccessToken

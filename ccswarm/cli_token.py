@@ -18,6 +18,8 @@ def token(
     """Show the token for ccswarm serve, with the line that shows it in each protocol. It is made where there is none.
 
     Programs of yours on this machine need none.
+
+    Exit codes: 0 shown, 1 the file it is kept in cannot be used.
     """
     from ccswarm import config
     from ccswarm.access_token import AccessToken

@@ -1,6 +1,6 @@
 """What a web page can have a browser send to an address of this machine, and what is sent to be read in two ways.
 
-Heads are those that Chromium 141 writes, with the headers that no page can set.
+Heads are those that Chromium 156 writes, with the headers that no page can set.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 EVIL = "http://evil.example"
-AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 Safari/537.36"
+AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36"
 SIMPLE = ("text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "multipart/form-data; boundary=----b", "")
 """Types that a page sends without asking first; a Blob may have none."""
 

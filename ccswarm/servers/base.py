@@ -91,8 +91,8 @@ class Admission:
         """Whom one of these tokens stands for: empty for this user. None where none of them opens anything."""
         if self.own and self.own.fits(shown):
             return ""
-        pairs = [(one, token) for one in shown for token in self.named]
-        token = next((token for one, token in pairs if hmac.compare_digest(one.encode(), token.encode())), "")
+        pairs = [(one.encode(errors="replace"), token) for one in shown for token in self.named]
+        token = next((token for one, token in pairs if hmac.compare_digest(one, token.encode())), "")
         return hashlib.sha256(token.encode()).hexdigest()[:16] if token else None
 
 

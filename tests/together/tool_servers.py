@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def tool_server(home: Path, workspace: Path) -> Iterator[str]:
     """Where it is, without ``/rpc``; its files are below ``workspace``."""
-    words = ["serve", "--rpc", "--port", "0", "--no-auth", "--workspace", str(workspace), "--json"]
+    words = ["serve", "--rpc", "--port", "0", "--workspace", str(workspace), "--json"]
     environment = {**client_environment(home), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [sys.executable, "-m", "ai_session", *words], cwd=workspace, env=environment, stdout=subprocess.PIPE, text=True

@@ -239,6 +239,9 @@ async def test_a_connection_carries_one_request(home: Path) -> None:
         (request(f"http://{NAME}/", "A\0B: c"), "not a request"),
         (request(f"http://{NAME}/", "A: " + "x" * HEAD_BYTES), "not a request"),
         (request(f"http://{NAME}/", "Content-Length: 1", "Content-Length: 2"), "not a request"),
+        (request(f"http://{NAME}/", "Content-Length: 1", "Transfer-Encoding: chunked"), "not a request"),
+        (request(f"http://{NAME}/").replace(b"\r\n", b"\n"), "not a request"),
+        (request(f"http://{NAME}/", "A: b", " c"), "not a request"),
         (f"GET http://{NAME}/ HTTP/1.1\r\n\r\n".encode(), "not a request"),
     ],
 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, Tool
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.guest_client import ENVELOPE, GuestClient, guest, words
 from tests.ccswarm.unit.swarm_world import World, settings
+from tests.strangers import IS_ROOT, USERS, as_user
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +79,40 @@ async def test_lists_what_is_granted_and_calls_it(home: Path) -> None:
     assert (task["summary"], task["result"], task["usage"]["calls"]) == ("all done", {"n": 1}, 1)
     assert [(call.step_id, call.tool, call.arguments) for call in world.hands.calls] == [("call 1", "srv.do", {"a": 1})]
     assert not list((home / "guests").iterdir()), "the socket has gone"
+
+
+if IS_ROOT:  # nobody else can be somebody else
+
+    @pytest.mark.parametrize("user", USERS)
+    async def test_another_user_is_hung_up_on_even_with_the_token(home: Path, user: int) -> None:
+        """Should the directories ever be open, it is not enough to know the token."""
+        world = new_world(home)
+        world.tool("srv.do", found=42)
+        async with world.working():
+            await world.swarm.submit(settings(PLAN), "run_1", "/project")
+            token, _, address = (await opened(world)).partition("@")
+            hello = json.dumps({"role": "tools", "token": token, "name": "x"}).encode() + b"\n"
+
+            def said(path: str) -> bytes:
+                with socket.socket(socket.AF_UNIX) as there:
+                    there.connect(path)
+                    there.sendall(hello)
+                    return b"said: " + there.recv(1 << 12)
+
+            assert (
+                await asyncio.to_thread(as_user, user, partial(said, address))
+                == b"PermissionError: [Errno 13] Permission denied"
+            )
+            folders = [Path(address), *Path(address).parents][:-2]
+            modes = [folder.stat().st_mode for folder in folders]
+            for folder in folders:
+                folder.chmod(0o777)
+            try:
+                assert b'"ccswarm"' in await asyncio.to_thread(said, address)
+                assert b'"ccswarm"' not in await asyncio.to_thread(as_user, user, partial(said, address))
+            finally:
+                for folder, mode in zip(folders, modes, strict=True):
+                    folder.chmod(mode & 0o7777)
 
 
 async def test_a_client_of_the_newer_protocol_needs_no_handshake(home: Path) -> None:
