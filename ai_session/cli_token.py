@@ -16,9 +16,9 @@ def token(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the token for ai-session serve, with the line that shows it. It is made where there is none.
+    """Show the token for ai-session serve.
 
-    Programs of yours on this machine need none.
+    With the line that shows it. It is made where there is none. Programs of yours on this machine need none.
 
     Exit codes: 0 shown, 1 the file it is kept in cannot be used.
     """

@@ -259,14 +259,16 @@ class Conversation:
             ready = select.poll()
             for fd, events in self._wanted().items():
                 ready.register(fd, events)
-            for fd, events in ready.poll():
+            link = self._link.fileno() if self._link else -1
+            # The daemon first: what the client says after its end is for the next one.
+            for fd, events in sorted(ready.poll(), key=lambda found: found[0] != link):
                 if fd == self._target and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
                     return "client"
                 if fd == self._target:
                     self._write_client()
                 if fd == self._source and self._source_open and not self._to_daemon:
                     self._read_client()
-                if self._link and fd == self._link.fileno() and not self._exchange(events):
+                if fd == link and not self._exchange(events):
                     return "daemon" if self._source_open else "client"
             if not self._to_client:
                 # After all that was read has gone where it belongs: nobody waits for us now.

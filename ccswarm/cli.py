@@ -82,7 +82,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         ),
         "token": Verb(
             lambda: import_module("ccswarm.cli_token").token,
-            "Show the token for ccswarm serve, with the line that shows it in each protocol.",
+            "Show the token for ccswarm serve.",
         ),
     },
     "Shell": {

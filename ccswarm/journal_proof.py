@@ -173,6 +173,8 @@ class _Served:
     ends: int = 0
     request: str = ""
     ours: bool = False
+    lost: bool = False
+    """The server was killed before it could say what came of it."""
 
 
 def join(directory: Path, audit_lines: Iterable[bytes]) -> JoinReport:
@@ -180,7 +182,8 @@ def join(directory: Path, audit_lines: Iterable[bytes]) -> JoinReport:
 
     Sound: each call has one begin, and one end unless it is named open; each that a server gave a call id has one
     begin and one end there under that id, with the journal's id as ``request``; and each call a server had from
-    ccswarm is in the journal, once. Raises OSError.
+    ccswarm is in the journal, once. One that was lost because the server was killed may have been asked again; it does
+    not count then. Raises OSError.
     """
     report = JoinReport()
     calls = _journalled(directory, report)
@@ -226,7 +229,9 @@ def _served(audit_lines: Iterable[bytes], report: JoinReport) -> dict[str, _Serv
             had.request = str(record.get("request") or "")
             had.ours = had.ours or _is_ours(record)
         elif event == "tool.end":
-            served.setdefault(call_id, _Served()).ends += 1
+            had = served.setdefault(call_id, _Served())
+            had.ends += 1
+            had.lost = record.get("outcome") == "lost"
     return served
 
 
@@ -254,8 +259,9 @@ def _is_ours(record: Mapping[str, Any]) -> bool:
 
 def _compare(client_id: str, call: _Call, served: Mapping[str, _Served], report: JoinReport) -> None:
     wrong = report.broken
-    if len(call.found) > 1:
-        report.add(client_id, f"the server had it {len(call.found)} times: {', '.join(call.found[:5])}")
+    kept = [call_id for call_id in call.found if not served[call_id].lost] or call.found[-1:]
+    if len(kept) > 1:
+        report.add(client_id, f"the server had it {len(kept)} times: {', '.join(kept[:5])}")
     if call.server_call and call.server_call not in call.found:
         known = served.get(call.server_call)
         other = f"names request {known.request or '(none)'}" if known else "has no record of it"
@@ -266,4 +272,4 @@ def _compare(client_id: str, call: _Call, served: Mapping[str, _Served], report:
             report.add(client_id, f"the audit log has {had.starts} begin and {had.ends} end records of {call_id}")
         elif not had.ends:
             report.going_on.append(client_id)
-    report.joined += len(call.found) == 1 and report.broken == wrong
+    report.joined += len(kept) == 1 and report.broken == wrong

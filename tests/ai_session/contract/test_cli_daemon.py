@@ -34,6 +34,7 @@ VERBS = [
     "rename",
     "share",
     "serve",
+    "token",
     "replay",
     "approvals",
     "approve",
@@ -204,7 +205,12 @@ def test_help_lists_every_verb_and_imports_nothing_heavy(cli: CommandLine) -> No
 def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
     groups = {"daemon": ["start", "stop", "restart", "status"], "config": ["show", "check", "path", "init"]}
     groups["mcp"] = ["install", "uninstall", "status"]
-    groups |= {"audit": ["tail", "show", "verify"], "policy": ["check", "explain"], "record": [], "http": []}
+    groups |= {
+        "audit": ["tail", "show", "verify"],
+        "policy": ["check", "explain", "protected"],
+        "record": [],
+        "http": [],
+    }
     single = [
         (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
     ]

@@ -145,7 +145,10 @@ async def test_no_python_is_said(house: House, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("begun", [False, True], ids=["being made", "running"])
 async def test_a_client_that_goes_away_takes_it_along(house: House, begun: bool) -> None:
     body = request(ENDLESS)
-    head = b"POST /rpc HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % len(body)
+    head = (
+        b"POST /rpc HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        % len(body)
+    )
     async with serving(house) as here:
         with nothing_left(house):
             async with here.line() as (_, writer):

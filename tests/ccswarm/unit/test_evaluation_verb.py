@@ -119,7 +119,7 @@ def test_a_pipe_gets_a_line_for_each_attempt() -> None:
     out, err = shown(good, Result("two", "ada", 1, False, why=BAD), left_out=2)
     assert [line.split("\t") for line in out.splitlines()] == [
         ["one", "ada", "passed", "3", "5", "0.125", "1.00", ""],
-        ["two", "ada", "failed", "0", "0", "0", "0.00", "gate `sh check`: expected exit code 0 … last line"],
+        ["two", "ada", "failed", "0", "0", "0", "0.00", "gate `sh check`: expected exit code 0 … last\\tline"],
     ]
     assert err.splitlines() == [
         "ada: 1 of 2 passed, 3 calls, 1.0 s, 5 tokens, $0.1250",

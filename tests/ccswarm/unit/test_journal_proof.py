@@ -223,6 +223,17 @@ def test_a_call_sent_twice_is_found(pair: World) -> None:
     assert found(pair) == ["ccall_b: the server had it 2 times: call_b, call_again"]
 
 
+def test_a_call_that_was_lost_with_its_server_may_be_asked_again(pair: World) -> None:
+    for call_id, outcome in (("call_1", "lost"), ("call_2", "ok")):
+        pair.audited(call_id, "ccall_lost")
+        pair.audit[-1]["outcome"] = outcome
+    pair.journal.append("call.begin", call="ccall_lost")
+    pair.journal.append("call.end", call="ccall_lost", status="ok", server_call="call_2")
+    assert found(pair) == []
+    pair.audit[-3]["outcome"] = "ok"
+    assert found(pair) == ["ccall_lost: the server had it 2 times: call_1, call_2"]
+
+
 def test_missing_and_doubled_records_are_found(pair: World) -> None:
     del pair.audit[1]
     pair.audit.append(dict(pair.audit[1]))
