@@ -131,12 +131,6 @@ async def claimed(flow: Flow, work: Work, step: CallTool, approval: str = "") ->
     return lambda: flow.step(f"call {step.id}", send)
 
 
-async def call_once(flow: Flow, work: Work, step: CallTool) -> CallOutcome:
-    """A call beside any brain."""
-    call = await claimed(flow, work, step)
-    return CallOutcome.from_json(await call())
-
-
 class Agent:
     """Carries one task out. ``run`` once."""
 
@@ -145,6 +139,8 @@ class Agent:
         self._work = work
         self._going: dict[asyncio.Task[Any], _Going] = {}
         self._asked: dict[str, dict[str, Any]] = {}
+        self._agreed: set[str] = set()
+        """Questions about several calls that a person answered with yes."""
         self._usage = Usage()
 
     async def run(self, thinking: Thinking) -> Ending:
@@ -156,7 +152,7 @@ class Agent:
                 ending.result = thinking.so_far()
             await self._call_back(ending.summary or ending.status)
             for step in await thinking.over() if isinstance(thinking, Lasting) else ():
-                await call_once(self._flow, self._work, step)
+                await (await claimed(self._flow, self._work, step, self._approval(step)))()
         finally:
             left = [stop, *self._going]
             for task in left:
@@ -208,7 +204,7 @@ class Agent:
             if short := await self._spend(request_of(self._work, step).agent, {"calls": 1}):
                 return short
             self._usage += Usage(calls=1)
-        await self._call(step)
+        await self._call(step, self._approval(step))
         return None
 
     async def _spend(self, agent: str, amounts: Mapping[str, float], anyway: bool = False) -> tuple[str, str] | None:
@@ -321,11 +317,18 @@ class Agent:
         left = [f"{name} is {one['status']}" for name, one in tasks.items() if one["status"] != RunStatus.SUCCEEDED]
         return CallOutcome(CallStatus.TOOL_ERROR, text, facts, "work_not_done", ", ".join(left))
 
+    def _approval(self, step: CallTool) -> str:
+        """The answer that a step's call is covered by already."""
+        if not step.asked_as:
+            return ""
+        number = approval_id(self._work.task_id, request_of(self._work, step.asked_as))
+        return number if number in self._agreed else ""
+
     async def _ask(self, step: CallTool) -> None:
-        request = request_of(self._work, step)
+        request = request_of(self._work, step.asked_as or step)
         number = approval_id(self._work.task_id, request)
-        asked = {name: shown(value) for name, value in step.arguments.items()}
-        self._asked[number] = {"id": number, "agent": request.agent, "tool": step.tool, "arguments": asked}
+        asked = {name: shown(value) for name, value in request.arguments.items()}
+        self._asked[number] = {"id": number, "agent": request.agent, "tool": request.tool, "arguments": asked}
         await self._flow.publish({"approvals": list(self._asked.values())})
         await tell(self._flow, "approval.asked", **self._asked[number])  # who hears it may answer at once
         topic = f"approval:{number}"
@@ -341,13 +344,15 @@ class Agent:
         await tell(self._flow, "approval.answered", **{**facts, "id": number, "approved": agreed})
         await self._flow.publish({"approvals": list(self._asked.values())})
         if agreed:
+            if step.asked_as:
+                self._agreed.add(number)
             await self._call(step, number)
             return
         why = str(facts.get("reason") or "no reason given") if answer is not None else "nobody answered within a week"
         ended[step.id] = CallOutcome(
             CallStatus.DENIED,
             code="rejected",
-            message=f"a person did not agree to {step.tool}: {why}",
+            message=f"a person did not agree to {(step.asked_as or step).tool}: {why}",
             suggestion="do it another way, or finish without it",
         )
 

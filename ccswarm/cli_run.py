@@ -15,6 +15,7 @@ import typer
 from ccswarm.cli_app import Config, RunName, load, looking
 from ccswarm.cli_output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
 from ccswarm.errors import PlanInvalid, UsageInvalid
+from ccswarm.origin import Origin
 from ccswarm.runs_facts import run_id_of, short
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ async def _submit(opened: App, settings: Settings, directory: str, sources: list
 
     for warning in await runs.check(opened, settings, directory):
         remark(f"warning: {warning}")
-    return runs.submit(opened, settings, directory, sources)
+    return runs.submit(opened, settings, directory, sources, origin=Origin.PERSON)
 
 
 async def _go_on(opened: App, text: str) -> Awaitable[Execution]:
@@ -158,7 +159,7 @@ async def _queue(settings: Settings, directory: str, sources: list[str], as_json
     from ccswarm import config as files
 
     async with app.submitting(settings, files.state_directory()) as opened:
-        started = await runs.submit(opened, settings, directory, sources)
+        started = await runs.submit(opened, settings, directory, sources, origin=Origin.PERSON)
         _tell_queued(started.id, as_json)
 
 

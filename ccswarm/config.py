@@ -71,7 +71,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     file = path or find(environ)
     if file is None:
         return Loaded(_with_standard(Settings(), environ), None, Path.cwd())
-    settings = parse(_read(file), where=str(file))
+    settings = parse(text_of(file), where=str(file))
     return Loaded(_with_standard(settings, environ), file.absolute(), file.absolute().parent)
 
 
@@ -90,15 +90,12 @@ def _with_standard(settings: Settings, environ: Mapping[str, str]) -> Settings:
 def load_plan(path: Path, base: Settings) -> Settings:
     """What a plan file says, over what ``base`` says: its tables key by key, its servers and agents added to those of
     ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. Raises ConfigInvalid."""
-    return parse_plan(_read(path), base, where=str(path))
+    return parse_plan(text_of(path), base, where=str(path))
 
 
 def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Settings:
     """As ``load_plan``, of TOML or JSON; of what ``generate_plan`` answered, the plan in it."""
-    data = parsed(text, where)
-    if isinstance(plan := data.get("ccswarmPlan"), str):
-        _refuse(where, [] if plan else ["ccswarmPlan is empty"], "its check says why there is no plan to run")
-        data = parsed(plan, where)
+    data = plan_tables(text, where)
     _refuse(where, [*_not_valid(data, Settings), *_twice(data)])
     data, below = _with_main(data), base.model_dump()
     merged = _merged(below, data)
@@ -106,6 +103,15 @@ def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Setting
     merged["mcp"]["servers"] = _by_name(below["mcp"]["servers"], data.get("mcp", {}).get("servers", ()))
     _refuse(where, _not_startable(merged))
     return Settings.model_validate(merged)
+
+
+def plan_tables(text: str, where: str = "the plan") -> _Table:
+    """What a plan says, as plain values that nothing was checked of yet. Raises ConfigInvalid."""
+    data = parsed(text, where)
+    if isinstance(plan := data.get("ccswarmPlan"), str):
+        _refuse(where, [] if plan else ["ccswarmPlan is empty"], "its check says why there is no plan to run")
+        return parsed(plan, where)
+    return data
 
 
 def find(environ: Mapping[str, str]) -> Path | None:
@@ -176,7 +182,7 @@ def parse(text: str, *, where: str = "the text") -> Settings:
 
 def load_as(model: type[AnySection], path: Path, advice: str) -> AnySection:
     """What another kind of TOML file says. Raises ConfigInvalid, naming every problem, with ``advice``."""
-    data = parsed(_read(path), str(path))
+    data = parsed(text_of(path), str(path))
     _refuse(str(path), _not_valid(data, model), advice)
     return model.model_validate(data)
 
@@ -191,7 +197,8 @@ def _home(environ: Mapping[str, str]) -> str:
     return environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
 
 
-def _read(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """What a file says. Raises ConfigInvalid where it cannot be read."""
     try:
         return file.read_bytes().decode()
     except FileNotFoundError:

@@ -6,15 +6,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from ccswarm import plan as plans
+from ccswarm.delegation import delegated
 from ccswarm.errors import BudgetExhausted, PlanInvalid
-from ccswarm.settings import AgentSettings, McpSettings, ServerSettings, Settings, SwarmSettings, TaskSettings
+from ccswarm.origin import gate_problems
+from ccswarm.settings import AgentSettings, McpSettings, ServerSettings, Settings, SwarmSettings
 from ccswarm.topology import Links
-
-MOST_TASKS = 100
-"""That one agent may have done with one call."""
 
 
 class Crew:
@@ -38,21 +35,26 @@ class Crew:
         return [self.agents[name] for name in self.links.reachable(agent) if name in there]
 
     def delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Settings:
-        """The plan that ``agent`` has others carry out. Raises PlanInvalid for tasks that are none, BudgetExhausted
-        where there are too many agents above it already."""
+        """The plan that ``agent`` has others carry out. Raises PlanInvalid for tasks that are none, or whose gates may
+        not act for ``agent``, and BudgetExhausted where there are too many agents above it already."""
         if self.depth >= self.swarm.spawn_depth:
             raise BudgetExhausted(
                 f"swarm.spawn_depth is {self.swarm.spawn_depth}: no further work can be handed on",
                 suggestion="do it yourself, or finish and say what is left",
             )
-        if not 1 <= len(tasks) <= MOST_TASKS:
-            raise PlanInvalid(f"{len(tasks)} tasks were given", suggestion=f"give 1 to {MOST_TASKS}")
-        try:
-            made = tuple(TaskSettings.model_validate(task) for task in tasks)
-        except ValidationError as error:
-            raise PlanInvalid(_told(error), suggestion="mend what is named") from None
+        made = delegated(tasks)
         if not (helpers := self.helpers(agent)):
             raise PlanInvalid(f"{agent} may not give work to anybody", suggestion="do it yourself")
+        wrong = [
+            f"task {task.id}: {problem}"
+            for task in made
+            for problem in gate_problems(task.gates, [self.agents[agent]], self.swarm.shell)
+        ]
+        if wrong:
+            raise PlanInvalid(
+                "; ".join(wrong),
+                suggestion="leave the gates out and say in the text what has to hold; or the person grants these tools",
+            )
         return Settings(swarm=self.swarm, agents=tuple(helpers), tasks=made)
 
     def check(self, agent: str, tasks: Sequence[Mapping[str, Any]], servers: Collection[str]) -> Settings:
@@ -62,7 +64,3 @@ class Crew:
         if wrong := plans.check(plan.model_copy(update={"mcp": known}), None):
             raise PlanInvalid("; ".join(wrong), suggestion="mend what is named")
         return plan
-
-
-def _told(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])

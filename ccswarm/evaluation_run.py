@@ -22,6 +22,7 @@ from ccswarm.evaluation import Case, Entrant, Suite
 from ccswarm.evaluation_place import Place
 from ccswarm.evaluation_report import Result
 from ccswarm.models import RunStatus
+from ccswarm.origin import Origin
 from ccswarm.settings import (
     AgentSettings,
     EngineSettings,
@@ -211,7 +212,7 @@ class Evaluation:
 
     async def _run(self, app: App, plan: Settings, directory: str, seconds: float) -> Execution:
         run_id = new_run_id()
-        await app.swarm.submit(plan, run_id, directory)
+        await app.swarm.submit(plan, run_id, directory, origin=Origin.PERSON)
         try:
             async with asyncio.timeout(seconds + SPARE_SECONDS):
                 return await app.engine.wait(run_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from ccswarm import config
 from ccswarm import plan as plans
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageInvalid
 from ccswarm.models import Priority, RunStatus
+from ccswarm.origin import Author, Origin, gate_problems
 from ccswarm.runs_facts import ended_here, run_id_of, short, status_of
 from ccswarm.settings import AgentSettings, Settings, SwarmSettings, TaskSettings
 
@@ -27,8 +29,10 @@ PLAYBOOK = "playbook"
 OWN_STEPS = "steps"
 """The setting of an agent that follows a playbook: what it does with a task in words."""
 
+CLIENTS_TABLES = ("tasks", "steps", "swarm")
 CLIENTS_SWARM = ("name", "strategy")
-"""What a client's plan may say of the swarm. All else is what the person allows: agents, grants, servers, limits."""
+"""What a client's plan may say, and what of the swarm. All else is what the person allows: agents, grants, servers,
+limits, and where telemetry goes."""
 
 CHECKER = "checker"
 """Who looks at all tools there are before a run starts."""
@@ -76,22 +80,34 @@ def named(settings: Settings, name: str) -> Settings:
 
 def planned(text: str, own: Settings, where: str = "the plan") -> Settings:
     """The configuration ``own`` with a client's plan, which has tasks and leaves alone what is the person's to say.
-    Raises ConfigInvalid, PlanInvalid."""
+    Raises ConfigInvalid; PlanInvalid, also where its gates would do what the agents that may do the task may not."""
+    said = config.plan_tables(text, where)
     settings = config.parse_plan(text, own, where=where)
-    changed = [f"[{name}]" for name in ("agents", "mcp", "engine") if getattr(settings, name) != getattr(own, name)]
-    changed += [
-        f"[swarm] {name}"
-        for name in type(own.swarm).model_fields
-        if name not in CLIENTS_SWARM and getattr(settings.swarm, name) != getattr(own.swarm, name)
-    ]
-    if changed:
+    more = [f"[{name}]" for name in said if name not in CLIENTS_TABLES]
+    more += [f"[swarm] {name}" for name in said.get("swarm", ()) if name not in CLIENTS_SWARM]
+    if more:
         raise PlanInvalid(
-            "; ".join(f"{where}: {name} is for the person's configuration to say" for name in changed),
+            "; ".join(f"{where}: {name} is for the person's configuration to say" for name in more),
             suggestion="leave it out: list_agents shows the agents there are",
         )
-    if not settings.tasks or settings.tasks == own.tasks:
+    if not said.get("tasks") and not said.get("steps"):
         raise PlanInvalid(f"{where}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
+    require_gates(settings)
     return settings
+
+
+def require_gates(settings: Settings) -> None:
+    """Raises PlanInvalid where gates that no person wrote could not act for an agent that may do the task."""
+    wrong = [
+        f"task {task.id}: {problem}"
+        for task in settings.tasks
+        for problem in gate_problems(task.gates, plans.able(settings, task), settings.swarm.shell)
+    ]
+    if wrong:
+        raise PlanInvalid(
+            "; ".join(wrong),
+            suggestion="leave the gates out, or name an agent that may run commands: list_agents shows their grants",
+        )
 
 
 def kept(app: App, run_id: str, plan: str) -> str:
@@ -140,10 +156,12 @@ async def submit(
     sources: Sequence[str],
     run_id: str = "",
     priority: Priority = "medium",
+    *,
+    origin: Origin,
 ) -> Execution:
-    """Queue a run; a second time with its id does nothing."""
+    """Queue a run; a second time with its id does nothing. ``origin`` is who wrote its tasks."""
     run_id = run_id or apps.new_run_id()
-    await opened.swarm.submit(settings, run_id, directory, sources, priority)
+    await opened.swarm.submit(settings, run_id, directory, sources, priority, origin=origin)
     return await opened.engine.status(run_id)
 
 
@@ -171,13 +189,26 @@ async def _again(opened: App, found: Execution) -> Execution:
             f"{found.id} is over: {status_of(found).replace('_', ' ')}",
             suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
         )
-    run_id, plan = apps.new_run_id(), apps.settings_of(found.payload.get("files", ()))
-    (first, *others) = found.payload["plan"]["tasks"]
-    if plan and first["id"] == MAIN and not others and not any(task.id == MAIN for task in plan.tasks):
-        plan = in_words(first["text"], plan)  # it was a task in words, which no file says
+    run_id, plan = apps.new_run_id(), _plan_now(found)
     refuse(plans.check(plan, None) if plan else [])
     await opened.swarm.again(found.id, run_id, plan)
     return await opened.engine.status(run_id)
+
+
+def _plan_now(found: Execution) -> Settings | None:
+    """The plan of a run as its files say it now; None where it stays the one it had. Raises ConfigInvalid, PlanInvalid
+    where a client's plan says what the person has not allowed it since."""
+    files: Sequence[str] = found.payload.get("files", ())
+    (first, *others) = found.payload["plan"]["tasks"]
+    origin = Author.of(found.payload).origin
+    if origin is Origin.CLIENT and len(files) > 1:
+        own = apps.settings_of(files[:1])
+        plan = planned(config.text_of(Path(files[1])), own) if own and Path(files[1]).is_file() else None
+    else:
+        plan = apps.settings_of(files)
+    if plan and first["id"] == MAIN and not others and not any(task.id == MAIN for task in plan.tasks):
+        return in_words(first["text"], plan)  # it was a task in words, which no file says
+    return plan if origin is Origin.PERSON or len(files) > 1 else None
 
 
 async def stop(opened: App, text: str, how: str) -> Execution:

@@ -171,7 +171,8 @@ class PlanStep(Section):
 
 
 class Gate(Section):
-    """A check by the orchestrator after a task's work: a command, or any tool."""
+    """A check after a task's work: a command, or any tool. The orchestrator runs those that the person wrote; all
+    others are commands, and act for an agent."""
 
     command: str = Field(default="", description="Run in the swarm's shell server; exit code 0 passes.")
     tool: str = Field(default="", description="SERVER.TOOL, instead of a command.")

@@ -13,6 +13,7 @@ from ccswarm.crew import Crew
 from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
 from ccswarm.models import CallRequest, Json, Priority, RunStatus
+from ccswarm.origin import Author, Origin
 from ccswarm.settings import Settings
 from ccswarm.swarm_places import STAYING, Places
 from ccswarm.swarm_question import QUESTION, ask, question_of
@@ -23,11 +24,14 @@ from ccswarm.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 
-def payload_of(plan: Settings, run_id: str, workspace: str, files: Sequence[str] = ()) -> dict[str, Any]:
+def payload_of(
+    plan: Settings, run_id: str, workspace: str, files: Sequence[str] = (), origin: Origin = Origin.CLIENT
+) -> dict[str, Any]:
     """What a run is submitted with. Servers are not in it, for their variables may be secrets: a worker has its own,
     and those of ``files``, where the plan came from."""
     shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry"})
-    return {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files)}
+    author = Author(origin).to_json()
+    return {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files), "author": author}
 
 
 class Swarm:
@@ -50,13 +54,15 @@ class Swarm:
         workspace: str,
         files: Sequence[str] = (),
         priority: Priority = "medium",
+        *,
+        origin: Origin = Origin.CLIENT,
     ) -> None:
-        """Queue a run; ``files`` are the configuration and the plan it was read from. Raises PlanInvalid where it has
-        no task, ConfigInvalid where it has no agent."""
+        """Queue a run; ``files`` are the configuration and the plan it was read from, ``origin`` is who wrote its
+        tasks. Raises PlanInvalid where it has no task, ConfigInvalid where it has no agent."""
         if not plan.tasks:
             raise PlanInvalid("the plan has no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
         Crew(plan.swarm, plan.agents)
-        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files), priority=priority)
+        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files, origin), priority=priority)
 
     async def ask(self, execution_id: str, request: CallRequest) -> str:
         """Has a person asked whether a call beside any run may be made, and returns the question's id; a second time

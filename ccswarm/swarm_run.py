@@ -85,6 +85,7 @@ class RunFlow:
             "root": self._root,
             "depth": self._payload.get("depth", 0),
             "above": self._payload.get("above", ()),
+            "author": self._payload.get("author"),
             "task": task.model_dump(mode="json", exclude_defaults=True),
             "agent": placed.agent,
             "agents": [agent.model_dump(mode="json", exclude_defaults=True) for agent in self._plan.agents],

@@ -14,8 +14,9 @@ from ccswarm.brains.base import Assignment, Brain, Means
 from ccswarm.crew import Crew
 from ccswarm.engines.base import Flow
 from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
-from ccswarm.gates import ORCHESTRATOR, Gates, orchestrator
+from ccswarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
 from ccswarm.models import Json, RunStatus, ToolInfo, Usage
+from ccswarm.origin import Author, Origin, gate_problems
 from ccswarm.reviews import Review
 from ccswarm.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
 from ccswarm.telemetry import Telemetry
@@ -75,6 +76,7 @@ class TaskFlow:
         agents = [AgentSettings.model_validate(one) for one in payload["agents"]]
         self._crew = Crew(self._swarm, agents, payload.get("depth", 0))
         self._agent = self._crew.agents[payload["agent"]]
+        self._gates_act_for = Author.of(payload).gates_act_for(self._agent.name)
         self._run_id: str = payload["run_id"]
         self._root: str = payload.get("root", self._run_id)
         self._files: tuple[str, ...] = tuple(payload.get("files", ()))
@@ -125,11 +127,12 @@ class TaskFlow:
         priced = any("dollars" in one.caps for one in self._allowances(self._agent.name))
         if wrong := brain.problems(self._agent, self._hands.means.secret, priced=priced):
             raise PlanInvalid("; ".join(wrong), suggestion="mend it, or give the agent another brain")
+        self._require_gates()
         # Apart from the agents, so that none of them can have what the orchestrator is granted.
-        hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, self._task.gates, self._shell())}
+        gates = () if self._gates_act_for else self._task.gates
+        hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, gates, self._shell())}
         host = await self._hands.call(hosts, directory, None, self._files)
         work = await self._work(directory, host)
-        checks = replace(work, call=host)
         tools = await self._tools(directory) if brain.wants_tools else []
         feedback, usage, thinking, ending = "", Usage(), None, Ending(RunStatus.FAILED)
         for visit in range(1, self._task.visits + 1):
@@ -138,7 +141,11 @@ class TaskFlow:
             ending.usage = usage = usage + ending.usage
             if ending.status != RunStatus.SUCCEEDED:
                 return ending
-            feedback = await self._held(Gates(self._flow, checks, self._swarm.shell, directory, visit))
+            checked = await self._checked(work, directory, visit)
+            ending.usage = usage = usage + checked.usage
+            if checked.ending:
+                return replace(checked.ending, result=ending.result, usage=usage)
+            feedback = checked.problem
             if not feedback and self._task.review.by:
                 review = Review(self._flow, {**self._payload, "above": self._of_task()}, directory, visit)
                 feedback = await review.held(ending)
@@ -147,12 +154,20 @@ class TaskFlow:
                 return ending
         return Ending(RunStatus.FAILED, feedback, ending.result, usage)
 
-    async def _held(self, gates: Gates) -> str:
+    def _require_gates(self) -> None:
+        """Raises PlanInvalid for gates that may not be run, before anything is done."""
+        agent = self._crew.agents.get(self._gates_act_for)
+        if wrong := list(gate_problems(self._task.gates, [agent], self._swarm.shell)) if agent else []:
+            raise PlanInvalid("; ".join(wrong), suggestion="leave the gates out")
+
+    async def _checked(self, work: Work, directory: str, visit: int) -> Checked:
         if not self._task.gates:
-            return ""
-        feedback = await gates.check(self._task.gates)
-        await tell(self._flow, "gates.held" if not feedback else "gate.failed", said=feedback)
-        return feedback
+            return Checked()
+        gates = Gates(self._flow, work, self._swarm.shell, directory, visit, self._gates_act_for)
+        checked = await gates.check(self._task.gates)
+        if not checked.ending:
+            await tell(self._flow, "gate.failed" if checked.problem else "gates.held", said=checked.problem)
+        return checked
 
     async def _work(self, directory: str, host: Call) -> Work:
         call = await self._hands.call(self._crew.agents, directory, self._crew, self._files)
@@ -172,7 +187,9 @@ class TaskFlow:
         given = {name: self._payload[name] for name in ("workspace", "files") if name in self._payload}
         helpers, depth = [helper.name for helper in plan.agents], self._crew.depth + 1
         above = [[scope, caps] for scope, caps in self._of_task()]
-        return {**given, "plan": shown, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
+        author = Author(Origin.AGENT, agent).to_json()
+        made = {"plan": shown, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
+        return {**given, **made, "author": author}
 
     def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
         task = self._task.model_dump(mode="json", exclude_defaults=True)

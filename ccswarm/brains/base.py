@@ -26,6 +26,8 @@ class CallTool:
     agent: str = ""
     timeout_seconds: float | None = None
     as_host: bool = False
+    asked_as: CallTool | None = None
+    """Where a person has to agree: the call that they are asked about instead, once for all calls that name it."""
 
 
 @dataclass(frozen=True, slots=True)

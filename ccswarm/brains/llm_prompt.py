@@ -76,7 +76,7 @@ def task(assignment: Assignment) -> str:
     more = "".join(told.format(name, _written(value)) for name, value in assignment.inputs.items())
     gates = [str(gate.get("command")) for gate in assignment.task.get("gates") or () if gate.get("command")]
     if gates:
-        more += "\nAfterwards these commands must succeed; the orchestrator runs them:\n" + "\n".join(gates) + "\n"
+        more += "\nAfterwards these commands must succeed; they are run when you finish:\n" + "\n".join(gates) + "\n"
     return TASK.format(id=assignment.task_id, text=text, more=more).rstrip()
 
 

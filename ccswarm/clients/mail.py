@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.clients.base import OnProgress
-from ccswarm.crew import MOST_TASKS, Crew
+from ccswarm.crew import Crew
+from ccswarm.delegation import MOST_TASKS, SCHEMA
 from ccswarm.errors import InvalidArguments, MessageForbidden, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
 
@@ -25,28 +26,6 @@ AGENT, RUN = "ai-session/agent", "ai-session/run"
 MOST_CHARS = 20_000
 
 _KEY = {"call_key": {"type": "string", "description": "Idempotency key."}}
-_NAMES = {"type": "array", "items": {"type": "string"}}
-_TASK = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string", "description": "Unique among these tasks: letters, digits, - and _."},
-        "text": {"type": "string", "description": "What is to be done, with all that who does it has to know."},
-        "agent": {"type": "string", "description": "Who does it; left out: the first that is free and able."},
-        "type": {"type": "string", "description": "Only agents of this type."},
-        "capabilities": {**_NAMES, "description": "Only agents that have all of these."},
-        "priority": {"enum": ["low", "medium", "high", "critical"]},
-        "needs": {**_NAMES, "description": "Tasks that must have succeeded before; their results are given to it."},
-        "gates": {
-            "type": "array",
-            "description": "Commands that must exit with 0 afterwards; the orchestrator runs them.",
-            "items": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
-        },
-        "visits": {"type": "integer", "description": "How often it may be done until its gates hold; left out: once."},
-        "timeout_seconds": {"type": "number"},
-        "steps": {"type": "array", "items": {"type": "object"}, "description": "For an agent that follows a playbook."},
-    },
-    "required": ["id", "text"],
-}
 TOOLS = (
     ToolInfo(
         NAME,
@@ -90,7 +69,7 @@ TOOLS = (
         "summary and result of each.",
         {
             "type": "object",
-            "properties": {"tasks": {"type": "array", "items": _TASK, "minItems": 1, "maxItems": MOST_TASKS}},
+            "properties": {"tasks": {"type": "array", "items": SCHEMA, "minItems": 1, "maxItems": MOST_TASKS}},
             "required": ["tasks"],
             "additionalProperties": False,
         },

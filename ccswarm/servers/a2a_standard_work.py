@@ -11,6 +11,7 @@ from uuid import uuid4
 from ccswarm import config, runs
 from ccswarm.errors import BudgetExhausted, PlanInvalid, RunNotFound, SwarmError
 from ccswarm.models import RunStatus
+from ccswarm.origin import Origin
 from ccswarm.servers.a2a_desk import Desk
 from ccswarm.servers.a2a_standard_asked import accepted, chosen, in_words, plan_in, planned, refused
 from ccswarm.servers.a2a_standard_faults import (
@@ -72,7 +73,7 @@ class Work:
         try:
             if files and plan:
                 files.append(runs.kept(self._app, number, plan))
-            await runs.submit(self._app, settings, directory, files, number)
+            await runs.submit(self._app, settings, directory, files, number, origin=Origin.CLIENT)
         except SwarmError as error:
             self._tasks.turn(task, State.FAILED, said(task, f"{number}-failed", error.message))
             return task

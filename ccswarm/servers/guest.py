@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ccswarm import guest_relay, guests
 from ccswarm.errors import ServerUnavailable, SwarmError, UsageInvalid
+from ccswarm.origin import Origin
 from ccswarm.servers.base import Entrance
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class GuestServer:
                 loop.add_signal_handler(number, task.cancel)
             async with app.working(loaded.settings, config.state_directory(), config.server_environment()) as opened:
                 run_id = app.new_run_id()
-                await opened.swarm.submit(plan, run_id, directory, files)
+                await opened.swarm.submit(plan, run_id, directory, files, origin=Origin.CLIENT)
                 try:
                     await _serve(opened, run_id)
                 finally:

@@ -72,7 +72,7 @@ async def start_run(desk: Desk, given: Given) -> Answer:
     loaded = desk.loaded()
     settings = runs.named(desk.meant(given, loaded), given.get("name", ""))
     directory = desk.directory(given.get("workspace", "."), loaded)
-    run, notes = await desk.begin(given, settings, directory, loaded)
+    run, notes = await desk.begin(given, settings, directory, loaded, origin=desk.origin(given))
     return await _changed(desk, run, "is started", notes)
 
 

@@ -19,6 +19,7 @@ from ccswarm.app import App
 from ccswarm.config import Loaded
 from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus
+from ccswarm.origin import Origin
 from ccswarm.runs_facts import MOST_TASKS, ended_here
 from ccswarm.servers.base import Entrance
 from ccswarm.settings import Settings
@@ -148,7 +149,7 @@ class Desk:
 
     def _read(self, plan: str, loaded: Loaded) -> tuple[str, str]:
         """Where a plan stands, and its text. Raises UsageInvalid."""
-        if "\n" in plan or "=" in plan or plan.startswith("["):
+        if "\n" in plan or "=" in plan or plan.startswith(("[", "{")):
             return "the plan", plan
         file = self.within(plan, loaded)
         if not file.is_file() or file.stat().st_size > MOST_PLAN_BYTES:
@@ -172,6 +173,12 @@ class Desk:
                 suggestion="give a task or a plan",
             )
         return loaded.settings
+
+    @staticmethod
+    def origin(arguments: Mapping[str, Any]) -> Origin:
+        """Who wrote the tasks that ``meant`` finds: the person where they are the configuration's own."""
+        given = any(str(arguments.get(name, "")).strip() for name in ("task", "plan"))
+        return Origin.CLIENT if given else Origin.PERSON
 
     async def looking(self) -> App:
         """To look at runs, and to stop them."""
@@ -220,10 +227,16 @@ class Desk:
         return False
 
     async def begin(
-        self, arguments: Mapping[str, Any], settings: Settings, directory: str, loaded: Loaded
+        self,
+        arguments: Mapping[str, Any],
+        settings: Settings,
+        directory: str,
+        loaded: Loaded,
+        *,
+        origin: Origin,
     ) -> tuple[str, list[str]]:
         """The id of a run of ``settings`` that is queued now, or was with the same ``call_key`` before, and what is
-        worth knowing. Raises PlanInvalid, ServerUnavailable."""
+        worth knowing; ``origin`` is who wrote its tasks. Raises PlanInvalid, ServerUnavailable."""
         runs.refuse(plans.check(settings, None))
         key, plan = str(arguments.get("call_key", "")), self._text(arguments, settings, loaded)
         app = await self.working(settings)
@@ -240,7 +253,7 @@ class Desk:
             warnings = ["the servers did not tell their tools in time: the plan was not checked against them"]
         if loaded.path and plan:
             files.append(runs.kept(app, run_id, plan))
-        await runs.submit(app, settings, directory, files, run_id)
+        await runs.submit(app, settings, directory, files, run_id, origin=origin)
         self.begun.add(run_id)
         return run_id, warnings
 

@@ -18,6 +18,7 @@ from ccswarm.app import App
 from ccswarm.config import Loaded
 from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
+from ccswarm.origin import Origin
 from ccswarm.runs_facts import facts_of
 from ccswarm.servers.orchestre_base import Desk
 from ccswarm.servers.orchestre_toml import tables, text_of
@@ -89,7 +90,7 @@ async def asked(
     run = apps.new_run_id()
     # For whoever goes on with the run: it is not the configuration's own plan.
     files = [str(loaded.path), runs.kept(app, run, _text(settings))] if loaded.path else []
-    await runs.submit(app, settings, desk.directory(".", loaded), files, run)
+    await runs.submit(app, settings, desk.directory(".", loaded), files, run, origin=Origin.SERVER)
     desk.begun.add(run)
     await _over(app, run)
     facts = await facts_of(app.engine, run)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from ccswarm import runs
 from ccswarm.models import PRIORITIES
+from ccswarm.origin import missing_for_gates
 from ccswarm.servers.orchestre_plan import KINDS
 from ccswarm.servers.orchestre_toml import comment, tables
 from ccswarm.servers.orchestre_values import cut
@@ -107,7 +108,8 @@ def toml_of(plan: Mapping[str, Any], requirements: str, settings: Settings, fact
     tasks = list(tasks_in(plan))
     share = max(LEAST_SHARE, MOST_SHARED // len(tasks))
     said = [requirements, *[cut(requirements, share)] * len(tasks)]
-    found = [_task(one, agents[one["assignee"]], text, gate) for one, text in zip(tasks, said, strict=False)]
+    shell = settings.swarm.shell
+    found = [_task(one, agents[one["assignee"]], text, gate, shell) for one, text in zip(tasks, said, strict=False)]
     head = comment(f"{plan.get('overview', '')}\nEfforts and order are by rules: look at them before you run it.")
     return head + "\n" + tables("tasks", found, ("steps", "gates"))
 
@@ -122,12 +124,12 @@ def gate_of(settings: Settings, facts: Mapping[str, Any] | None) -> str:
     return f"cd {shlex.quote(directory)} && {command}" if directory else command
 
 
-def _task(task: Mapping[str, Any], agent: AgentSettings, requirements: str, gate: str) -> Facts:
+def _task(task: Mapping[str, Any], agent: AgentSettings, requirements: str, gate: str, shell: str) -> Facts:
     title, more = str(task.get("title") or ""), str(task.get("description") or "")
     text = "\n\n".join(filter(None, (title, "" if more == title else more, f"All that is wanted:\n{requirements}")))
     needs = [swarm_id(str(one)) for one in task.get("dependencies") or ()]
     facts = {"priority": task["priority"] if task.get("priority") in PRIORITIES else "medium", "needs": needs}
     made = runs.task_in_words(swarm_id(str(task["id"])), text[:MOST_TEXT], agent, **facts)
-    gates = [{"command": gate}] if gate and _kind(task) in CHANGING else []
+    gates = [{"command": gate}] if gate and _kind(task) in CHANGING and not missing_for_gates(agent, shell) else []
     tried = {"visits": VISITS} if gates and agent.brain != runs.PLAYBOOK else {}
     return {**made.model_dump(mode="json", exclude_defaults=True), **tried, "gates": gates}

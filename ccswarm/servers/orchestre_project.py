@@ -16,6 +16,7 @@ from ccswarm import config, runs
 from ccswarm import plan as plans
 from ccswarm.config import Loaded
 from ccswarm.errors import UsageInvalid
+from ccswarm.origin import GATE_TOOLS, Origin, gate_problems
 from ccswarm.runs_facts import facts_of
 from ccswarm.servers import mcp_calls
 from ccswarm.servers.orchestre_base import REQUIREMENTS, Desk, Facts, Given, OrchestreTool, Refusal, takes
@@ -26,7 +27,6 @@ WAIT_SECONDS = 45.0
 """Longest wait for the run; it goes on after that."""
 
 TASK, LIST = "write", "list"
-TOOLS_NEEDED = ("create_session", "execute_command", "close_session")
 
 
 async def initialize_project(desk: Desk, given: Given) -> Given:
@@ -47,7 +47,7 @@ async def initialize_project(desk: Desk, given: Given) -> Given:
         base = base.parent
     folder = Path(os.path.relpath(place, base))
     text, settings = _planned(loaded.settings, name, template, folder, files)
-    run, _ = await desk.begin({"plan": text}, settings, str(base), loaded)
+    run, _ = await desk.begin({"plan": text}, settings, str(base), loaded, origin=Origin.SERVER)
     told = await _followed(desk, run)
     project: Facts = {"projectName": name, "template": template, "projectPath": str(place), "run": run}
     if not told["over"]:
@@ -118,7 +118,7 @@ def _planned(own: Settings, name: str, template: str, folder: Path, files: Mappi
             follower: Facts = {"name": agent.name, "brain": runs.PLAYBOOK, "settings": {}}
             text = json.dumps({"agents": [follower], "tasks": [{**task, "agent": agent.name}]}, indent=1)
             settings = runs.named(config.parse_plan(text, own), name.lstrip("-")[:63])
-            problems = plans.check(settings, None)
+            problems = [*plans.check(settings, None), *gate_problems(settings.tasks[0].gates, [agent], server)]
             if not problems:
                 return text, settings
     raise Refusal(
@@ -129,7 +129,7 @@ def _planned(own: Settings, name: str, template: str, folder: Path, files: Mappi
 
 
 def _advice(server: str, agents: tuple[AgentSettings, ...]) -> str:
-    grants = ", ".join(f'"{server}.{tool}"' for tool in TOOLS_NEEDED)
+    grants = ", ".join(f'"{server}.{tool}"' for tool in GATE_TOOLS)
     added = " Agents with a clone of their own are left out." if any(one.workspace == "clone" for one in agents) else ""
     return (
         f"The person configures an MCP server {server} (ai-session mcp-server --stdio) and an [[agents]] with grants = "

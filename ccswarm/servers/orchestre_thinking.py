@@ -15,6 +15,7 @@ from ccswarm import plan as plans
 from ccswarm.config import Loaded
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, SwarmError
 from ccswarm.listings import called
+from ccswarm.origin import missing_for_gates
 from ccswarm.servers.orchestre_analysis import analysis_of, brief_of
 from ccswarm.servers.orchestre_base import REQUIREMENTS, Desk, Facts, Given, OrchestreTool, Refusal, takes
 from ccswarm.servers.orchestre_models import Said, Thinker, asked, question, thinkers, usage_of
@@ -125,6 +126,11 @@ async def _runnable(
         return {"ccswarmPlan": "", "check": {"valid": False, "problems": notes[-1:]}}
     if gate := gate_of(loaded.settings, facts):
         notes.append(f"after tasks that build or check, {gate!r} must succeed")
+        shell = loaded.settings.swarm.shell
+        if without := [one.name for one in able_agents(loaded.settings) if missing_for_gates(one, shell)]:
+            notes.append(
+                f"not where {', '.join(without)} does the task: gates act for that agent, which may not run commands"
+            )
     text = toml_of(plan, requirements, loaded.settings, facts)
     problems = await _problems(desk, loaded, text)
     return {"ccswarmPlan": text, "check": {"valid": not problems, "problems": problems}}

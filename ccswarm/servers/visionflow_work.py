@@ -17,6 +17,7 @@ from ccswarm.config import Loaded
 from ccswarm.engines.base import Execution
 from ccswarm.errors import RunNotFound, SwarmError
 from ccswarm.models import RunStatus
+from ccswarm.origin import Origin
 from ccswarm.runs_facts import ended_here, facts_of, status_of
 from ccswarm.servers.visionflow_kept import Assigned, Files, Kept, Member, Share
 from ccswarm.servers.visionflow_plans import COLLECT, agent_of, plan_of
@@ -66,7 +67,7 @@ class Work:
         kept.tasks[task.id] = task
         self._files.write(kept)
         sources = sources_of(self._loaded())
-        await runs.submit(self._app, plan, kept.directory, sources, task.runs[-1], task.priority)
+        await runs.submit(self._app, plan, kept.directory, sources, task.runs[-1], task.priority, origin=Origin.CLIENT)
 
     def _plan(self, kept: Kept, task: Assigned) -> Settings:
         settings = self._loaded().settings

@@ -17,6 +17,7 @@ from ccswarm import config, plan
 from ccswarm.app import App, new_run_id, submitting
 from ccswarm.engines.base import Execution
 from ccswarm.journal import JoinReport, Record, join, read
+from ccswarm.origin import Origin
 from ccswarm.settings import Settings
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import client_environment, end_leftovers, environment, new_home
@@ -161,7 +162,7 @@ def open_house(world: Path, text: str, server_config: str) -> Iterator[House]:
 
 async def submit(app: App, settings: Settings, house: House) -> str:
     run_id = new_run_id()
-    await app.swarm.submit(settings, run_id, str(house.project))
+    await app.swarm.submit(settings, run_id, str(house.project), origin=Origin.PERSON)
     return run_id
 
 

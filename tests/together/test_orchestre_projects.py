@@ -23,7 +23,7 @@ BUSY = """
 [[agents]]
 name = "thinker"
 brain = "llm"
-grants = ["ai-session.create_*", "ai-session.execute_*", "ai-session.close_*"]
+grants = ["ai-session.create_*", "ai-session.execute_*", "ai-session.read_*", "ai-session.close_*"]
 settings = { model = "openai:none" }
 """
 HELD = """

@@ -15,6 +15,7 @@ from ccswarm.crew import Crew
 from ccswarm.engines.base import Execution, Limits
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
+from ccswarm.origin import Origin
 from ccswarm.settings import AgentSettings, Settings
 from ccswarm.swarm import Swarm
 from ccswarm.workspaces import Workspaces
@@ -119,9 +120,15 @@ class World:
             async with asyncio.timeout(BOUND_SECONDS):
                 await worker
 
-    async def run(self, plan: Mapping[str, Any], run_id: str = "run_1", workspace: str = "/project") -> Execution:
+    async def run(
+        self,
+        plan: Mapping[str, Any],
+        run_id: str = "run_1",
+        workspace: str = "/project",
+        origin: Origin = Origin.PERSON,
+    ) -> Execution:
         async with self.working(), asyncio.timeout(BOUND_SECONDS):
-            await self.swarm.submit(settings(plan), run_id, workspace)
+            await self.swarm.submit(settings(plan), run_id, workspace, origin=origin)
             return await self.engine.wait(run_id)
 
     async def events(self, run_id: str = "run_1") -> list[Mapping[str, Any]]:

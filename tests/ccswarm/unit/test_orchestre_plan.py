@@ -35,6 +35,7 @@ name = "rita"
 type = "researcher"
 capabilities = ["analysis"]
 brain = "llm"
+grants = ["ai-session.*", "web.*"]
 [[agents]]
 name = "carl"
 type = "coder"
@@ -53,6 +54,7 @@ name = "dora"
 type = "coder"
 capabilities = ["payments"]
 brain = "cli"
+grants = ["ai-session.*"]
 [[agents]]
 name = "idle"
 type = "coder"
@@ -134,6 +136,9 @@ def test_the_tests_of_a_repository_are_a_gate(tmp_path: Path) -> None:
     visits = {task.agent: task.visits for task in settings_.tasks if task.gates}
     assert visits["dora"] == 2
     assert visits.get("carl", 1) == 1
+    narrow = config.parse(CREW.replace('"ai-session.*", "web.*"', '"web.*"'))
+    left = {task.agent for task in runs.planned(toml_of(plan, NEEDED, narrow, facts), narrow).tasks if task.gates}
+    assert left == {task.agent for task in settings_.tasks if task.gates} - {"rita"}, "she may not run commands then"
     facts["tests"] |= {"directory": "a b"}
     assert gate_of(SETTINGS, facts) == "cd 'a b' && uv run python -m pytest"
     assert gate_of(Settings(), facts) == ""

@@ -1,0 +1,229 @@
+"""A gate is no way around grants, approval and budgets, whoever writes it: an agent that hands work on, its model, the
+program that thinks for it, a client. The shell server is the real ai-session, and nobody is granted the vault."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccswarm.journal import read
+from tests.ccswarm.contract.a2a_standard_desk import connected, plan_message, served
+from tests.ccswarm.contract.run_desk import QUICK, RunDesk
+from tests.ccswarm.contract.server_client import serving
+from tests.ccswarm.contract.verb_desk import agent, server
+from tests.ccswarm.guest_client import guest, words
+from tests.ccswarm.llm_world import finish, reply
+from tests.conftest import environment
+from tests.together.swarm_house import AI_SESSION, ROOT, House, open_house
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+COMMAND, TOOL = {"command": "id > pwned.txt"}, {"command": "", "tool": "vault.echo", "args": {"text": "stolen"}}
+GATES: dict[str, list[dict[str, Any]]] = {"command": [COMMAND], "tool": [TOOL], "both": [COMMAND, TOOL]}
+HELPER = agent("helper", "swarm.list_agents", "swarm.delegate", more='approval = "all"')
+BASE = (
+    f"{QUICK}[swarm]\ntopology = 'mesh'\n[swarm.budget]\ncalls = 5\n"
+    + AI_SESSION
+    + server("vault", "plain", more="trusted = true")
+)
+
+
+def hidden(gates: list[dict[str, Any]], name: str = "x") -> dict[str, Any]:
+    """Work for the helper, by which the gates would come true."""
+    steps = [{"id": "look", "tool": "swarm.list_agents"}]
+    return {"id": name, "text": "hi", "agent": "helper", "steps": steps, "gates": gates}
+
+
+def plan_of(*tasks: dict[str, Any]) -> str:
+    return json.dumps({"tasks": tasks})
+
+
+@pytest.fixture
+def house(world: Path) -> Iterator[House]:
+    text = BASE + agent("ada", "swarm.delegate") + HELPER
+    with open_house(world, text, "") as house, environment({**os.environ, "PYTHONPATH": str(ROOT)}):
+        yield house
+
+
+@pytest.fixture
+def desk(house: House) -> RunDesk:
+    return RunDesk(house.home)
+
+
+def where(house: House) -> tuple[str, ...]:
+    return ("--config", str(house.file), "--workspace", str(house.project))
+
+
+def unharmed(house: House) -> None:
+    """No command ran, nobody called what nobody is granted, and no session was opened."""
+    assert list(house.home.rglob("pwned.txt")) == []
+    begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
+    assert [one for one in begun if not str(one["tool"]).startswith("swarm.")] == []
+    assert [one for one in begun if one["agent"] == "orchestrator"] == []
+
+
+def refusal(text: str, gates: str) -> None:
+    """It says why, and what to do."""
+    told = text.replace("\\n", "\n")
+    why = "may not run commands" if gates == "command" else ("tool", "has no")
+    assert why in told if isinstance(why, str) else any(one in told for one in why), told
+
+
+@pytest.mark.parametrize("gates", GATES)
+def test_by_the_playbook_of_an_agent(house: House, desk: RunDesk, gates: str) -> None:
+    step = {"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden(GATES[gates])]}}
+    file = house.home / "plan.json"
+    file.write_text(plan_of({"id": "main", "agent": "ada", "steps": [step]}))
+    result = desk.result("run", str(file), *where(house), code=1)
+    summary = result["tasks"]["main"]["summary"]
+    refusal(summary, gates)
+    assert "expected an answer, the call ended as" in summary
+    unharmed(house)
+
+
+@pytest.mark.parametrize("gates", GATES)
+def test_by_a_model_that_obeys_what_it_read(house: House, desk: RunDesk, gates: str) -> None:
+    replies = [reply(("swarm.delegate", {"tasks": [hidden(GATES[gates])]})), reply(finish("failed", "It was refused."))]
+    model = 'brain = "llm"\nsettings = { replies = ' + _toml(replies) + " }"
+    house.file.write_text(BASE + agent("ada", "swarm.delegate", more=model) + HELPER)
+    result = desk.result("run", "do as the file says", *where(house), "--no-wait", code=1)
+    assert result["tasks"]["main"]["summary"] == "It was refused."
+    refused = [r.facts for r in read(house.state / "journal") if r.event in ("call.refused", "call.end")]
+    assert [(one["tool"], one["agent"]) for one in refused] == [("swarm.delegate", "ada")]
+    assert refused[0]["status"] in ("invalid", "denied")
+    unharmed(house)
+
+
+def _toml(value: Any) -> str:
+    """As TOML writes it inline."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize("gates", GATES)
+async def test_by_the_program_that_thinks_for_an_agent(house: House, gates: str) -> None:
+    """As Claude Code and others do it, and a person's own client: through ``mcp-server --agent``."""
+    async with guest("", *where(house)) as client:
+        await client.shake_hands()
+        answer = words(await client.call("swarm__delegate", tasks=[hidden(GATES[gates])]))
+        assert "invalid" in answer  # invalid_arguments, or plan_invalid
+        refusal(answer, gates)
+        assert await client.leave() == 0
+    unharmed(house)
+
+
+@pytest.mark.parametrize("gates", GATES)
+async def test_by_a_delegate_of_a_delegate(house: House, gates: str) -> None:
+    again = {"id": "again", "tool": "swarm.delegate", "args": {"tasks": [{**hidden(GATES[gates]), "agent": "ada"}]}}
+    house.file.write_text(BASE + agent("ada", "swarm.*") + HELPER.replace('approval = "all"', ""))
+    async with guest("", *where(house)) as client:
+        await client.shake_hands()
+        middle = {"id": "mid", "text": "hi", "agent": "helper", "steps": [again]}
+        answer = words(await client.call("swarm__delegate", tasks=[middle]))
+        refusal(answer, gates)
+        assert await client.leave() == 0
+    unharmed(house)
+
+
+@pytest.mark.parametrize("gates", GATES)
+def test_by_a_client_of_the_mcp_server(house: House, gates: str) -> None:
+    plan = plan_of(hidden(GATES[gates]))
+    (house.project / "plan.json").write_text(plan)
+    (house.project / "answer.json").write_text(json.dumps({"ccswarmPlan": plan, "check": {"valid": True}}))
+    with serving(house.home, *where(house)) as client:
+        for given in (plan, "plan.json", "answer.json"):
+            error = client.refused("start_run", plan=given)
+            assert error["code"] == "plan_invalid"
+            refusal(error["message"], gates)
+            assert "leave the gates out" in error["suggestion"]
+            checked = client.tool("check_plan", plan=given, offline=True)
+            assert not checked["valid"]
+            assert checked["problems"][0]["place"].startswith("task x")
+        assert client.tool("list_runs")["runs"] == []
+    unharmed(house)
+
+
+@pytest.mark.parametrize("gates", GATES)
+def test_by_a_client_of_a2a(house: House, desk: RunDesk, gates: str) -> None:
+    with served(desk, *where(house)) as process, connected(process.port) as wire:
+        fault = wire.fault("SendMessage", message=plan_message({"tasks": [hidden(GATES[gates])]}))
+        refusal(json.dumps(fault), gates)
+    unharmed(house)
+
+
+TELEMETRY = '[telemetry]\nendpoint = "http://127.0.0.1:9"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (TELEMETRY, "[telemetry] is for the person's configuration"),
+        ('[a2a]\nagent = "ada"\n', "[a2a] is for the person's configuration"),
+        ("[engine]\n", "[engine] is for the person's configuration"),
+        ('[[agents]]\nname = "ada"\ngrants = ["swarm.delegate"]\n', "[agents] is for the person's configuration"),
+        ('[swarm]\nshell = "ai-session"\n', "[swarm] shell is for the person's configuration"),
+        ("[swarm.budget]\ncalls = 5\n", "[swarm] budget is for the person's configuration"),
+    ],
+)
+def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(house: House, more: str, told: str) -> None:
+    """What repeats the configuration of now would hold against the configuration of later."""
+    plan = '[[tasks]]\nid = "x"\nagent = "helper"\nsteps = [{ id = "s", tool = "swarm.list_agents" }]\n'
+    with serving(house.home, *where(house)) as client:
+        assert told in client.refused("start_run", plan=plan + more)["message"]
+
+
+def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: House) -> None:
+    """The honest way: the agent's grants, its budget, a question to the person where it has to ask."""
+    maker = agent("maker", "ai-session.*", "swarm.list_agents", more="budget = { calls = 3 }")
+    house.file.write_text(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
+    gates = [{"command": "id > held.txt"}]
+    with serving(house.home, *where(house)) as client:
+        run = client.tool("start_run", plan=plan_of({**hidden(gates), "agent": "maker"}))["run"]
+        client.follow(run)
+        status = client.tool("run_status", run=run)
+        assert (status["status"], status["usage"]["calls"]) == ("succeeded", 3)
+        over = client.tool("start_run", plan=plan_of({**hidden(gates * 2), "agent": "maker"}))["run"]
+        client.follow(over)
+        assert client.tool("run_status", run=over)["status"] == "budget_exhausted"
+    assert (house.project / "held.txt").is_file()
+    begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
+    assert {one["agent"] for one in begun} == {"maker"}
+    assert house.joined().problems == []
+
+
+def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> None:
+    """The same gates in a plan file that a person runs, by an agent that may do none of it."""
+    file = house.home / "plan.json"
+    own = {**hidden([{"command": "id > held.txt"}, {"tool": "vault.echo", "args": {"text": "mine"}}]), "agent": "ada"}
+    own["steps"] = [{"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden([], "y")]}}]
+    file.write_text(plan_of(own))
+    house.file.write_text(house.file.read_text().replace('approval = "all"', ""))
+    assert desk.result("run", str(file), *where(house))["status"] == "succeeded"
+    assert (house.project / "held.txt").is_file()
+    begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
+    assert [one["tool"] for one in begun if one["agent"] == "orchestrator"] == [
+        "ai-session.create_session", "ai-session.execute_command", "ai-session.close_session", "vault.echo",
+    ]  # fmt: skip
+
+
+def test_a_clients_run_that_is_done_again_has_no_more_power(house: House, desk: RunDesk) -> None:
+    """A person resumes it after taking the agent's shell away: its gates are refused, as of any plan of a client."""
+    maker = agent("maker", "ai-session.*", "swarm.list_agents")
+    house.file.write_text(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
+    with serving(house.home, *where(house)) as client:
+        task = {**hidden([{"command": "false"}]), "agent": "maker"}
+        run = client.tool("start_run", plan=plan_of(task))["run"]
+        client.follow(run)
+        assert client.tool("run_status", run=run)["status"] == "failed"
+    house.file.write_text(house.file.read_text().replace('"ai-session.*", ', ""))
+    said = desk.run("resume", run, "--config", str(house.file), code=2)
+    assert "error plan_invalid" in said.err
+    assert "agent maker may not run commands" in said.err
