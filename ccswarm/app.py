@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ccswarm import config, plugins
+from ccswarm.config_trust import Source
 from ccswarm.engines.base import Engine, Limits
 from ccswarm.errors import ConfigInvalid
 from ccswarm.hands import ToolHands
@@ -100,20 +101,26 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
         await telemetry.close()
 
 
-def servers_of(files: tuple[str, ...]) -> Sequence[ServerSettings]:
-    """The servers that a configuration and plans over it name; of files that are gone, none. Raises ConfigInvalid."""
-    settings = settings_of(files)
+def servers_of(sources: tuple[str, ...]) -> Sequence[ServerSettings]:
+    """The servers that a configuration and plans over it named when a run was started from them, or when a person used
+    them since; of files that are gone, none. Raises ConfigInvalid, ConfigChanged."""
+    settings = config.as_started(sources)
     return settings.mcp.servers if settings else ()
 
 
-def settings_of(files: Sequence[str]) -> Settings | None:
-    """What a configuration and plans over it say now; None where one of them is gone. Raises ConfigInvalid."""
-    if not files or not all(Path(file).is_file() for file in files):
-        return None
-    settings = config.load(Path(files[0])).settings
+def settings_of(sources: Sequence[str]) -> tuple[Settings | None, Sequence[str]]:
+    """What a configuration and plans over it say now, and what they are then as sources of a run; None, and the same
+    sources, where one of them is gone. Raises ConfigInvalid, and ConfigChanged where a person has not used one as it
+    is."""
+    files = [Source.parse(source) for source in sources]
+    if not files or not all(file.path.is_file() for file in files):
+        return None, sources
+    loaded = config.load(files[0].path)
+    found = loaded.sources
     for plan in files[1:]:
-        settings = config.load_plan(Path(plan), settings)
-    return settings
+        loaded = config.load_plan(plan.path, loaded.settings)
+        found += loaded.sources
+    return loaded.settings, found
 
 
 def brain_problems(settings: Settings) -> list[str]:

@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
             lambda: import_module("ccswarm.cli_doctor").doctor, "Check that everything a run needs is there."
         ),
         "config": Verb(lambda: import_module("ccswarm.cli_config").app, "Check, show and explain the configuration."),
+        "trust": Verb(lambda: import_module("ccswarm.cli_trust").trust, "Agree to a configuration that has changed."),
         "login": Verb(
             lambda: import_module("ccswarm.cli_login").login, "Log in at a server, for all runs of this user."
         ),

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ccswarm.cli_output import printable, remark
+
 if TYPE_CHECKING:
     from ccswarm.app import App
     from ccswarm.config import Loaded
@@ -26,21 +28,34 @@ Config = Annotated[
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, the beginning of one, or: last.")]
 
 
-def load(config: Path | None) -> Loaded:
-    """The configuration a verb works with."""
+def load(config: Path | None, *, executes: bool = False) -> Loaded:
+    """The configuration a verb works with; where it has changed since a person used it, the one at this terminal is
+    asked. ``executes``: agents work meanwhile, who may make one appear. Raises ConfigInvalid, ConfigChanged."""
+    from ccswarm import config as files
+    from ccswarm.cli_trust import asker
+
+    return files.load(config, confirm=asker(), remember_absent=executes)
+
+
+def peek(config: Path | None) -> Loaded:
+    """The configuration as it is now, agreed to or not, for a verb that shows it and starts nothing of it."""
     from ccswarm import config as files
 
-    return files.load(config)
+    return files.peek(config)
 
 
 @asynccontextmanager
 async def looking(config: Path | None) -> AsyncGenerator[App]:
-    """The store, to look at runs and to start, stop and answer them. Raises ConfigInvalid, EngineUnavailable."""
+    """The store, to look at runs and to stop and answer them: found by the configuration as a person used it last.
+    Raises ConfigInvalid, EngineUnavailable."""
     await asyncio.to_thread(import_module, "ccswarm.app")  # a fifth of a second
     from ccswarm import app
     from ccswarm import config as files
 
-    async with app.submitting(files.load(config).settings, files.state_directory()) as opened:
+    loaded = files.load_last(config)
+    if loaded.changed:
+        remark(printable(f"{loaded.changed.what()}; this goes by what was used then: {loaded.changed.remedy()}"))
+    async with app.submitting(loaded.settings, files.state_directory()) as opened:
         yield opened
 
 

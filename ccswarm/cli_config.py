@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
-from ccswarm.cli_app import Config, load
-from ccswarm.cli_output import EXIT_ERROR, Json, leave, say, show_facts, show_json, show_line, show_text
-from ccswarm.errors import ConfigInvalid, PlanInvalid
+from ccswarm.cli_app import Config, peek
+from ccswarm.cli_output import EXIT_ERROR, Json, leave, remark, say, show_facts, show_json, show_line, show_text
+from ccswarm.errors import ConfigInvalid, OperatorError, PlanInvalid
 
 STARTER = Path("ccswarm.toml")
 HIDDEN = "[not shown]"
@@ -37,15 +39,20 @@ def init(
     Exit codes: 0 written, 2 it is there already or cannot be written.
     """
     from ccswarm import config
+    from ccswarm.config_trust import ConfigTrust, Content
 
     target = file / STARTER if file.is_dir() else file
     if target.exists() and not force:
         raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or write over it: --force")
+    data = config.starter().encode()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(config.starter())
+        _write(target, data)
     except OSError as error:
         raise ConfigInvalid(f"{target} cannot be written: {error.strerror}", suggestion="name another file") from None
+    path = Path(os.path.abspath(target))
+    with suppress(OperatorError):  # then it is agreed to when it is used first
+        ConfigTrust(config.state_directory()).record(Content(path, Path(os.path.realpath(target)), data, target))
     found = config.find(config.server_environment())
     option = "" if found and found.exists() and found.samefile(target) else f" --config {shlex.quote(str(target))}"
     steps = [f"ccswarm {verb}{option}" for verb in ("doctor", "run")]
@@ -57,15 +64,25 @@ def init(
     say(f"      {steps[1]}      # carry it out")
 
 
+def _write(target: Path, data: bytes) -> None:
+    """A new file, whatever lies there: links are not followed."""
+    beside = target.with_name(f".{target.name}.new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+    beside.replace(target)
+
+
 @app.command()
 def check(file: File = None, as_json: Json = False) -> None:
     """Say whether the configuration is right, its tasks too; asks no server (ccswarm plan check does).
 
     Exit codes: 0 it is right, 2 it is not: every problem is named with its place.
     """
-    from ccswarm import plan, plugins
+    from ccswarm import config, plan, plugins
 
-    loaded = load(file)
+    loaded = peek(file)
     settings = loaded.settings
     if wrong := plan.check(settings, None):
         raise PlanInvalid(f"{loaded.path}: {'; '.join(wrong)}", suggestion="mend these places")
@@ -77,11 +94,17 @@ def check(file: File = None, as_json: Json = False) -> None:
         "agents": [agent.name for agent in settings.agents],
         "tasks": [task.id for task in settings.tasks],
     }
+    change = None
+    with suppress(ConfigInvalid):  # of a state directory, which nothing else here needs
+        change = config.change_of(loaded.path) if loaded.path else None
     if as_json:
-        show_json({"valid": True, "path": _text(loaded.path), **facts})
+        show_json({"valid": True, "path": _text(loaded.path), **facts, "changed": bool(change)})
     else:
         show_facts({"path": _text(loaded.path) or "none; all is as by default", **facts})
         say("It is right.")
+        if change:
+            error = change.error()
+            remark(f"{error.message}: {error.suggestion}")
 
 
 @app.command()
@@ -90,7 +113,7 @@ def show(file: File = None, as_json: Json = False) -> None:
 
     Exit codes: 0 shown, 2 it is wrong.
     """
-    loaded = load(file)
+    loaded = peek(file)
     settings: dict[str, Any] = _covered(loaded.settings.model_dump(mode="json", exclude_unset=not as_json))
     if as_json:
         show_json({"path": _text(loaded.path), "settings": settings})

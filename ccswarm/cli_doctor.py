@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ from ccswarm.cli_output import EXIT_ERROR, Json, leave, say, show_json, show_row
 from ccswarm.errors import SwarmError
 
 if TYPE_CHECKING:
+    from ccswarm.config import Loaded
     from ccswarm.settings import Settings
 
 OLDEST_SQLITE = (3, 35)
@@ -54,6 +56,8 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
     """
     findings: list[Finding] = []
     begun = time.monotonic()
+    with suppress(SwarmError):  # the checks tell it
+        load(config)  # a person is asked once about a configuration that has changed
     for look in CHECKS:
         try:
             findings += look(config)
@@ -73,6 +77,12 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
     leave(EXIT_ERROR if failed else 0)
 
 
+def _agreed(config: Path | None) -> Loaded:
+    from ccswarm import config as files
+
+    return files.load(config)
+
+
 def program(_: Path | None) -> Iterator[Finding]:
     """Versions of what this runs on."""
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}, ccswarm {__version__}")
@@ -89,7 +99,7 @@ def configuration(config: Path | None) -> Iterator[Finding]:
     from ccswarm import plan
     from ccswarm.app import brain_problems
 
-    loaded = load(config)
+    loaded = _agreed(config)
     settings = loaded.settings
     if loaded.path is None:
         yield Finding("configuration", "warn", "there is none; all is as by default", "ccswarm init writes one")
@@ -107,7 +117,7 @@ def servers(config: Path | None) -> Iterator[Finding]:
     from ccswarm.cli_servers import workspace_of
     from ccswarm.listings import listings
 
-    loaded = load(config)
+    loaded = _agreed(config)
     configured = loaded.settings.mcp.servers
     if not configured:
         yield Finding("servers", "warn", "none is configured: agents have no tools", "add one to [mcp] servers")
@@ -129,7 +139,7 @@ def logins(config: Path | None) -> Iterator[Finding]:
     from ccswarm import plugins
     from ccswarm.cli_login import told
 
-    remote = [one for one in load(config).settings.mcp.servers if one.url]
+    remote = [one for one in _agreed(config).settings.mcp.servers if one.url]
     for server in remote:
         found = asyncio.run(plugins.load("clients", "mcp").login(server, files.state_directory()))
         if found:
@@ -142,7 +152,7 @@ def git(config: Path | None) -> Iterator[Finding]:
     from ccswarm import config as files
     from ccswarm.cli_servers import workspace_of
 
-    loaded = load(config)
+    loaded = _agreed(config)
     cloning = [one.name for one in loaded.settings.agents if one.workspace == "clone"]
     if shutil.which("git") is None:
         yield Finding("git", "fail" if cloning else "warn", "there is none", "install git: agents' clones need it")
@@ -185,7 +195,7 @@ def state(_: Path | None) -> Iterator[Finding]:
 
 def engine(config: Path | None) -> Iterator[Finding]:
     """The store of the runs, its workers, and whether somebody executes what waits."""
-    loaded = load(config)
+    loaded = _agreed(config)
     began = time.monotonic()
     health = asyncio.run(_health(loaded.settings))
     took = time.monotonic() - began
@@ -221,7 +231,7 @@ def journal(_: Path | None) -> Iterator[Finding]:
         yield Finding("journal", "ok", f"{report.records} records in {report.files} files are as they were written")
 
 
-CHECKS = (program, configuration, git, state, logins, servers, engine, journal)
+CHECKS = (program, state, configuration, git, logins, servers, engine, journal)
 
 
 def _git(*words: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:

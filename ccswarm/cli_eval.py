@@ -16,6 +16,7 @@ import typer
 from ccswarm import __version__
 from ccswarm.cli_app import Config, load
 from ccswarm.cli_output import EXIT_ERROR, EXIT_INTERRUPTED, Json, leave, remark, say, show_json, show_rows
+from ccswarm.cli_trust import asker
 from ccswarm.errors import ConfigInvalid, UsageInvalid
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def evaluate(
 
     loaded = load(config)
     file = _file(suite, loaded)
-    cases = evaluation.load(file)
+    cases = evaluation.load(file, asker(), shipped=file.parent == SHIPPED)
     _known("case", only or (), [case.id for case in cases.cases])
     entrants = _provers(loaded.settings.swarm.shell) if prove else _entrants(loaded, agent or [], brain or [])
     tries, left_out = evaluation_run.tries_of(cases, entrants, repeat, only or ())

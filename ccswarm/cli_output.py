@@ -14,11 +14,12 @@ from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
 from ccswarm.visible import visible
 
-EXIT_ERROR, EXIT_USAGE, EXIT_BLOCKED, EXIT_BUDGET, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+EXIT_ERROR, EXIT_USAGE, EXIT_BLOCKED, EXIT_BUDGET, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, plan or configuration, 3 blocked or waiting for approval, "
-    "4 a budget is used up, 130 Ctrl-C (ccswarm resume goes on)."
+    "4 a budget is used up, 5 the configuration changed and nobody agreed (ccswarm trust), "
+    "130 Ctrl-C (ccswarm resume goes on)."
 )
 
 _BY_ERROR = {
@@ -28,6 +29,7 @@ _BY_ERROR = {
     ),
     **dict.fromkeys(("approval_needed", "conflict", "work_refused"), EXIT_BLOCKED),
     "budget_exhausted": EXIT_BUDGET,
+    "config_changed": EXIT_CHANGED,
 }
 
 _LISTED = ("plan_invalid", "config_invalid")

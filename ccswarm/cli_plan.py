@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli_app import Config, load
+from ccswarm.cli_app import Config, load, peek
 from ccswarm.cli_output import Json, say, show_facts, show_json, show_rows
+from ccswarm.cli_trust import asker
 from ccswarm.errors import PlanInvalid
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def check(
     from ccswarm.cli_servers import workspace_of
     from ccswarm.listings import called
 
-    loaded = load(config)
-    loaded = replace(loaded, settings=settings_of(file, loaded))
+    loaded = peek(config) if offline else load(config)
+    loaded = replace(loaded, settings=settings_of(file, loaded) if offline else _agreed(file, loaded))
     settings = loaded.settings
     if not settings.tasks:
         raise PlanInvalid(
@@ -67,7 +68,7 @@ def show(file: PlanFile = None, config: Config = None, as_json: Json = False) ->
     """
     from ccswarm import plan as plans
 
-    told = plans.describe(settings_of(file, load(config)))
+    told = plans.describe(settings_of(file, peek(config)))
     if as_json:
         show_json(told)
         return
@@ -82,10 +83,17 @@ def show(file: PlanFile = None, config: Config = None, as_json: Json = False) ->
 
 
 def settings_of(file: Path | None, loaded: Loaded) -> Settings:
-    """The plan over the configuration, or the configuration itself."""
+    """The plan over the configuration, or the configuration itself, to be looked at."""
     from ccswarm import config
 
-    return config.load_plan(file, loaded.settings) if file else loaded.settings
+    return config.peek_plan(file, loaded.settings) if file else loaded.settings
+
+
+def _agreed(file: Path | None, loaded: Loaded) -> Settings:
+    """The same for its servers to be started, which a person has to have agreed to."""
+    from ccswarm import config
+
+    return config.load_plan(file, loaded.settings, confirm=asker()).settings if file else loaded.settings
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:

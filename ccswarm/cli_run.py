@@ -6,15 +6,17 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ccswarm.cli_app import Config, RunName, load, looking
+from ccswarm.cli_app import Config, RunName, load, looking, peek
 from ccswarm.cli_output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
-from ccswarm.errors import PlanInvalid, UsageInvalid
+from ccswarm.cli_trust import agree, asker
+from ccswarm.errors import ConfigChanged, PlanInvalid, UsageInvalid
 from ccswarm.origin import Origin
 from ccswarm.runs_facts import run_id_of, short
 
@@ -56,21 +58,21 @@ def run(
     line; with --json a JSON document, and the last one is the result. Ctrl-C pauses the run, and ccswarm resume goes
     on with it; a second Ctrl-C ends at once.
 
-    Exit codes: 0 done, 1 failed, 2 the plan is wrong, 3 blocked or waiting for approval, 4 a budget is used up,
-    130 Ctrl-C.
+    Exit codes: 0 done, 1 failed, 2 the plan is wrong, 3 blocked or waiting for approval, 4 a budget is used up, 5 the
+    configuration or the plan changed since a person used it and nobody agreed, 130 Ctrl-C.
     """
     from ccswarm import plan as plans
     from ccswarm import runs
 
-    loaded = load(config)
-    settings = runs.named(_planned(what, loaded), name)
+    loaded = peek(config) if dry_run else load(config, executes=True)
+    planned = _planned(what, loaded, dry_run=dry_run)
+    settings = runs.named(planned.settings, name)
     directory = _directory(workspace, settings, loaded)
     runs.refuse(plans.check(settings, None))
     if dry_run:
         _show_plan(settings, as_json)
         return
-    plan = [Path(what)] if what and Path(what).exists() else []
-    sources = [str(file.absolute()) for file in (*filter(None, [loaded.path]), *plan)]
+    sources = list(dict.fromkeys([*loaded.sources, *planned.sources]))
     if detach:
         asyncio.run(_queue(settings, directory, sources, as_json))
     else:
@@ -85,11 +87,15 @@ def resume(
 
     Exit codes: as of ccswarm run.
     """
-    settings = load(config).settings
-    if detach:
-        asyncio.run(_resume_detached(run, config, as_json))
-    else:
-        _execute(settings, lambda opened: _go_on(opened, run), no_wait, as_json)
+    settings = load(config, executes=True).settings
+    while True:
+        try:
+            if detach:
+                asyncio.run(_resume_detached(run, config, as_json))
+                return
+            _execute(settings, lambda opened: _go_on(opened, run), no_wait, as_json)
+        except ConfigChanged as changed:  # a file of its plan: nothing has begun yet
+            agree(changed)
 
 
 def _execute(settings: Settings, start: Start, no_wait: bool, as_json: bool) -> NoReturn:
@@ -177,8 +183,8 @@ def _tell_queued(run_id: str, as_json: bool) -> None:
     say(f"It is queued: ccswarm worker carries it out, ccswarm logs -f {short(run_id)} shows it.")
 
 
-def _planned(what: str | None, loaded: Loaded) -> Settings:
-    """The settings with the tasks that are meant."""
+def _planned(what: str | None, loaded: Loaded, *, dry_run: bool) -> Loaded:
+    """The settings with the tasks that are meant, and the file that says them."""
     from ccswarm import config as files
     from ccswarm import runs
 
@@ -186,12 +192,14 @@ def _planned(what: str | None, loaded: Loaded) -> Settings:
         if not loaded.settings.tasks:
             place = loaded.path or "there is no configuration, and so"
             raise PlanInvalid(f"{place}: there are no tasks", suggestion="ccswarm init, or ccswarm run PLAN")
-        return loaded.settings
+        return loaded
     if Path(what).exists():
-        return files.load_plan(Path(what), loaded.settings)
+        if dry_run:
+            return replace(loaded, settings=files.peek_plan(Path(what), loaded.settings))
+        return files.load_plan(Path(what), loaded.settings, confirm=asker())
     if what.endswith(".toml") or (os.sep in what and not any(char.isspace() for char in what)):
         raise UsageInvalid(f"there is no file {what}", suggestion="give the path of a plan")
-    return runs.in_words(what, loaded.settings)
+    return replace(loaded, settings=runs.in_words(what, loaded.settings))
 
 
 def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:

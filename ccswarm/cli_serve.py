@@ -53,7 +53,8 @@ def serve(
     whose they are, show the one that ccswarm token shows. Tokens of your own are taken from the environment only;
     everybody shows one then.
 
-    Exit codes: 0 ended as it was told, 1 the address or the store cannot be used, 2 wrong usage or configuration.
+    Exit codes: 0 ended as it was told, 1 the address or the store cannot be used, 2 wrong usage or configuration, 5
+    the configuration changed since a person used it and nobody agreed.
     """
     from ccswarm.servers.base import Entrance, Listening
 
@@ -79,7 +80,7 @@ async def _serve(entrance: Entrance, chosen: Mapping[str, Listening]) -> None:
     from ccswarm.cli_worker import logged
     from ccswarm.servers.base import Grounds
 
-    settings = load(entrance.config).settings
+    settings = load(entrance.config, executes=True).settings
     # A name that is kept over restarts is that of `ccswarm worker`.
     engine = settings.engine.model_copy(update={"worker_id": ""})
     settings = settings.model_copy(update={"engine": engine})

@@ -29,7 +29,7 @@ def mcp_server(
 
     Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent.
     """
-    from ccswarm import plugins
+    from ccswarm import config_trust, plugins
     from ccswarm.servers.base import Entrance
 
     if not stdio:
@@ -38,4 +38,6 @@ def mcp_server(
         raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
     where = (config and config.absolute(), workspace and workspace.resolve())
     entrance = Entrance(*where, agent, trace=debug.lower() not in OFF)
+    # Before the client hears anything: from now on its agents may write where the configuration lies.
+    config_trust.remember_now(entrance.config)
     leave(plugins.load("servers", "guest" if agent else "mcp").main(entrance))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli_app import Config, load
+from ccswarm.cli_app import Config, load, peek
 from ccswarm.cli_output import EXIT_ERROR, Json, leave, printable, remark, say, show_json, show_rows
 from ccswarm.cli_plan import PlanFile, settings_of
 from ccswarm.cli_servers import servers_of, unknown, workspace_of
@@ -73,7 +73,7 @@ def agents(file: PlanFile = None, config: Config = None, as_json: Json = False) 
     Exit codes: 0 listed, 2 the configuration or the plan is wrong.
     """
     columns = ("name", "type", "capabilities", "brain", "grants", "approval", "workspace")
-    settings = settings_of(file, load(config))
+    settings = settings_of(file, peek(config))
     if as_json:
         show_json({"agents": [agent.model_dump(mode="json") for agent in settings.agents]})
         return
@@ -91,7 +91,7 @@ def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -
     """
     from ccswarm import plan as plans
 
-    told = plans.describe(settings_of(file, load(config)))
+    told = plans.describe(settings_of(file, peek(config)))
     stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
     columns = ("stage", "task", "agents", "priority", "needs", "steps", "text")
     rows: list[dict[str, Any]] = []

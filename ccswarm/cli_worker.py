@@ -33,12 +33,13 @@ def worker(
     """Carry out what is queued, until SIGTERM or Ctrl-C; then what is unfinished is handed back.
 
     Says on standard error what it does, with --json as events on standard output. Exit codes: 0 ended as it was told,
-    1 the store or the journal cannot be used, 2 the configuration is wrong, or a worker of that name runs already,
-    75 it lost the store for so long that others took its work over.
+    1 the store or the journal cannot be used, 2 the configuration is wrong, or a worker of that name runs already, 5
+    the configuration changed since a person used it and nobody agreed, 75 it lost the store for so long that others
+    took its work over.
     """
     from ccswarm import app
 
-    settings = load(config).settings
+    settings = load(config, executes=True).settings
     name = name or app.worker_name(settings)
     engine = settings.engine.model_copy(update={"worker_id": name})
     asyncio.run(_work(settings.model_copy(update={"engine": engine}), name, as_json))

@@ -1,4 +1,5 @@
-"""Finds and reads the configuration and plans: TOML → Settings. The only reader of TOML and of ``os.environ``."""
+"""Reads the configuration and plans, where a person has used them as they are: TOML → Settings. The only reader of
+TOML, and with ``config_files`` of ``os.environ``."""
 
 from __future__ import annotations
 
@@ -6,14 +7,12 @@ import difflib
 import inspect
 import json
 import os
-import pwd
 import shlex
-import stat
 import textwrap
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
@@ -21,10 +20,11 @@ from typing import Any, TypeVar, cast, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from ccswarm.errors import ConfigInvalid
+from ccswarm.config_files import find, state_directory
+from ccswarm.config_trust import Change, ConfigTrust, Content, Source, Verdict, as_used_last, chosen, look, refused
+from ccswarm.errors import ConfigChanged, ConfigInvalid
 from ccswarm.settings import Section, ServerSettings, Settings, reach_problems
 
-VARIABLE = "CCSWARM_CONFIG"
 STANDARD = {
     "endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
     "traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
@@ -47,32 +47,114 @@ MESSAGES = {
 EXAMPLES: dict[object, object] = {str: "NAME", int: 0, float: 1.0}
 
 AnySection = TypeVar("AnySection", bound=Section)
+AnyRead = TypeVar("AnyRead")
 _Table = dict[str, Any]
 _Place = tuple[str | int, ...]
+
+
+Confirm = Callable[[Change], bool]
+"""Whether a person, who is shown what has changed, agrees to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """``path`` is None where there is no file, and then all is as by default. ``directory`` is the file's own, or the
-    current one: what relative paths in it count from."""
+    current one: what relative paths in it count from. ``digest`` is that of the file. ``changed`` is what has become of
+    it where this is what a person used last."""
 
     settings: Settings
     path: Path | None
     directory: Path
+    digest: str = ""
+    changed: Change | None = None
+
+    @property
+    def sources(self) -> list[str]:
+        """What a run of it says it was started from."""
+        return [str(Source(self.path, self.digest))] if self.path else []
 
 
-def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
+def load(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    confirm: Confirm | None = None,
+    remember_absent: bool = False,
+) -> Loaded:
     """The configuration: ``path``, else $CCSWARM_CONFIG (either must exist), else the first that is there of
     ccswarm.toml, config/ccswarm.toml and $XDG_CONFIG_HOME/ccswarm/config.toml.
 
-    A list of ``steps`` at the top has become the task ``main``. Raises ConfigInvalid, naming every problem.
+    It is used as it is where nobody has used the path before, and recorded then, or where a person used it like this;
+    else only where ``confirm`` says yes. With ``remember_absent`` a file that was looked for in vain has changed when
+    it appears: for whoever has agents work. A list of ``steps`` at the top has become the task ``main``. Raises
+    ConfigInvalid, naming every problem, and ConfigChanged.
     """
+    asked = _Asked(confirm)
+    trust = ConfigTrust(state_directory(environ))
+    content, seen = chosen(trust, path, environ, asked.later)
+    loaded = _loaded(content, environ)
+    asked.now()
+    for one in seen:
+        if one.data is not None or remember_absent or trust.verdict(one) is Verdict.CHANGED:
+            _remember(trust, one)
+    return loaded
+
+
+def load_last(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
+    """As ``load``, as a person used it last where it has changed since: for what only looks at runs, or stops them.
+    Records nothing."""
+    changes: list[Change] = []
+
+    def last(change: Change) -> Content:
+        changes.append(change)
+        return as_used_last(change)
+
+    content, _ = chosen(ConfigTrust(state_directory(environ)), path, environ, last)
+    return replace(_loaded(content, environ), changed=changes[0] if changes else None)
+
+
+def peek(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
+    """As ``load``, whether a person has agreed to it or not: to be looked at, and for nothing of it to be started."""
+    file = path or find(os.environ if environ is None else environ)
+    return _loaded(look(file) if file else None, environ)
+
+
+def change_of(path: Path, environ: Mapping[str, str] | None = None) -> Change | None:
+    """What has become of a file since a person used it; None where it is the same, or nobody has used it."""
+    return ConfigTrust(state_directory(environ)).change(look(path))
+
+
+class _Asked:
+    """Files that have changed, about which a person is asked when it is known that they can be read."""
+
+    def __init__(self, confirm: Confirm | None) -> None:
+        self._confirm = confirm
+        self._changes: list[Change] = []
+
+    def later(self, change: Change) -> Content:
+        if not self._confirm:
+            return refused(change)
+        self._changes.append(change)
+        return change.now
+
+    def now(self) -> None:
+        """Raises ConfigChanged where a person does not agree."""
+        for change in self._changes:
+            if not self._confirm or not self._confirm(change):
+                raise change.error()
+
+
+def _remember(trust: ConfigTrust, content: Content) -> None:
+    if trust.verdict(content) is not Verdict.SAME:
+        trust.record(content)
+
+
+def _loaded(content: Content | None, environ: Mapping[str, str] | None) -> Loaded:
     environ = os.environ if environ is None else environ
-    file = path or find(environ)
-    if file is None:
+    if content is None:
         return Loaded(_with_standard(Settings(), environ), None, Path.cwd())
-    settings = parse(text_of(file), where=str(file))
-    return Loaded(_with_standard(settings, environ), file.absolute(), file.absolute().parent)
+    settings = _with_standard(parse(_text(content), where=str(content.named)), environ)
+    return Loaded(settings, content.path, content.path.parent, content.digest)
 
 
 def _with_standard(settings: Settings, environ: Mapping[str, str]) -> Settings:
@@ -87,10 +169,64 @@ def _with_standard(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return settings.model_copy(update={"telemetry": settings.telemetry.model_copy(update=unset)}) if unset else settings
 
 
-def load_plan(path: Path, base: Settings) -> Settings:
+def load_plan(path: Path, base: Settings, *, confirm: Confirm | None = None) -> Loaded:
     """What a plan file says, over what ``base`` says: its tables key by key, its servers and agents added to those of
-    ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. Raises ConfigInvalid."""
-    return parse_plan(text_of(path), base, where=str(path))
+    ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. As with ``load`` a person
+    has to have used it as it is. Raises ConfigInvalid, ConfigChanged."""
+    content, settings = _used(path, confirm, lambda text: parse_plan(text, base, where=str(path)))
+    return Loaded(settings, content.path, content.path.parent, content.digest)
+
+
+def peek_plan(path: Path, base: Settings) -> Settings:
+    """As ``load_plan``, whether a person has agreed to it or not."""
+    return parse_plan(_text(look(path)), base, where=str(path))
+
+
+def as_started(sources: Sequence[str], environ: Mapping[str, str] | None = None) -> Settings | None:
+    """What the configuration and the plans say that a run was started from: as they were then or as a person has used
+    them since, whatever lies there now. None where there are none, or one is gone. Raises ConfigInvalid; ConfigChanged
+    where a file is neither, and nobody used it here."""
+    trust = ConfigTrust(state_directory(environ))
+    texts: list[str] = []
+    for source in map(Source.parse, sources):
+        content = look(source.path)
+        if content.data is None:
+            return None
+        if content.digest != source.digest and trust.verdict(content) is not Verdict.SAME:
+            content = _used_here(trust, content)
+        texts.append(_text(content))
+    if not texts:
+        return None
+    settings = parse(texts[0], where=str(Source.parse(sources[0]).path))
+    for source, text in zip(sources[1:], texts[1:], strict=True):
+        settings = parse_plan(text, settings, where=str(Source.parse(source).path))
+    return settings
+
+
+def _used_here(trust: ConfigTrust, content: Content) -> Content:
+    change = trust.change(content)
+    if change and change.before.data is not None:
+        return change.before
+    raise (
+        change.error()
+        if change
+        else ConfigChanged(
+            f"{content.path} is not the file that the run was started from, and nobody has used it here",
+            suggestion=f"ccswarm trust {shlex.quote(str(content.path))}",
+            path=str(content.path),
+        )
+    )
+
+
+def _used(path: Path, confirm: Confirm | None, read: Callable[[str], AnyRead]) -> tuple[Content, AnyRead]:
+    """A file that a person has used as it is, and what ``read`` makes of its text."""
+    trust, asked, content = ConfigTrust(state_directory()), _Asked(confirm), look(path)
+    if change := trust.change(content):
+        content = asked.later(change)
+    made = read(_text(content))
+    asked.now()
+    _remember(trust, content)
+    return content, made
 
 
 def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Settings:
@@ -112,15 +248,6 @@ def plan_tables(text: str, where: str = "the plan") -> _Table:
         _refuse(where, [] if plan else ["ccswarmPlan is empty"], "its check says why there is no plan to run")
         return parsed(plan, where)
     return data
-
-
-def find(environ: Mapping[str, str]) -> Path | None:
-    """Where the configuration is; None when there is none. What $CCSWARM_CONFIG names need not be there."""
-    if named := environ.get(VARIABLE):
-        return Path(named)
-    home = _directory(environ, "XDG_CONFIG_HOME", ".config")
-    places = (Path("ccswarm.toml"), Path("config/ccswarm.toml"), home / "ccswarm/config.toml")
-    return next((place for place in places if os.path.lexists(place)), None)
 
 
 def server_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -145,23 +272,6 @@ def command_of(server: ServerSettings) -> list[str]:
     return [*shlex.split(server.command), *server.args]
 
 
-def state_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """$XDG_STATE_HOME/ccswarm, else ~/.local/state/ccswarm; made with mode 0700. Raises ConfigInvalid when it cannot
-    be made, or is not a private directory of this user."""
-    directory = _directory(os.environ if environ is None else environ, "XDG_STATE_HOME", ".local/state") / "ccswarm"
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        directory.mkdir(mode=0o700, exist_ok=True)
-        info = directory.lstat()
-    except OSError as error:
-        raise ConfigInvalid(f"{directory}: {error.strerror}", suggestion="set XDG_STATE_HOME, or mend it") from None
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        raise ConfigInvalid(f"{directory} is not a directory of yours", suggestion="look who made it, then remove it")
-    if stat.S_IMODE(info.st_mode) & 0o077:
-        raise ConfigInvalid(f"{directory} is open to others", suggestion=f"chmod 700 {shlex.quote(str(directory))}")
-    return directory
-
-
 def starter() -> str:
     """A configuration that runs as it is, for ``ccswarm init``."""
     return (Path(__file__).parent / "starter.toml").read_text()
@@ -180,31 +290,46 @@ def parse(text: str, *, where: str = "the text") -> Settings:
     return Settings.model_validate(_with_main(data))
 
 
-def load_as(model: type[AnySection], path: Path, advice: str) -> AnySection:
-    """What another kind of TOML file says. Raises ConfigInvalid, naming every problem, with ``advice``."""
-    data = parsed(text_of(path), str(path))
-    _refuse(str(path), _not_valid(data, model), advice)
-    return model.model_validate(data)
+def load_as(
+    model: type[AnySection],
+    path: Path,
+    advice: str,
+    problems: Callable[[AnySection], Iterable[str]] = lambda _: (),
+    *,
+    confirm: Confirm | None = None,
+) -> AnySection:
+    """What another kind of TOML file says, which a person has to have used as it is. Raises ConfigInvalid, naming every
+    problem, with ``advice``; ConfigChanged."""
+    return _used(path, confirm, lambda text: parse_as(model, text, str(path), advice, problems))[1]
 
 
-def _directory(environ: Mapping[str, str], variable: str, default: str) -> Path:
-    named = environ.get(variable, "")
-    # As the XDG specification has it: a relative path counts as not set.
-    return Path(named) if named.startswith("/") else Path(_home(environ)) / default
+def parse_as(
+    model: type[AnySection],
+    text: str,
+    where: str,
+    advice: str,
+    problems: Callable[[AnySection], Iterable[str]] = lambda _: (),
+) -> AnySection:
+    """What a text of another kind says. Raises ConfigInvalid."""
+    data = parsed(text, where)
+    _refuse(where, _not_valid(data, model), advice)
+    made = model.model_validate(data)
+    _refuse(where, problems(made), advice)
+    return made
 
 
-def _home(environ: Mapping[str, str]) -> str:
-    return environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+def text_of(path: Path) -> str:
+    """What a file says, for nothing of it to be started. Raises ConfigInvalid where it cannot be read."""
+    return _text(look(path))
 
 
-def text_of(file: Path) -> str:
-    """What a file says. Raises ConfigInvalid where it cannot be read."""
+def _text(content: Content) -> str:
+    if content.data is None:
+        raise ConfigInvalid(f"{content.named} does not exist", suggestion="ccswarm init writes a configuration")
     try:
-        return file.read_bytes().decode()
-    except FileNotFoundError:
-        raise ConfigInvalid(f"{file} does not exist", suggestion="ccswarm init writes a configuration") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(f"{file} cannot be read: {error}", suggestion="mend the file") from None
+        return content.data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(f"{content.named} cannot be read: {error}", suggestion="mend the file") from None
 
 
 def parsed(text: str, where: str) -> _Table:

@@ -16,6 +16,7 @@
     │       └── WorkRefused      work_refused
     └── OperatorError            the machine, a server or the configuration must change
         ├── ConfigInvalid        config_invalid
+        ├── ConfigChanged        config_changed
         ├── ServerUnavailable    server_unavailable
         │   └── LoginNeeded      login_needed
         ├── ServerLost           server_lost
@@ -143,6 +144,16 @@ class ConfigInvalid(OperatorError, ValueError):
     """A configuration file is wrong; the message names every problem and its place."""
 
     code = "config_invalid"
+
+
+class ConfigChanged(OperatorError):
+    """A configuration is not what a person used last, and no person has agreed to it. ``path`` is the file's."""
+
+    code = "config_changed"
+
+    def __init__(self, message: str, *, suggestion: str = "", path: str = "") -> None:
+        super().__init__(message, suggestion=suggestion)
+        self.path = path
 
 
 class ServerUnavailable(OperatorError, ConnectionError):

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ccswarm import config
-from ccswarm.errors import ConfigInvalid
 from ccswarm.settings import AgentSettings, Name, PlanStep, Section
 
 GUIDE = "docs/evaluation.md tells what a suite may say"
@@ -114,12 +113,16 @@ class Entrant:
         return playbook(case.steps, shell) if self.does == "work" and self.agent.brain == "playbook" else ()
 
 
-def load(path: Path) -> Suite:
-    """The suite in that file. Raises ConfigInvalid, naming every problem."""
-    suite = config.load_as(Suite, path, GUIDE)
-    if found := list(_problems(suite, path.parent)):
-        raise ConfigInvalid(f"{path}: " + "; ".join(found), suggestion=GUIDE)
-    return suite
+def load(path: Path, confirm: config.Confirm | None = None, *, shipped: bool = False) -> Suite:
+    """The suite in that file, which a person has to have used as it is, unless it is ``shipped`` with ccswarm: its
+    commands make repositories outside of any box. Raises ConfigInvalid, naming every problem, and ConfigChanged."""
+
+    def problems(suite: Suite) -> Iterator[str]:
+        return _problems(suite, path.parent)
+
+    if shipped:
+        return config.parse_as(Suite, config.text_of(path), str(path), GUIDE, problems)
+    return config.load_as(Suite, path, GUIDE, problems, confirm=confirm)
 
 
 def playbook(done: Sequence[str | PlanStep], shell: str) -> tuple[PlanStep, ...]:

@@ -29,7 +29,7 @@ class ToolHands:
 
     A server that names no directory is started once for each directory that agents work in: what it may touch by
     default is that directory, an agent's own clone or the run's workspace. ``servers_of`` reads those that the files
-    of a run name, for runs that were begun by another process.
+    of a run named when it was started, for runs that were begun by another process.
     """
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from ccswarm import app as apps
 from ccswarm import config
 from ccswarm import plan as plans
+from ccswarm.config_trust import PLANS, Source, look
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageInvalid
 from ccswarm.models import Priority, RunStatus
 from ccswarm.origin import Author, Origin, gate_problems
@@ -111,8 +111,9 @@ def require_gates(settings: Settings) -> None:
 
 
 def kept(app: App, run_id: str, plan: str) -> str:
-    """The file in which a client's plan is kept, for whoever goes on with its run; those of old runs go."""
-    folder, oldest = app.state_directory / "plans", time.time() - 2 * 86400 * app.settings.engine.retention_days
+    """The file in which a client's plan is kept, as a source of its run for whoever goes on with it; those of old runs
+    go."""
+    folder, oldest = app.state_directory / PLANS, time.time() - 2 * 86400 * app.settings.engine.retention_days
     folder.mkdir(mode=0o700, exist_ok=True)
     for file in folder.glob("run_*.toml"):
         if file.stat().st_mtime < oldest:
@@ -120,7 +121,7 @@ def kept(app: App, run_id: str, plan: str) -> str:
     file = folder / f"{run_id}.toml"
     file.touch(mode=0o600)
     file.write_text(plan)
-    return str(file)
+    return str(Source(file, look(file).digest))
 
 
 def refuse(problems: Sequence[str]) -> None:
@@ -167,7 +168,8 @@ async def submit(
 
 async def go_on(opened: App, text: str) -> Awaitable[Execution]:
     """Looks whether the run that is meant can go on; what is returned makes it go on, or, of one that is over, begins a
-    new run of what did not succeed. Raises RunNotFound, UsageInvalid."""
+    new run of what did not succeed, as its files say it now. Raises RunNotFound, UsageInvalid; and then, before there
+    is that run, ConfigInvalid, ConfigChanged."""
     run_id = await run_id_of(opened.engine, text)
     found = await opened.engine.status(run_id)
     if found.status is RunStatus.SUCCEEDED:
@@ -189,26 +191,28 @@ async def _again(opened: App, found: Execution) -> Execution:
             f"{found.id} is over: {status_of(found).replace('_', ' ')}",
             suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
         )
-    run_id, plan = apps.new_run_id(), _plan_now(found)
+    run_id, (plan, sources) = apps.new_run_id(), _plan_now(found)
     refuse(plans.check(plan, None) if plan else [])
-    await opened.swarm.again(found.id, run_id, plan)
+    await opened.swarm.again(found.id, run_id, plan, sources)
     return await opened.engine.status(run_id)
 
 
-def _plan_now(found: Execution) -> Settings | None:
-    """The plan of a run as its files say it now; None where it stays the one it had. Raises ConfigInvalid, PlanInvalid
-    where a client's plan says what the person has not allowed it since."""
-    files: Sequence[str] = found.payload.get("files", ())
+def _plan_now(found: Execution) -> tuple[Settings | None, Sequence[str]]:
+    """The plan of a run as its files say it now, and these as sources; None where it stays the one it had. Raises
+    ConfigInvalid, ConfigChanged; PlanInvalid where a client's plan says what the person has not allowed it since."""
+    sources: Sequence[str] = found.payload.get("files", ())
     (first, *others) = found.payload["plan"]["tasks"]
     origin = Author.of(found.payload).origin
-    if origin is Origin.CLIENT and len(files) > 1:
-        own = apps.settings_of(files[:1])
-        plan = planned(config.text_of(Path(files[1])), own) if own and Path(files[1]).is_file() else None
+    if origin is Origin.CLIENT and len(sources) > 1:
+        own, now = apps.settings_of(sources[:1])
+        kept = Source.parse(sources[1])
+        plan = planned(config.text_of(kept.path), own) if own and kept.path.is_file() else None
+        now = [*now, str(kept)]
     else:
-        plan = apps.settings_of(files)
+        plan, now = apps.settings_of(sources)
     if plan and first["id"] == MAIN and not others and not any(task.id == MAIN for task in plan.tasks):
-        return in_words(first["text"], plan)  # it was a task in words, which no file says
-    return plan if origin is Origin.PERSON or len(files) > 1 else None
+        return in_words(first["text"], plan), now  # it was a task in words, which no file says
+    return (plan, now) if plan and (origin is Origin.PERSON or len(sources) > 1) else (None, sources)
 
 
 async def stop(opened: App, text: str, how: str) -> Execution:

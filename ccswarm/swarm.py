@@ -94,10 +94,12 @@ class Swarm:
         await self.engine.cancel(number)
         await self.engine.wait(number)
 
-    async def again(self, run_id: str, new_id: str, plan: Settings | None = None) -> None:
+    async def again(
+        self, run_id: str, new_id: str, plan: Settings | None = None, files: Sequence[str] | None = None
+    ) -> None:
         """Queue a new run of what did not succeed in one that is over, with the results of what did; ``plan`` instead
-        of the one it had. Work that could not be merged is merged now, and not done again. Raises RunNotFound,
-        UsageInvalid where it is not over or all of it succeeded."""
+        of the one it had, read from ``files``. Work that could not be merged is merged now, and not done again. Raises
+        RunNotFound, UsageInvalid where it is not over or all of it succeeded."""
         found = await self.engine.status(run_id)
         result: dict[str, Any] | None = found.result
         if not found.status.over or not result:
@@ -110,6 +112,8 @@ class Swarm:
         payload = {**found.payload, "run_id": new_id, "continues": run_id, "done": done, "unmerged": unmerged}
         if plan:
             payload |= {"plan": payload_of(plan, new_id, "")["plan"]}
+        if files is not None:
+            payload |= {"files": list(files)}
         await self.engine.submit(RUN, new_id, payload)
 
     async def answer(self, number: str, *, approved: bool, by: str, reason: str = "", task_id: str = "") -> None:

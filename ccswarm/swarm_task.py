@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from ccswarm import plugins
 from ccswarm.agent import Agent, Allowance, Call, Ending, Work, tell
 from ccswarm.brains.base import Assignment, Brain, Means
+from ccswarm.config_trust import Source
 from ccswarm.crew import Crew
 from ccswarm.engines.base import Flow
 from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
@@ -256,7 +257,7 @@ class TaskFlow:
         async def merged(_: str) -> Json:
             try:
                 title = f"{self._task.id}: {self._task.text or self._agent.name}"[:200]
-                done = await workspaces.merge(clone, title, self._files)
+                done = await workspaces.merge(clone, title, [str(Source.parse(file).path) for file in self._files])
             except Conflict as conflict:
                 return {"conflict": f"{conflict.message}; {conflict.suggestion}"}
             return {"commits": done.commits, "head": done.head}

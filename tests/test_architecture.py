@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENT = (ROOT / "ARCHITECTURE.md").read_text()
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
 PLUGIN_FOLDERS = {"backends", "shells", "servers", "tools", "clients", "brains", "engines"}
-ENVIRONMENT_READERS = {"config", "relay*", "holder", "__main__"}
+ENVIRONMENT_READERS = {"config", "config_files", "relay*", "holder", "__main__"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
 STANDARD_LIBRARY_ONLY = {
     "relay*",
@@ -28,6 +28,9 @@ STANDARD_LIBRARY_ONLY = {
     "inherited_signals",
     "log_tail",
     "control_client",
+    "ancestry",
+    "config_files",
+    "config_trust",
     "__main__",
 }
 JOINED = {"servers.orchestre": "servers.mcp"}

@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 
 def full_card(desk: Desk, request: Request) -> Object:
-    """What whoever asks may know of the swarm, as it is configured now. Raises SwarmError."""
-    settings = config.load(desk.grounds.entrance.config).settings
+    """What whoever asks may know of the swarm, as a person used its configuration last. Raises SwarmError."""
+    settings = config.load_last(desk.grounds.entrance.config).settings
     return card_of(settings, desk.url(request), secured=needs_token(request))
 
 

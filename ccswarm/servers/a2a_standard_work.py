@@ -61,11 +61,11 @@ class Work:
         number = "run_" + hashlib.sha256(whole.encode()).hexdigest()[:32]
         if task := self._known(number):
             return task
-        loaded = config.load(self._desk.grounds.entrance.config)
+        loaded = config.load(self._desk.grounds.entrance.config, remember_absent=True)
         plan, named, own = plan_in(sent), chosen(sent), loaded.settings
         settings = planned(plan, named, own) if plan else in_words(sent, named, own, referred)
         directory = str(self._desk.grounds.entrance.root(loaded))
-        files = [str(loaded.path)] if loaded.path else []
+        files = loaded.sources
         await self._check(settings, directory, files, plan)
         if task := self._known(number):
             return task  # it came twice

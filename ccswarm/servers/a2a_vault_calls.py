@@ -162,7 +162,7 @@ class Calls:
     def _directory(self) -> str:
         """Where servers that name no directory are started. Raises UsageInvalid, ConfigInvalid."""
         entrance = self._desk.grounds.entrance
-        return str(entrance.root(config.load(entrance.config)))
+        return str(entrance.root(config.load_last(entrance.config)))
 
     async def _budget(self, request: CallRequest) -> str:
         """All calls of this process count, for there is no run that they belong to."""

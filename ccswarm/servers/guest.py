@@ -46,7 +46,7 @@ class GuestServer:
         loaded = config.load(entrance.config)
         plan = _plan(entrance.agent, loaded.settings)
         directory = str(entrance.workspace or (loaded.directory / loaded.settings.swarm.workspace).resolve())
-        files = [str(loaded.path.absolute())] if loaded.path else []
+        files = loaded.sources
 
         async def serve() -> None:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()

@@ -112,8 +112,13 @@ class Desk:
             self._users -= 1
 
     def loaded(self) -> Loaded:
-        """The configuration as it is now. Raises ConfigInvalid."""
-        return config.load(self._entrance.config)
+        """The configuration as it is now, which a person has used: for what begins something. Raises ConfigInvalid,
+        ConfigChanged."""
+        return config.load(self._entrance.config, remember_absent=True)
+
+    def last(self) -> Loaded:
+        """The configuration as a person used it last, for what looks at runs or stops them. Raises ConfigInvalid."""
+        return config.load_last(self._entrance.config)
 
     def root(self, loaded: Loaded) -> Path:
         """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
@@ -184,7 +189,7 @@ class Desk:
         """To look at runs, and to stop them."""
         if app := self._working.app:
             return app
-        settings = self.loaded().settings
+        settings = self.last().settings
         return await self._looking.get(lambda: apps.submitting(settings, config.state_directory()))
 
     async def working(self, settings: Settings) -> App:
@@ -245,7 +250,7 @@ class Desk:
             run_id = "run_" + hashlib.sha256(f"{self.root(loaded)}\0{key}".encode()).hexdigest()[:32]
             with suppress(RunNotFound):
                 return (await app.engine.status(run_id)).id, ["it was started before with this call_key"]
-        files = [str(loaded.path)] if loaded.path else []
+        files = loaded.sources
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 warnings = await runs.check(app, settings, directory, files)

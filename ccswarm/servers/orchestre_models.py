@@ -89,7 +89,7 @@ async def asked(
     app = await desk.working(loaded.settings)
     run = apps.new_run_id()
     # For whoever goes on with the run: it is not the configuration's own plan.
-    files = [str(loaded.path), runs.kept(app, run, _text(settings))] if loaded.path else []
+    files = [*loaded.sources, runs.kept(app, run, _text(settings, tools=tools))] if loaded.path else []
     await runs.submit(app, settings, desk.directory(".", loaded), files, run, origin=Origin.SERVER)
     desk.begun.add(run)
     await _over(app, run)
@@ -121,10 +121,11 @@ def _plan(base: Settings, thinkers: Sequence[Thinker], task: str, text: str, too
     return base.model_copy(update={"swarm": swarm, "agents": agents, "tasks": tasks, "steps": ()})
 
 
-def _text(settings: Settings) -> str:
-    """The same as TOML over the configuration."""
+def _text(settings: Settings, *, tools: bool) -> str:
+    """The same as TOML over the configuration, which alone says what an agent is granted."""
     swarm = {name: getattr(settings.swarm, name) for name in ("name", "strategy", "topology")}
-    agents = [{"name": one.name, "grants": list(one.grants), "workspace": one.workspace} for one in settings.agents]
+    allowed = {} if tools else {"grants": list[str]()}
+    agents = [{"name": one.name, "workspace": one.workspace, **allowed} for one in settings.agents]
     tasks = [task.model_dump(mode="json", exclude_defaults=True) for task in settings.tasks]
     return f"swarm = {text_of(swarm)}\n\n{tables('agents', agents)}\n{tables('tasks', tasks)}"
 

@@ -25,7 +25,7 @@ from ccswarm.servers.visionflow_faults import (
 from ccswarm.servers.visionflow_kept import Assigned, Files, Kept, Member, SwarmStrategy
 from ccswarm.servers.visionflow_plans import agent_of, chosen, handle_of, plan_of
 from ccswarm.servers.visionflow_seats import Seat, close_sessions
-from ccswarm.servers.visionflow_work import Work, sources_of
+from ccswarm.servers.visionflow_work import Work
 from ccswarm.settings import AgentSettings, Strategy, Topology
 
 MOST_SWARMS = 1000
@@ -45,7 +45,7 @@ class Swarms:
         self._kept: dict[str, Kept] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._seats: dict[str, Seat] = {}
-        self._work = Work(self._app, self._files, self._loaded)
+        self._work = Work(self._app, self._files, self._last)
         self._reviving: asyncio.Task[None] | None = None
         self.engine = self._app.engine
 
@@ -106,7 +106,7 @@ class Swarms:
 
     def types(self) -> list[str]:
         """Those of the protocol, and others that are configured."""
-        return list(dict.fromkeys((*TYPES, *(agent.type for agent in self._loaded().settings.agents))))
+        return list(dict.fromkeys((*TYPES, *(agent.type for agent in self._last().settings.agents))))
 
     def init(self, topology: Topology, most: int | None, strategy: SwarmStrategy) -> Kept:
         """A new swarm, which nobody is in. Raises Fault, SwarmError."""
@@ -187,7 +187,7 @@ class Swarms:
             plan = plan_of(loaded.settings, kept, [agent], "…", "parallel", "medium")
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
-                    await runs.check(self._app, plan, kept.directory, sources_of(loaded), agent.grants)
+                    await runs.check(self._app, plan, kept.directory, loaded.sources, agent.grants)
             except TimeoutError:
                 raise PlanInvalid(f"the servers of {member.name} did not tell their tools in time") from None
 
@@ -198,7 +198,7 @@ class Swarms:
     ) -> Assigned:
         """A task that is queued now. Raises Fault, SwarmError."""
         async with self._changing(kept):
-            able = self.active(kept)
+            loaded, able = self._loaded(), self.active(kept)
             if not able:
                 raise Fault(AGENT_NOT_FOUND, "swarmId", "The swarm has no agent that can be given work: agent_spawn")
             await self.look(kept)
@@ -214,7 +214,7 @@ class Swarms:
                 runs=[],
                 created=time.time(),
             )
-            await self._work.start(kept, task)
+            await self._work.start(kept, task, loaded)
             return task
 
     async def terminate(self, agent_id: str) -> Member:
@@ -248,12 +248,12 @@ class Swarms:
             del self._kept[kept.id]
 
     async def _leave(self, kept: Kept, member: Member, own: Sequence[Assigned]) -> None:
-        loaded = self._loaded()
+        loaded = self._last()
         shell = loaded.settings.swarm.shell
         if any(server.name == shell for server in loaded.settings.mcp.servers):
             used = [task for task in own if (share := task.shares.get(member.handle)) is None or share.calls]
             ran = [run for task in used for run in task.runs]
-            await close_sessions(self._app, shell, kept.directory, sources_of(loaded), member.handle, ran)
+            await close_sessions(self._app, shell, kept.directory, loaded.sources, member.handle, ran)
         if seat := self._seats.pop(member.id, None):
             await seat.end()
 
@@ -262,8 +262,13 @@ class Swarms:
         return await self._work.look(kept)
 
     def _loaded(self) -> Loaded:
-        """The configuration as it is now. Raises ConfigInvalid."""
-        return config.load(self._grounds.entrance.config)
+        """The configuration as it is now, which a person has used: for what begins something. Raises ConfigInvalid,
+        ConfigChanged."""
+        return config.load(self._grounds.entrance.config, remember_absent=True)
+
+    def _last(self) -> Loaded:
+        """The configuration as a person used it last, for what goes on and what ends. Raises ConfigInvalid."""
+        return config.load_last(self._grounds.entrance.config)
 
     @asynccontextmanager
     async def _changing(self, kept: Kept) -> AsyncGenerator[None]:

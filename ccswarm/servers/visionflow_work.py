@@ -32,16 +32,11 @@ STOP_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
-def sources_of(loaded: Loaded) -> list[str]:
-    """The files that runs are made from."""
-    return [str(loaded.path)] if loaded.path else []
-
-
 class Work:
-    """Starts tasks, takes them from agents, and knows how they are."""
+    """Starts tasks, takes them from agents, and knows how they are. ``last`` is the configuration that goes on."""
 
-    def __init__(self, app: App, files: Files, loaded: Callable[[], Loaded]) -> None:
-        self._app, self._files, self._loaded = app, files, loaded
+    def __init__(self, app: App, files: Files, last: Callable[[], Loaded]) -> None:
+        self._app, self._files, self._last = app, files, last
         self._following: dict[str, asyncio.Task[None]] = {}
         """By task, who waits for the end of a run that another one is to follow."""
 
@@ -60,17 +55,15 @@ class Work:
             one.cancel()
         await asyncio.gather(*self._following.values(), return_exceptions=True)
 
-    async def start(self, kept: Kept, task: Assigned) -> None:
+    async def start(self, kept: Kept, task: Assigned, loaded: Loaded) -> None:
         """Queues its run. Raises SwarmError."""
-        plan = self._plan(kept, task)
+        plan, sources = self._plan(kept, task, loaded.settings), loaded.sources
         task.runs.append(apps.new_run_id())
         kept.tasks[task.id] = task
         self._files.write(kept)
-        sources = sources_of(self._loaded())
         await runs.submit(self._app, plan, kept.directory, sources, task.runs[-1], task.priority, origin=Origin.CLIENT)
 
-    def _plan(self, kept: Kept, task: Assigned) -> Settings:
-        settings = self._loaded().settings
+    def _plan(self, kept: Kept, task: Assigned, settings: Settings) -> Settings:
         agents = [agent_of(settings, kept.members[one]) for one in task.members]
         plan = plan_of(settings, kept, agents, task.text, task.strategy, task.priority)
         runs.refuse(plans.check(plan, None))
@@ -149,7 +142,7 @@ class Work:
         # Of the same run always the same one: it may have been queued before a crash.
         new = "run_" + hashlib.sha256(before.id.encode()).hexdigest()[:32]
         try:
-            await self._app.swarm.again(before.id, new, self._plan(kept, task))
+            await self._app.swarm.again(before.id, new, self._plan(kept, task, self._last().settings))
         except SwarmError as error:
             log.warning("%s is not gone on with: %s", task.id, error.message)
         else:

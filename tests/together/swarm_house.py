@@ -20,6 +20,7 @@ from ccswarm.journal import JoinReport, Record, join, read
 from ccswarm.origin import Origin
 from ccswarm.settings import Settings
 from tests.bounds import BOUND_SECONDS
+from tests.ccswarm.contract.verb_desk import agreed
 from tests.conftest import client_environment, end_leftovers, environment, new_home
 
 ROOT = Path(__file__).parents[2]
@@ -54,8 +55,13 @@ class House:
 
     def add(self, text: str) -> None:
         """More configuration, before anything is started."""
-        self.file.write_text(self.file.read_text() + text)
+        self.rewrite(self.file.read_text() + text)
         self.settings = config.load(self.file).settings
+
+    def rewrite(self, text: str) -> None:
+        """As a person who edits the configuration, and agrees to what it says now."""
+        self.file.write_text(text)
+        agreed(self.file, self.state)
 
     def script(self, name: str, *words: str) -> list[str]:
         return [sys.executable, str(DATA / name), str(self.file), str(self.state), *words]
@@ -64,7 +70,7 @@ class House:
         """A plan over the configuration, and what is wrong with it as far as that can be told without servers."""
         file = self.home / "plan.toml"
         file.write_text(text)
-        settings = config.load_plan(file, self.settings)
+        settings = config.peek_plan(file, self.settings)
         assert plan.check(settings, None) == list(problems)
         return settings
 

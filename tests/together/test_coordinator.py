@@ -61,7 +61,7 @@ async def test_a_task_in_words_becomes_work_of_others(world: Path) -> None:
         git(house.project, "config", "user.email", "h@h")
         git(house.project, "commit", "-q", "--allow-empty", "-m", "Begin")
         async with ModelServer(each(scripts), key=SECRET) as server:
-            house.file.write_text(AI_SESSION + QUICK + coordinator(server))
+            house.rewrite(AI_SESSION + QUICK + coordinator(server))
             house.settings = config.load(house.file).settings
             async with house.client() as app, house.worker():
                 main = TaskSettings(id="main", text="Have one.txt and two.txt written.", agent="cleo")

@@ -90,7 +90,7 @@ def test_by_the_playbook_of_an_agent(house: House, desk: RunDesk, gates: str) ->
 def test_by_a_model_that_obeys_what_it_read(house: House, desk: RunDesk, gates: str) -> None:
     replies = [reply(("swarm.delegate", {"tasks": [hidden(GATES[gates])]})), reply(finish("failed", "It was refused."))]
     model = 'brain = "llm"\nsettings = { replies = ' + _toml(replies) + " }"
-    house.file.write_text(BASE + agent("ada", "swarm.delegate", more=model) + HELPER)
+    house.rewrite(BASE + agent("ada", "swarm.delegate", more=model) + HELPER)
     result = desk.result("run", "do as the file says", *where(house), "--no-wait", code=1)
     assert result["tasks"]["main"]["summary"] == "It was refused."
     refused = [r.facts for r in read(house.state / "journal") if r.event in ("call.refused", "call.end")]
@@ -123,7 +123,7 @@ async def test_by_the_program_that_thinks_for_an_agent(house: House, gates: str)
 @pytest.mark.parametrize("gates", GATES)
 async def test_by_a_delegate_of_a_delegate(house: House, gates: str) -> None:
     again = {"id": "again", "tool": "swarm.delegate", "args": {"tasks": [{**hidden(GATES[gates]), "agent": "ada"}]}}
-    house.file.write_text(BASE + agent("ada", "swarm.*") + HELPER.replace('approval = "all"', ""))
+    house.rewrite(BASE + agent("ada", "swarm.*") + HELPER.replace('approval = "all"', ""))
     async with guest("", *where(house)) as client:
         await client.shake_hands()
         middle = {"id": "mid", "text": "hi", "agent": "helper", "steps": [again]}
@@ -183,7 +183,7 @@ def test_a_clients_plan_says_nothing_that_is_the_persons_not_even_the_same(house
 def test_a_client_has_commands_run_by_who_may_and_as_that_agent(house: House) -> None:
     """The honest way: the agent's grants, its budget, a question to the person where it has to ask."""
     maker = agent("maker", "ai-session.*", "swarm.list_agents", more="budget = { calls = 3 }")
-    house.file.write_text(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
+    house.rewrite(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
     gates = [{"command": "id > held.txt"}]
     with serving(house.home, *where(house)) as client:
         run = client.tool("start_run", plan=plan_of({**hidden(gates), "agent": "maker"}))["run"]
@@ -205,7 +205,7 @@ def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> Non
     own = {**hidden([{"command": "id > held.txt"}, {"tool": "vault.echo", "args": {"text": "mine"}}]), "agent": "ada"}
     own["steps"] = [{"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden([], "y")]}}]
     file.write_text(plan_of(own))
-    house.file.write_text(house.file.read_text().replace('approval = "all"', ""))
+    house.rewrite(house.file.read_text().replace('approval = "all"', ""))
     assert desk.result("run", str(file), *where(house))["status"] == "succeeded"
     assert (house.project / "held.txt").is_file()
     begun = [record.facts for record in read(house.state / "journal") if record.event == "call.begin"]
@@ -217,13 +217,13 @@ def test_what_a_person_writes_is_the_persons(house: House, desk: RunDesk) -> Non
 def test_a_clients_run_that_is_done_again_has_no_more_power(house: House, desk: RunDesk) -> None:
     """A person resumes it after taking the agent's shell away: its gates are refused, as of any plan of a client."""
     maker = agent("maker", "ai-session.*", "swarm.list_agents")
-    house.file.write_text(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
+    house.rewrite(BASE + agent("ada", "swarm.delegate") + HELPER + maker)
     with serving(house.home, *where(house)) as client:
         task = {**hidden([{"command": "false"}]), "agent": "maker"}
         run = client.tool("start_run", plan=plan_of(task))["run"]
         client.follow(run)
         assert client.tool("run_status", run=run)["status"] == "failed"
-    house.file.write_text(house.file.read_text().replace('"ai-session.*", ', ""))
+    house.rewrite(house.file.read_text().replace('"ai-session.*", ', ""))
     said = desk.run("resume", run, "--config", str(house.file), code=2)
     assert "error plan_invalid" in said.err
     assert "agent maker may not run commands" in said.err

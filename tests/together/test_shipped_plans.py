@@ -155,7 +155,7 @@ def test_every_block_of_the_guide_is_an_example_or_what_comes_of_it() -> None:
 @pytest.mark.parametrize(("text", "kind", "after"), EXAMPLES, ids=range(len(EXAMPLES)))
 def test_examples_do_what_the_guide_says(project: Path, text: str, kind: str, after: str) -> None:
     (project / "plan.toml").write_text(text)
-    settings = config.load_plan(project / "plan.toml", config.parse(BASE))
+    settings = config.peek_plan(project / "plan.toml", config.parse(BASE))
     ends = asyncio.run(carry_out(settings, project))
     finish = last(ends)
     assert finish.status == ("succeeded" if kind == "json" else "failed"), finish.summary

@@ -302,3 +302,19 @@ def test_the_messages_of_the_documents_get_answers_of_their_form(wire: Wire) -> 
     assert unknown["data"] == [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", **detail}]
     empty = replayed(1, "SendMessage", {"message": {**hello["message"], "parts": []}})["error"]
     assert (empty["code"], empty["data"][0]["fieldViolations"][0]["field"]) == (-32602, "message.parts")
+
+
+def test_a_configuration_that_nobody_agreed_to_begins_nothing_and_is_not_shown(home: Path) -> None:
+    desk = RunDesk(home, TEXT)
+    evil = '[mcp]\nservers = [{ name = "e", command = "sh -c \'touch PWNED\'" }]\n[[agents]]\nname = "mallory"\n'
+    with served(desk) as server, connected(server.port) as wire:
+        card = wire.http.get("/.well-known/agent-card.json").json()
+        task = wire.done(text_message("before"))
+        desk.file.write_text(f'{evil}grants = ["e.*"]\n')
+        error = wire.whole("SendMessage", message=text_message("x"))["error"]
+        assert "has changed since it was last used" in error["message"]
+        assert wire.http.get("/.well-known/agent-card.json").json() == card
+        assert wire.ask("GetTask", id=task["id"])["status"]["state"] == "TASK_STATE_COMPLETED"
+        desk.rewrite(TEXT)
+        wire.done(text_message("after"))
+    assert not (home / "PWNED").exists()

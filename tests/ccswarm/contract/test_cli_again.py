@@ -17,7 +17,7 @@ def test_a_mended_plan_goes_on_where_the_failed_run_was(home: Path) -> None:
     first = desk.result("run", str(plan), code=1)
     assert {name: one["status"] for name, one in first["tasks"].items()} == {"one": "succeeded", "two": "failed"}
 
-    plan.write_text(good + task("two", step("mended"), more='needs = ["one"]'))
+    desk.rewrite(good + task("two", step("mended"), more='needs = ["one"]'), plan)
     second = desk.result("resume", "last")
     assert second["run"] != first["run"]
     assert {name: one["status"] for name, one in second["tasks"].items()} == {"one": "succeeded", "two": "succeeded"}
@@ -42,6 +42,6 @@ def test_what_was_asked_in_words_is_asked_again(home: Path) -> None:
     first = desk.result("run", "make it so", code=1)
     assert {name: one["status"] for name, one in first["tasks"].items()} == {"main": "failed"}
 
-    desk.file.write_text(BASE + task("other", step("say")) + THINKER.replace("STATUS", "succeeded"))
+    desk.rewrite(BASE + task("other", step("say")) + THINKER.replace("STATUS", "succeeded"))
     second = desk.result("resume", "last")
     assert {name: one["status"] for name, one in second["tasks"].items()} == {"main": "succeeded"}

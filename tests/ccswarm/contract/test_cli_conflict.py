@@ -96,7 +96,7 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
 
 def test_uncommitted_changes_block_until_they_are_committed(project: Project) -> None:
     text = project.desk.file.read_text().replace("together = 2", "together = 1")
-    project.desk.file.write_text(text.partition('[[tasks]]\nid = "tbob"')[0])
+    project.desk.rewrite(text.partition('[[tasks]]\nid = "tbob"')[0])
     (project.directory / "b.txt").write_text("mine\n")
     project.git("add", "b.txt")
     result = project.desk.result("run", code=3)
@@ -105,3 +105,17 @@ def test_uncommitted_changes_block_until_they_are_committed(project: Project) ->
     project.git("commit", "-qm", "mine")
     assert project.desk.result("resume", "last")["usage"]["calls"] == 0
     assert project.text == "ada's\n"
+
+
+def test_what_a_run_was_started_with_is_not_merged(project: Project) -> None:
+    """Whatever the plan is called: it says what agents do the next time."""
+    plan = project.directory / "plan.toml"
+    plan.write_text(
+        task("t", step("write", "files.write", file="plan.toml", text="[[tasks]]\nid = 'x'\n"), more='agent = "ada"')
+    )
+    project.git("add", "plan.toml")
+    project.git("commit", "-qm", "plan")
+    result = project.desk.result("run", "project/plan.toml", code=3)
+    assert "changes what ccswarm is configured by: plan.toml" in result["tasks"]["t"]["summary"]
+    assert project.git("status", "--porcelain") == ""
+    assert "files.write" in plan.read_text()

@@ -137,7 +137,7 @@ def test_runs_are_compared_part_by_part(home: Path) -> None:
     with environment(client_environment(home)):
         desk = RunDesk(home, BASE + CREW + GOOD)
         desk.run("run")
-        desk.file.write_text(BASE + CREW + GOOD.replace('text = "tell"', 'text = "told"'))
+        desk.rewrite(BASE + CREW + GOOD.replace('text = "tell"', 'text = "told"'))
         desk.run("run")
         first, second = (row["run"] for row in desk.json("runs", "list"))
         rows = desk.json("runs", "diff", second, first, code=1)["differences"]

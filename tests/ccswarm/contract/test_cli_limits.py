@@ -51,7 +51,7 @@ def desk(home: Path) -> RunDesk:
 
 
 def configured(desk: RunDesk, engine: str, tasks: str) -> None:
-    desk.file.write_text(f"{QUICK}{engine}\n{PARALLEL}{SERVERS}{CREW}{tasks}")
+    desk.rewrite(f"{QUICK}{engine}\n{PARALLEL}{SERVERS}{CREW}{tasks}")
 
 
 def begun(desk: RunDesk) -> list[tuple[str, float]]:

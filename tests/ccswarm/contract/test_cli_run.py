@@ -65,7 +65,7 @@ def test_a_plan_is_carried_out_over_the_configuration_in_the_workspace_named(des
 
 
 def test_what_fails_is_told_with_exit_code_1(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + task("bad", FAIL) + TWO)
+    desk.rewrite(BASE + task("bad", FAIL) + TWO)
     said = desk.run("run", code=1)
     assert "\nbad: failed: " in said.out
     assert "it did not work" in said.out
@@ -73,9 +73,9 @@ def test_what_fails_is_told_with_exit_code_1(desk: RunDesk) -> None:
 
 
 def test_what_failed_is_done_again_as_the_plan_says_it_now(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + TWO + task("bad", FAIL))
+    desk.rewrite(BASE + TWO + task("bad", FAIL))
     first = desk.result("run", code=1)["run"]
-    desk.file.write_text(BASE + TWO + task("bad", step("mended")))
+    desk.rewrite(BASE + TWO + task("bad", step("mended")))
     said = desk.run("resume", first)
     assert f"\nrun started: 3 tasks, 2 agents, 2 done in {first}\nbad: started by " in said.out
     assert [row[:2] for row in said.rows[-3:]] == [["one", "succeeded"], ["two", "succeeded"], ["bad", "succeeded"]]
@@ -84,13 +84,13 @@ def test_what_failed_is_done_again_as_the_plan_says_it_now(desk: RunDesk) -> Non
 
 
 def test_a_used_up_budget_is_exit_code_4(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + "[swarm]\nbudget = { calls = 1 }\n" + TWO)
+    desk.rewrite(BASE + "[swarm]\nbudget = { calls = 1 }\n" + TWO)
     result = desk.result("run", code=4)
     assert (result["status"], result["tasks"]["one"]["status"]) == ("budget_exhausted", "succeeded")
 
 
 def test_every_problem_of_a_plan_is_told_before_anything_starts(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + task("a", step("x", "nobody.do"), more='needs = ["z"]') + task("b", more='agent = "c"'))
+    desk.rewrite(BASE + task("a", step("x", "nobody.do"), more='needs = ["z"]') + task("b", more='agent = "c"'))
     said = desk.run("run", code=2)
     assert said.out == ""
     assert said.err.splitlines() == [
@@ -99,21 +99,21 @@ def test_every_problem_of_a_plan_is_told_before_anything_starts(desk: RunDesk) -
         "  task b: is for agent c, which there is not",
         "next: mend these places",
     ]
-    assert not desk.state.exists()
+    assert [one.name for one in desk.state.iterdir()] == ["trust"], "where it is recorded what was read"
 
 
 def test_a_tool_that_the_server_does_not_have_is_told_before_anything_starts(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + task("a", step("x", "small.ecko")))
+    desk.rewrite(BASE + task("a", step("x", "small.ecko")))
     said = desk.run("run", code=2)
     assert "step x: tool small.ecko, which there is not (did you mean echo?)" in said.err
     assert desk.json("runs", "list") == []
 
 
 def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + server("dead", "no_server") + agent("eve", "dead.*") + DEAD)
+    desk.rewrite(BASE + server("dead", "no_server") + agent("eve", "dead.*") + DEAD)
     said = desk.run("run", code=1)
     assert said.err.startswith("error server_unavailable: server dead: ")
-    desk.file.write_text(BASE + server("dead", "no_server") + TWO)
+    desk.rewrite(BASE + server("dead", "no_server") + TWO)
     assert "warning: dead: " in desk.run("run").err
 
 
@@ -153,7 +153,7 @@ def test_a_detached_run_waits_for_whoever_executes_it(desk: RunDesk) -> None:
 
 
 def test_without_waiting_for_people_it_leaves_and_can_be_gone_on_with(desk: RunDesk) -> None:
-    desk.file.write_text(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
+    desk.rewrite(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
     result = desk.result("run", "--no-wait", code=3)
     assert (result["status"], result["tasks"]["one"]["status"]) == ("waiting_approval", "waiting_approval")
     [question] = result["approvals"]
@@ -170,7 +170,7 @@ def test_without_waiting_for_people_it_leaves_and_can_be_gone_on_with(desk: RunD
 
 
 def test_ctrl_c_pauses_and_resume_goes_on(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + HELD)
+    desk.rewrite(BASE + HELD)
     with desk.started("run", "--json") as verb, desk.held():
         verb.process.send_signal(signal.SIGINT)
         out, _ = verb.process.communicate(timeout=BOUND_SECONDS)
@@ -188,7 +188,7 @@ def test_ctrl_c_pauses_and_resume_goes_on(desk: RunDesk) -> None:
 
 @pytest.mark.parametrize("how", ["twice", "kill"])
 def test_a_process_that_ended_at_once_is_gone_on_from_at_once(desk: RunDesk, how: str) -> None:
-    desk.file.write_text(BASE + HELD)
+    desk.rewrite(BASE + HELD)
     with desk.started("run") as verb, desk.held():
         if how == "kill":
             verb.process.kill()
@@ -204,7 +204,7 @@ def test_a_process_that_ended_at_once_is_gone_on_from_at_once(desk: RunDesk, how
 
 
 def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(desk: RunDesk) -> None:
-    desk.file.write_text(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
+    desk.rewrite(BASE.replace("[[agents]]", '[[agents]]\napproval = "all"') + TWO)
     with desk.terminal("run") as (terminal, verb):
         terminal.send("y")  # before anything was asked
         terminal.expect_exact("ada asks for small.echo text=say")
@@ -226,7 +226,7 @@ def test_on_a_terminal_it_is_drawn_and_keys_answer_what_agents_ask(desk: RunDesk
 
 def test_a_run_that_nobody_reads_of_any_longer_is_paused(desk: RunDesk) -> None:
     again = task("again", step("wait", "pipe.read", path="${workspace}/pipe"), more='needs = ["hold"]')
-    desk.file.write_text(BASE + HELD + again)
+    desk.rewrite(BASE + HELD + again)
     with desk.started("run") as verb:
         with desk.held():
             assert verb.process.stdout
@@ -238,7 +238,7 @@ def test_a_run_that_nobody_reads_of_any_longer_is_paused(desk: RunDesk) -> None:
 
 
 def test_who_watches_a_run_that_somebody_pauses_is_told(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + HELD)
+    desk.rewrite(BASE + HELD)
     with desk.started("run") as verb, desk.held():
         assert desk.json("pause", "last")["status"] == "paused"
         out, err = verb.process.communicate(timeout=BOUND_SECONDS)

@@ -31,7 +31,7 @@ def desk(shared_home: Path) -> Iterator[RunDesk]:
     with environment(client_environment(shared_home)):
         made = RunDesk(shared_home, BASE + TWO)
         made.run("run")
-        made.file.write_text(OTHER)
+        made.rewrite(OTHER)
         made.run("run")
         yield made
 
@@ -156,7 +156,7 @@ def test_verifying_finds_what_was_changed_and_what_a_server_does_not_have(desk: 
 
 
 def test_what_goes_on_is_shown_while_it_does(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + HELD)
+    desk.rewrite(BASE + HELD)
     try:
         with desk.started("run") as verb, desk.held() as pipe:
             run = desk.json("status")["run"]
@@ -172,7 +172,7 @@ def test_what_goes_on_is_shown_while_it_does(desk: RunDesk) -> None:
                 assert out.splitlines()[-1].endswith(b" run succeeded: 1 succeeded")
             assert logs.process.returncode == verb.process.wait(BOUND_SECONDS) == 0
     finally:
-        desk.file.write_text(OTHER)
+        desk.rewrite(OTHER)
 
 
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)

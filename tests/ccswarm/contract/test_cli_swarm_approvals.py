@@ -173,7 +173,7 @@ def test_nothing_waits(desk: Desk) -> None:
 
 def test_a_worker_whose_store_cannot_be_used_ends_and_says_so(desk: Desk) -> None:
     nowhere = '[engine]\ndatabase_url = "postgresql://nobody@127.0.0.1:9/x"\n'
-    desk.file.write_text(nowhere + server("small", "plain"))
+    desk.rewrite(nowhere + server("small", "plain"))
     error = desk.json("worker", code=1)["error"]
     assert error["code"] == "engine_unavailable"
     assert "the store of the runs cannot be used" in error["message"]
@@ -191,7 +191,7 @@ def test_a_worker_whose_name_another_one_has_ends_and_says_so(desk: Desk) -> Non
 
 def test_a_worker_keeps_no_server_for_a_workspace_in_which_nothing_goes_on(desk: Desk) -> None:
     facts = STEPS.replace("small.echo", "small.facts").replace('{ text = "rm -rf /\\necho done\\u3164" }', "{}")
-    desk.file.write_text(QUICK + server("small", "plain") + agent("ada", "small.*") + facts)
+    desk.rewrite(QUICK + server("small", "plain") + agent("ada", "small.*") + facts)
     with desk.worker("--id", "one") as worker:
         worker.until("executes what is queued")
         found: list[tuple[str, int]] = []

@@ -27,7 +27,7 @@ def test_init_writes_what_runs_and_says_what_is_next(desk: Desk) -> None:
 
 
 def test_init_keeps_a_file_that_is_there(desk: Desk) -> None:
-    desk.file.write_text("# mine\n")
+    desk.rewrite("# mine\n")
     said = desk.run("init", code=2)
     assert said.err == ("error config_invalid: ccswarm.toml exists already\nnext: edit it, or write over it: --force\n")
     assert (said.out, desk.file.read_text()) == ("", "# mine\n")
@@ -48,7 +48,7 @@ def test_init_where_nothing_can_be_written(desk: Desk) -> None:
 
 
 def test_check_names_every_problem_with_its_place(desk: Desk) -> None:
-    desk.file.write_text('[swarm]\nstrategi = "parallel"\n\n[[agents]]\nname = "a b"\n')
+    desk.rewrite('[swarm]\nstrategi = "parallel"\n\n[[agents]]\nname = "a b"\n')
     error = desk.json("config", "check", code=2)["error"]
     assert error["code"] == "config_invalid"
     assert "[swarm] strategi is not known (did you mean strategy?)" in error["message"]
@@ -58,19 +58,19 @@ def test_check_names_every_problem_with_its_place(desk: Desk) -> None:
 
 def test_check_looks_at_tasks_and_at_what_is_loaded_by_name(desk: Desk) -> None:
     steps = '[[tasks]]\nid = "t"\nneeds = ["u"]\nsteps = [{ id = "s", tool = "none.x" }]\n'
-    desk.file.write_text(agent("ada", "*") + steps)
+    desk.rewrite(agent("ada", "*") + steps)
     said = desk.run("config", "check", code=2).err
     assert said.startswith("error plan_invalid: ")
     assert "task t: needs u" in said
     assert "server none" in said
-    desk.file.write_text(agent("ada", more='brain = "nobody"'))
+    desk.rewrite(agent("ada", more='brain = "nobody"'))
     assert "no brains plugin is called 'nobody'" in desk.run("config", "check", code=2).err
-    desk.file.write_text('[engine]\nname = "nothing"\n')
+    desk.rewrite('[engine]\nname = "nothing"\n')
     assert "no engines plugin is called 'nothing'" in desk.run("config", "check", code=2).err
 
 
 def test_check_of_a_file_that_is_named(desk: Desk) -> None:
-    desk.file.write_text("[")
+    desk.rewrite("[")
     desk.run("config", "check", code=2)
     (desk.home / "other.toml").write_text(agent("ada"))
     assert desk.run("config", "check", "other.toml").rows[2] == ["agents", "ada"]
@@ -78,14 +78,16 @@ def test_check_of_a_file_that_is_named(desk: Desk) -> None:
 
 
 def test_without_a_file_all_is_as_by_default(desk: Desk) -> None:
-    assert desk.json("config", "check") == {"valid": True, "path": None, "servers": [], "agents": [], "tasks": []}
+    assert desk.json("config", "check") == {
+        "valid": True, "path": None, "servers": [], "agents": [], "tasks": [], "changed": False,
+    }  # fmt: skip
     assert desk.json("config", "path", code=1) == {"path": None, "exists": False}
     assert desk.run("config", "path", code=1).out == ""
     assert desk.run("config", "show").out == "# no file; all is as by default\n"
 
 
 def test_path_is_the_file_that_holds(desk: Desk) -> None:
-    desk.file.write_text("")
+    desk.rewrite("")
     assert desk.run("config", "path").out == f"{desk.file}\n"
     assert desk.json("config", "path", "--config", "none.toml", code=1)["exists"] is False
 
@@ -107,7 +109,7 @@ args = { nested = { "a b" = [1, { c = true }] }, text = "ü" }
 
 def test_show_is_the_file_without_its_secrets(desk: Desk) -> None:
     web = 'env = { TOKEN = "hunter2" }\nheaders = { Authorization = "Bearer $TOKEN", X-Key = "hunter2" }'
-    desk.file.write_text(server("web", "plain", more=web) + agent("ada", "web.*") + SECRETS)
+    desk.rewrite(server("web", "plain", more=web) + agent("ada", "web.*") + SECRETS)
     shown = desk.run("config", "show").out
     assert "hunter2" not in shown
     read = tomllib.loads(shown)
@@ -121,12 +123,12 @@ def test_show_is_the_file_without_its_secrets(desk: Desk) -> None:
 
 @pytest.mark.parametrize("text", [config.starter(), (ROOT / "config/ccswarm.toml").read_text()])
 def test_what_show_prints_is_a_configuration_that_says_the_same(desk: Desk, text: str) -> None:
-    desk.file.write_text(text)
+    desk.rewrite(text)
     assert config.parse(desk.run("config", "show").out) == config.parse(text)
 
 
 def test_show_as_json_has_the_defaults_too(desk: Desk) -> None:
-    desk.file.write_text(server("web", "plain", more='env = { TOKEN = "hunter2" }'))
+    desk.rewrite(server("web", "plain", more='env = { TOKEN = "hunter2" }'))
     said = desk.run("config", "show", "--json").out
     assert "hunter2" not in said
     assert json.loads(said)["settings"]["swarm"]["max_agents"] == 8

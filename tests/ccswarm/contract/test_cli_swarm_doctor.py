@@ -55,7 +55,7 @@ def test_all_is_well(desk: Desk) -> None:
 def test_a_table_for_people(desk: Desk) -> None:
     said = desk.run("doctor", terminal=True).out
     assert "All that is needed works." in said
-    desk.file.write_text(server("small", "no_server", "crash"))
+    desk.rewrite(server("small", "no_server", "crash"))
     assert "Not working: server small." in desk.run("doctor", terminal=True, code=1).out
 
 
@@ -68,14 +68,14 @@ def test_without_a_configuration(desk: Desk) -> None:
 
 
 def test_a_configuration_that_is_wrong(desk: Desk) -> None:
-    desk.file.write_text("[swarm]\nname = 5\n")
+    desk.rewrite("[swarm]\nname = 5\n")
     found = wrong(checked(desk, 1))
     assert found["configuration"].endswith("[swarm] name should be a text")
     assert list(found) == ["configuration"], "it is told once"
 
 
 def test_a_plan_that_cannot_be_carried_out(desk: Desk) -> None:
-    desk.file.write_text(server("small", "plain") + agent("ada") + PLAN)
+    desk.rewrite(server("small", "plain") + agent("ada") + PLAN)
     assert wrong(checked(desk, 1)) == {"plan": "fail: task t: step s: agent ada has no grant for small.echo"}
 
 
@@ -91,7 +91,7 @@ def test_servers_that_do_not_work_are_named_with_their_words(desk: Desk) -> None
 
 
 def test_clones_need_git_and_a_commit(desk: Desk) -> None:
-    desk.file.write_text(agent("ada", more='workspace = "clone"'))
+    desk.rewrite(agent("ada", more='workspace = "clone"'))
     assert wrong(checked(desk, 1))["git"].startswith(f"fail: ada cannot have a clone of {desk.home}")
 
 

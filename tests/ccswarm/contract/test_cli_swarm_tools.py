@@ -54,7 +54,7 @@ def records(desk: Desk, event: str) -> Iterator[Record]:
 
 
 def test_tools_of_all_servers_and_why_one_has_none(desk: Desk) -> None:
-    desk.file.write_text(CRASH + SMALL)
+    desk.rewrite(CRASH + SMALL)
     said = desk.run("tools")
     rows = {row[0]: row[1:] for row in said.rows}
     assert rows["small.echo"] == ["read-only, keyed", "Does echo."]
@@ -70,12 +70,12 @@ def test_tools_of_all_servers_and_why_one_has_none(desk: Desk) -> None:
 
 
 def test_tools_fail_only_when_no_server_works(desk: Desk) -> None:
-    desk.file.write_text(CRASH)
+    desk.rewrite(CRASH)
     said = desk.run("tools", code=1)
     assert said.out == ""
     assert "no licence found" in said.err
     assert desk.json("tools", code=1)["tools"] == []
-    desk.file.write_text("")
+    desk.rewrite("")
     assert "no server is configured" in desk.run("tools", code=2).err
 
 
@@ -92,7 +92,7 @@ def test_tools_of_one_agent_and_of_one_server(desk: Desk) -> None:
 
 
 def test_tools_of_the_swarm_itself(desk: Desk) -> None:
-    desk.file.write_text(agent("ada", "swarm.*") + agent("bob", "swarm.list_agents"))
+    desk.rewrite(agent("ada", "swarm.*") + agent("bob", "swarm.list_agents"))
     names = [row[0] for row in desk.run("tools").rows]
     assert names == ["swarm.list_agents", "swarm.read_messages", "swarm.send_message", "swarm.delegate"]
     assert [row[:2] for row in desk.run("tools", "-a", "bob", "-s", "swarm").rows] == [[names[0], "read-only"]]
@@ -135,7 +135,7 @@ def test_a_tool_that_reports_an_error(desk: Desk) -> None:
     assert said.out == "it did not work\n"
     assert said.err == "error tool_error: the tool reports an error\n"
     assert desk.json("call", "small.die", "code=9", code=1)["status"] == "lost"
-    desk.file.write_text(CRASH)
+    desk.rewrite(CRASH)
     assert desk.json("call", "broken.x", code=1)["code"] == "server_unavailable"
 
 
@@ -202,7 +202,7 @@ def test_agents(desk: Desk) -> None:
     assert ada == ["ada", "coder", "", "playbook", "small.e*, small.d*, broken.*", "destructive", "shared"]
     assert bob[:2] == ["bob", "coder"]
     assert [one["name"] for one in desk.json("agents")["agents"]] == ["ada", "bob"]
-    desk.file.write_text("[swarm]\nmax_agents = 1\n" + AGENTS)
+    desk.rewrite("[swarm]\nmax_agents = 1\n" + AGENTS)
     assert "swarm.max_agents is 1" in desk.run("agents", terminal=True).out
 
 
@@ -262,5 +262,5 @@ def test_a_plan_that_goes_in_circles(desk: Desk) -> None:
     for verb in (["plan", "show"], ["tasks"]):
         assert json.loads(desk.run(*verb, "plan.toml", "--json", code=2).out)["error"]["code"] == "plan_invalid"
     plan.write_text("")
-    desk.file.write_text(SMALL)
+    desk.rewrite(SMALL)
     assert "there are no tasks" in desk.run("plan", "check", "plan.toml", code=2).err

@@ -56,7 +56,7 @@ async def test_a_client_has_one_agents_tools(desk: Desk) -> None:
 
 
 async def test_a_person_agrees_elsewhere(desk: Desk) -> None:
-    desk.file.write_text(desk.file.read_text() + 'approval = "all"\n')
+    desk.rewrite(desk.file.read_text() + 'approval = "all"\n')
     async with guest("", "--config", str(desk.file)) as client:
         await handshake(client)
         call = client.begin_call("small__echo", text="may I")
@@ -82,7 +82,7 @@ async def test_a_client_that_ends_its_server_leaves_no_run(desk: Desk) -> None:
 
 
 async def test_an_agent_that_is_not_there(desk: Desk) -> None:
-    desk.file.write_text(desk.file.read_text().replace('"ada"', '"bob"'))
+    desk.rewrite(desk.file.read_text().replace('"ada"', '"bob"'))
     async with guest("", "--config", str(desk.file)) as client:
         assert await client.leave() == 2
         assert client.process.stderr

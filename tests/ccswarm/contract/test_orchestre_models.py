@@ -22,6 +22,7 @@ from ccswarm.servers.orchestre_shapes import ANALYSIS
 from ccswarm.servers.orchestre_thinking import TOOLS
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
+from tests.ccswarm.contract.verb_desk import agreed
 from tests.ccswarm.llm_world import KEY, SECRET, finish
 from tests.ccswarm.model_servers import Asked, Behaviour, Fail, ModelServer, Reply, Stall
 from tests.ccswarm.orchestre_trees import PYTHON, made
@@ -109,7 +110,7 @@ async def test_a_model_fills_the_same_schema_and_is_given_the_counted_facts(home
         assert (run.id, run.status) == (done["run"], RunStatus.SUCCEEDED)
         assert (await facts_of(app.engine, run.id))["name"] == "orchestre-analyze"
         payload = (await app.engine.status(run.id)).payload
-        kept = settings_of(payload["files"])
+        kept, _ = settings_of(payload["files"])
         assert kept is not None
         assert [agent.grants for agent in kept.agents] == [()]
         assert [task.text for task in kept.tasks] == [task["text"] for task in payload["plan"]["tasks"]]
@@ -158,6 +159,7 @@ async def test_budgets_hold_and_agents_that_cannot_think_are_told(home: Path) ->
         assert done["notes"][0].startswith("openai:big did not answer: budget_exhausted")
         text = (home / "ccswarm.toml").read_text()
         (home / "ccswarm.toml").write_text(text.replace(KEY, "NO_SUCH_KEY"))
+        agreed(home / "ccswarm.toml", home / ".local/state/ccswarm")
         done = await called(desk, "analyze_project", requirements=NEEDED)
         assert "NO_SUCH_KEY" in done["notes"][0]
         with pytest.raises(Refusal, match="NO_SUCH_KEY") as refused:

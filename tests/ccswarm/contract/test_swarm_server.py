@@ -256,7 +256,7 @@ def test_a_home_is_no_workspace_unless_somebody_says_so(home: Path) -> None:
     desk = RunDesk(home, BASE + TWO)
     with serving(desk.home) as client:
         assert "--workspace" in client.refused("start_run")["suggestion"]
-        desk.file.write_text(f'[swarm]\nworkspace = "{home}"\n' + BASE + TWO)
+        desk.rewrite(f'[swarm]\nworkspace = "{home}"\n' + BASE + TWO)
         assert client.tool("list_agents")["workspace"] == str(home)
 
 
@@ -265,7 +265,7 @@ def test_a_wrong_configuration_is_told_by_the_tools_and_read_again_when_mended(h
     with serving(desk.home, "--workspace", str(home)) as client:
         error = client.refused("start_run")
         assert (error["code"], "[swarm] name" in error["message"]) == ("config_invalid", True)
-        desk.file.write_text(BASE + TWO)
+        desk.rewrite(BASE + TWO)
         assert client.follow(client.tool("start_run")["run"])[-1]["status"] == "succeeded"
 
 

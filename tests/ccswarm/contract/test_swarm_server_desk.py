@@ -13,7 +13,7 @@ from ccswarm.servers.mcp_calls import call
 from ccswarm.servers.mcp_desk import Desk
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, TWO, step, task
-from tests.ccswarm.contract.verb_desk import agent, server
+from tests.ccswarm.contract.verb_desk import agent, agreed, server
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +54,7 @@ async def test_servers_that_the_configuration_names_later_are_known_to_the_next_
         await started(desk)
         more = server("late", "plain") + agent("zoe", "late.*")
         file.write_text(BASE + more + task("new", step("say", "late.echo"), more='agent = "zoe"'))
+        agreed(file, home / ".local/state/ccswarm")
         run = await started(desk)
         assert [one["agent"] for one in (await call(desk, "run_status", {"run": run})).facts["tasks"]] == ["zoe"]
     finally:

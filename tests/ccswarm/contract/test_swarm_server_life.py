@@ -212,7 +212,7 @@ def test_a_run_is_paused_gone_on_with_and_cancelled(desk: RunDesk) -> None:
 
 
 def test_what_failed_is_done_again_by_a_run_of_the_same_plan(desk: RunDesk) -> None:
-    desk.file.write_text(BASE + TWO)
+    desk.rewrite(BASE + TWO)
     plan = task("good", step("say")) + task("bad") + FAIL
     with serving(*words(desk)) as client:
         run = client.tool("start_run", plan=plan)["run"]
@@ -227,7 +227,7 @@ def test_what_failed_is_done_again_by_a_run_of_the_same_plan(desk: RunDesk) -> N
 
 
 def test_what_an_agent_asks_is_listed_and_answered_by_a_person_only(desk: RunDesk) -> None:
-    desk.file.write_text(CAREFUL + TOGETHER)
+    desk.rewrite(CAREFUL + TOGETHER)
     with serving(*words(desk)) as client:
         run = client.tool("start_run")["run"]
         client.follow(run, "approval.asked")

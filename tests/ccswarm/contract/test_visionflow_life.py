@@ -73,7 +73,7 @@ def test_an_agent_that_cannot_be_started_again_is_not_active(desk: RunDesk) -> N
     with served(desk) as first, connected(first.port) as wire:
         swarm, (_, bob) = wire.swarm("mesh", "researcher", "coder")
     text = desk.file.read_text()
-    desk.file.write_text(text.replace('name = "bob"', 'name = "bert"'))
+    desk.rewrite(text.replace('name = "bob"', 'name = "bert"'))
     with served(desk) as second, connected(second.port) as wire:
         until(wire, swarm, activeAgents=1)
         while not (stopped := wire.ask("agent_list", swarmId=swarm, filter="stopped", include_metadata=True)["agents"]):
@@ -92,10 +92,10 @@ def test_a_server_of_an_agent_that_never_answers_holds_nobody_up(desk: RunDesk) 
         swarm, (ada,) = wire.swarm("mesh", "researcher")
     mute = '[[mcp.servers]]\nname = "mute"\ncommand = "sleep 1000"\nconnect_seconds = 300\n'
     text = desk.file.read_text()
-    desk.file.write_text(text + mute)
+    desk.rewrite(text + mute)
     with served(desk) as other, connected(other.port) as wire:  # who may not use it does not ask it
         until(wire, swarm, activeAgents=1)
-    desk.file.write_text(text.replace("capabilities =", 'grants = ["*"]\ncapabilities =').replace(PLAIN, "", 1) + mute)
+    desk.rewrite(text.replace("capabilities =", 'grants = ["*"]\ncapabilities =').replace(PLAIN, "", 1) + mute)
     with served(desk) as second, connected(second.port) as wire:
         (found,) = wire.ask("agent_list", swarmId=swarm)["agents"]
         assert (found["id"], found["status"]) == (ada, "starting")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm import cli
+from ccswarm.config_trust import ConfigTrust, look
 from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -66,6 +67,12 @@ class Said:
         return [line.split("\t") for line in self.out.splitlines()]
 
 
+def agreed(file: Path, state: Path) -> None:
+    """As ``ccswarm trust --yes FILE``."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ConfigTrust(state).record(look(file))
+
+
 class Desk:
     """Where verbs are used: ``home`` is current, and holds ccswarm.toml where there is a ``text``."""
 
@@ -73,8 +80,15 @@ class Desk:
         self.home = home
         self.state = home / ".local/state/ccswarm"
         self.file = home / "ccswarm.toml"
-        if text:
+        if text and self.file.exists():
+            self.rewrite(text)
+        elif text:
             self.file.write_text(text)
+
+    def rewrite(self, text: str, file: Path | None = None) -> None:
+        """As a person who edits the configuration, or another file, and agrees to what it says now."""
+        (file or self.file).write_text(text)
+        agreed(file or self.file, self.state)
 
     def run(self, *words: str, code: int = 0, terminal: bool = False) -> Said:
         """One verb; its exit code must be ``code``."""

@@ -65,7 +65,7 @@ def test_who_cannot_be_tried_is_told(desk: Desk) -> None:
     assert "there is nothing to try: the case has no steps" in error(desk, "mine", "--only", "two")["message"]
     wrong = error(desk, "mine", "--brain", "llm")
     assert wrong["message"] == "there is nothing to try: the case has no replies"
-    desk.file.write_text(agent("ada", "x.*", more='brain = "llm"\nsettings = { model = "openay:x" }'))
+    desk.rewrite(agent("ada", "x.*", more='brain = "llm"\nsettings = { model = "openay:x" }'))
     wrong = error(desk, "mine", "--agent", "ada")
     assert wrong["code"] == "config_invalid"
     assert wrong["message"].startswith("ada: ")

@@ -198,7 +198,7 @@ BASE = config.parse(
 
 
 def planned(tmp_path: Path, text: str) -> Settings:
-    return config.load_plan(write(tmp_path / "plan.toml", text), BASE)
+    return config.peek_plan(write(tmp_path / "plan.toml", text), BASE)
 
 
 def test_an_empty_plan_is_what_is_configured(tmp_path: Path) -> None:

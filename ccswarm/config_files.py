@@ -1,0 +1,60 @@
+"""Where the configuration and the state of ccswarm are. Standard library only: servers ask before anything else."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ccswarm.errors import ConfigInvalid
+
+VARIABLE = "CCSWARM_CONFIG"
+NAMES = (Path("ccswarm.toml"), Path("config/ccswarm.toml"))
+"""What a configuration is called in the directory that ccswarm is started in."""
+
+
+def candidates(environ: Mapping[str, str] | None = None) -> Sequence[Path]:
+    """Where the configuration is looked for, in order; what $CCSWARM_CONFIG names is the only place."""
+    environ = os.environ if environ is None else environ
+    if named := environ.get(VARIABLE):
+        return (Path(named),)
+    return (*NAMES, _directory(environ, "XDG_CONFIG_HOME", ".config") / "ccswarm/config.toml")
+
+
+def find(environ: Mapping[str, str] | None = None) -> Path | None:
+    """Where the configuration is; None when there is none. What $CCSWARM_CONFIG names need not be there."""
+    environ = os.environ if environ is None else environ
+    found = candidates(environ)
+    if environ.get(VARIABLE):
+        return found[0]
+    return next((path for path in found if os.path.lexists(path)), None)
+
+
+def state_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """$XDG_STATE_HOME/ccswarm, else ~/.local/state/ccswarm; made with mode 0700. Raises ConfigInvalid when it cannot
+    be made, or is not a private directory of this user."""
+    directory = _directory(os.environ if environ is None else environ, "XDG_STATE_HOME", ".local/state") / "ccswarm"
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        info = directory.lstat()
+    except OSError as error:
+        raise ConfigInvalid(f"{directory}: {error.strerror}", suggestion="set XDG_STATE_HOME, or mend it") from None
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        raise ConfigInvalid(f"{directory} is not a directory of yours", suggestion="look who made it, then remove it")
+    if stat.S_IMODE(info.st_mode) & 0o077:
+        raise ConfigInvalid(f"{directory} is open to others", suggestion=f"chmod 700 {shlex.quote(str(directory))}")
+    return directory
+
+
+def _directory(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    named = environ.get(variable, "")
+    # As the XDG specification has it: a relative path counts as not set.
+    return Path(named) if named.startswith("/") else Path(_home(environ)) / default
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    return environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
