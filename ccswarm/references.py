@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import Json
+from ccswarm.shell_text import quote
 
 TOKEN = re.compile(r"(\$\$\{)|\$\{[^{}]*\}?")
 PART = re.compile(r"\.([^.\[\]{}]+)|\[(\d+)\]")
@@ -21,6 +22,7 @@ FIELDS: Mapping[str, str] = {"steps": "steps.ID…", "needs": "needs.TASK…", "
 }
 """What a reference may begin with: how it is written."""
 WHOLE = {"run.id", "task.id", "task.attempt", "task.text", "agent.name", "workspace"}
+QUOTED = "${q:"
 SHOWN_CHARACTERS = 80
 
 Part = str | int
@@ -28,11 +30,13 @@ Part = str | int
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """``${steps.list.files[0]}``: ``scope`` is ``steps``, ``parts`` are ``list``, ``files`` and 0."""
+    """``${steps.list.files[0]}``: ``scope`` is ``steps``, ``parts`` are ``list``, ``files`` and 0. ``quoted``: written
+    ``${q:…}``, it stands for the value as one word of a shell."""
 
     text: str
     scope: str
     parts: tuple[Part, ...]
+    quoted: bool = False
 
     @property
     def name(self) -> str:
@@ -54,7 +58,8 @@ def tokens(value: Json) -> Iterator[str]:
 
 def parse(token: str) -> Reference:
     """Reads one ``${…}``. Raises PlanInvalid when it is not closed or stands for nothing a plan knows."""
-    inner = token[2:-1]
+    quoted = token.startswith(QUOTED)
+    inner = token[len(QUOTED) if quoted else 2 : -1]
     scope = re.split(r"[.\[]", inner, maxsplit=1)[0]
     parts = _parts(inner[len(scope) :]) if token.endswith("}") else None
     known = parts is not None and scope in FIELDS
@@ -68,7 +73,7 @@ def parse(token: str) -> Reference:
             f"{token[:SHOWN_CHARACTERS]} is not a reference",
             suggestion=f"there are {forms}; write $${{ for a ${{ that is left as it is",
         )
-    return Reference(token, scope, parts)
+    return Reference(token, scope, parts, quoted)
 
 
 def path(text: str) -> tuple[Part, ...]:
@@ -99,8 +104,8 @@ def follow(value: Json, parts: Sequence[Part], *, what: str) -> Json:
 def resolve(value: Json, known: Mapping[str, Json]) -> Json:
     """``value`` with every reference replaced by what it stands for in ``known`` (scope → value).
 
-    A text that is one reference becomes that value, whatever its type; inside a text it is put in as text. ``$${``
-    becomes ``${``. Raises PlanInvalid for what is missing.
+    A text that is one reference becomes that value, whatever its type; inside a text it is put in as text. One that is
+    quoted becomes one word of a shell. ``$${`` becomes ``${``. Raises PlanInvalid for what is missing or no such word.
     """
     if isinstance(value, str):
         whole = TOKEN.fullmatch(value)
@@ -168,7 +173,15 @@ def _value(token: str, known: Mapping[str, Json]) -> Json:
     reference = parse(token)
     if reference.scope not in known:
         raise PlanInvalid(f"{token} has no value here", suggestion=f"here are known: {', '.join(known)}")
-    return follow(known[reference.scope], reference.parts, what=token)
+    value = follow(known[reference.scope], reference.parts, what=token)
+    return _quoted(value, token) if reference.quoted else value
+
+
+def _quoted(value: Json, token: str) -> str:
+    try:
+        return quote(as_text(value))
+    except PlanInvalid as error:
+        raise PlanInvalid(f"{token}: {error.message}", suggestion=error.suggestion) from None
 
 
 def _parts(text: str) -> tuple[Part, ...] | None:

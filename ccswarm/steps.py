@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
+from ccswarm import command_arguments
 from ccswarm.errors import PlanInvalid
 from ccswarm.references import Reference, condition, parse, path, tokens
 from ccswarm.settings import PlanStep
@@ -69,7 +70,7 @@ def problems(steps: Sequence[PlanStep], inputs: Mapping[str, Collection[str] | N
     names = {step.save_as: step.id for step in steps if step.save_as} | {step.id: step.id for step in steps}
     earlier = before(needs)
     for step in steps:
-        found += [f"{step.id}: {problem}" for problem in _malformed(step)]
+        found += [f"{step.id}: {problem}" for problem in (*_malformed(step), *command_arguments.problems(step))]
         for reference, item in _references(step, found):
             if problem := _misplaced(reference, item, names, earlier[step.id], inputs):
                 found.append(f"{step.id}: {reference.text} {problem}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, cast
@@ -15,6 +14,7 @@ from ccswarm.servers.orchestre_plan import KINDS
 from ccswarm.servers.orchestre_toml import comment, tables
 from ccswarm.servers.orchestre_values import cut
 from ccswarm.settings import AgentSettings, Settings
+from ccswarm.shell_text import quote
 
 Facts = dict[str, Any]
 
@@ -121,7 +121,7 @@ def gate_of(settings: Settings, facts: Mapping[str, Any] | None) -> str:
     command, directory = str(tests.get("command") or ""), str(tests.get("directory") or "")
     if not tests.get("cases") or not command or settings.swarm.shell not in [one.name for one in settings.mcp.servers]:
         return ""
-    return f"cd {shlex.quote(directory)} && {command}" if directory else command
+    return f"cd {quote(directory)} && {command}" if directory else command
 
 
 def _task(task: Mapping[str, Any], agent: AgentSettings, requirements: str, gate: str, shell: str) -> Facts:

@@ -22,6 +22,7 @@ from ccswarm.servers import mcp_calls
 from ccswarm.servers.orchestre_base import REQUIREMENTS, Desk, Facts, Given, OrchestreTool, Refusal, takes
 from ccswarm.servers.orchestre_starters import ABOUT, NEXT, files_of
 from ccswarm.settings import AgentSettings, Settings
+from ccswarm.shell_text import quote
 
 WAIT_SECONDS = 45.0
 """Longest wait for the run; it goes on after that."""
@@ -141,9 +142,9 @@ def _task(server: str, name: str, template: str, folder: Path, files: Mapping[st
     """Steps never fail by themselves, so that the terminal is closed in any case: what was written is looked at
     afterwards, by the gate and by whoever reads the list."""
     folders = sorted({str((folder / path).parent) for path in files})
-    quoted = " ".join(shlex.quote(str(folder / path)) for path in files)
+    quoted = " ".join(quote(str(folder / path)) for path in files)
     session: Facts = {"session_id": "${steps.open.session_id}"}
-    items = [{"path": shlex.quote(str(folder / path)), "content": _literal(text)} for path, text in files.items()]
+    items = [{"path": _literal(str(folder / path)), "content": _literal(text)} for path, text in files.items()]
     return {
         "id": TASK,
         "text": f"Write the starter {template} as {name}.",
@@ -156,19 +157,19 @@ def _task(server: str, name: str, template: str, folder: Path, files: Mapping[st
             {
                 "id": "folders",
                 "tool": f"{server}.execute_command",
-                "args": {**session, "command": f"mkdir -p -- {' '.join(map(shlex.quote, folders))}"},
+                "args": {**session, "command": _literal(f"mkdir -p -- {' '.join(map(quote, folders))}")},
             },
             {
                 "id": "files",
                 "tool": f"{server}.execute_command",
                 "for_each": items,
                 # noclobber: a file that is there by now is left as it is.
-                "args": {**session, "command": "(set -C; cat > ${item.path})", "stdin": "${item.content}"},
+                "args": {**session, "command": "(set -C; cat > ${q:item.path})", "stdin": "${item.content}"},
             },
             {
                 "id": LIST,
                 "tool": f"{server}.execute_command",
-                "args": {**session, "command": f"wc -c -- {quoted}"},
+                "args": {**session, "command": _literal(f"wc -c -- {quoted}")},
             },
             {"id": "close", "tool": f"{server}.close_session", "args": session},
         ],

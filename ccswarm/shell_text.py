@@ -1,0 +1,238 @@
+"""Data in the text of a command: quoted for every shell that sessions have, and only where a quoted word is one word.
+
+Which shell will read a text is not known when a plan is checked, so what bash, dash, zsh and fish read differently
+counts as not known, and nothing is put in after it. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ccswarm.errors import PlanInvalid
+
+RUN = re.compile(r"['\\]|[^'\\]+")
+SIMPLE_EXPANSION = re.compile(r"\{[A-Za-z0-9_#@*?!$-]+\}")
+CASE = re.compile(r"\bcase\b")
+INDEXED = re.compile(r"[A-Za-z0-9_@*?!$#-]")
+BLANK = " \t\n"
+BEFORE_BRACKETS = f"{BLANK}=<>;&|("
+
+
+class Spot(Enum):
+    """Where in a command something stands: as a word or part of one, in quotes, in a comment, or nobody can say."""
+
+    WORD = "word"
+    DOUBLE = '"'
+    SINGLE = "'"
+    COMMENT = "#"
+    UNCLEAR = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``start`` and ``end`` of a reference in a text, and where it stands. ``opened`` is where its quotes begin, and
+    ``why`` says of a spot that is not clear what comes before it."""
+
+    start: int
+    end: int
+    spot: Spot
+    opened: int = -1
+    why: str = ""
+
+
+def quote(text: str) -> str:
+    """``text`` as one word of bash, dash, zsh, fish and their like. Raises PlanInvalid where it can be no argument."""
+    if "\0" in text:
+        raise PlanInvalid(
+            "a text with a NUL character cannot be an argument", suggestion="give it as a command's stdin"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PlanInvalid("a text that is no UTF-8 cannot be an argument", suggestion="give it as stdin") from None
+    # A backslash means something between the single quotes of fish and nothing between those of the others.
+    words = (part if part == "" else f"\\{part}" if part in "'\\" else f"'{part}'" for part in RUN.findall(text))
+    return "".join(words) or "''"
+
+
+def spots(text: str, references: Sequence[tuple[int, int]], opaque: Collection[int] = ()) -> list[Found]:
+    """Where each of ``references`` (start, end) stands in the text of a command. After one whose start is in ``opaque``
+    nothing is clear, for what it stands for may hold quotes of its own."""
+    scan = _Scan(text, dict(references), opaque)
+    return list(scan.found())
+
+
+class _Scan:
+    """One reading of a text, as far as all shells agree on it."""
+
+    def __init__(self, text: str, references: dict[int, int], opaque: Collection[int]) -> None:
+        self._text, self._references, self._opaque = text, references, opaque
+        self._at = 0
+        self._depth: list[Spot] = []
+        """What each substitution or group that is open stands in."""
+        self._spot = Spot.WORD
+        self._opened: list[int] = [-1]
+        self._dollar = False
+        """Whether the single quotes began with a dollar sign."""
+        self._why = ""
+        self._escaped = -1
+        """Where the character after the last backslash ends."""
+
+    def found(self) -> Iterator[Found]:
+        while self._at < len(self._text):
+            if end := self._references.get(self._at):
+                yield Found(self._at, end, self._spot, self._opened[-1], self._why)
+                if self._at in self._opaque:
+                    self._unclear("what is put in before it")
+                self._at = end
+                continue
+            character = self._text[self._at]
+            escapes = character == "\\" and self._spot in (Spot.WORD, Spot.DOUBLE)
+            if escapes and (end := self._references.get(self._at + 1)):
+                yield Found(self._at + 1, end, Spot.UNCLEAR, why="a backslash")
+                self._unclear("a backslash")
+                self._at = end
+                continue
+            self._at += self._step(character)
+
+    def _step(self, character: str) -> int:
+        """Reads what begins here; how many characters that are."""
+        match self._spot:
+            case Spot.WORD:
+                return self._word(character)
+            case Spot.DOUBLE:
+                return self._double(character)
+            case Spot.SINGLE:
+                return self._single(character)
+            case Spot.COMMENT:
+                return self._comment(character)
+            case Spot.UNCLEAR:
+                return 1
+
+    def _word(self, character: str) -> int:
+        before = self._text[self._at - 1] if self._at else "\n"
+        match character:
+            case "\\":
+                return self._backslash()
+            case "'" | '"':
+                self._open(Spot.SINGLE if character == "'" else Spot.DOUBLE)
+                self._dollar = character == "'" and before == "$"
+            case "#":
+                if self._escaped == self._at or before in ";&|<>()" or (before.isspace() and before not in BLANK):
+                    self._unclear("a # that is not a word of its own")
+                elif before in BLANK:
+                    self._spot = Spot.COMMENT
+            case "`":
+                self._unclear("a backtick (write $(…))")
+            case "$":
+                return self._dollar_sign()
+            case "(":
+                if before not in BEFORE_BRACKETS or self._next("("):
+                    self._unclear("brackets that are no command's")
+                self._enter()
+            case ")" if self._depth:
+                self._spot = self._depth.pop()
+                self._opened.pop()
+            case "<" if self._next("<<"):
+                return 3
+            case "<" if self._next("<"):
+                self._unclear("a here-document")
+            case "[" if INDEXED.match(before):
+                self._unclear("an index in brackets")
+            case "c" if self._depth and CASE.match(self._text, self._at):
+                self._unclear("a case in brackets")
+            case _:
+                pass
+        return 1
+
+    def _double(self, character: str) -> int:
+        match character:
+            case "\\":
+                return 2
+            case '"':
+                self._close()
+            case "`":
+                self._unclear("a backtick (write $(…))")
+            case "$":
+                return self._dollar_sign()
+            case _:
+                pass
+        return 1
+
+    def _single(self, character: str) -> int:
+        if character == "\\" and self._dollar:
+            self._unclear("$'…' with a backslash")
+        elif character == "\\":
+            if self._next("'"):
+                self._unclear("a backslash before a single quote")
+            return 2 if self._next("\\") else 1
+        elif character == "'":
+            self._close()
+        return 1
+
+    def _comment(self, character: str) -> int:
+        if character == "\n":
+            self._spot = Spot.WORD
+        elif character in "'\"`\\" or (character in "()" and self._depth):
+            self._unclear("quotes or brackets in a comment")
+        return 1
+
+    def _backslash(self) -> int:
+        if self._next("c"):
+            self._unclear("\\c")
+        self._escaped = self._at + 2
+        return 2
+
+    def _dollar_sign(self) -> int:
+        """What begins with it, in words and between double quotes."""
+        # In a plan ``$${`` is a ``${`` that stays.
+        length = 2 if self._next("${") else 1
+        rest = self._at + length
+        if self._text.startswith(("((", "["), rest):
+            self._unclear("arithmetic")
+        elif self._text.startswith("(", rest):
+            self._enter()
+            return length + 1
+        elif self._text.startswith("{", rest):
+            if simple := SIMPLE_EXPANSION.match(self._text, rest):
+                return simple.end() - self._at
+            self._unclear("an expansion in braces")
+        return length
+
+    def _next(self, text: str) -> bool:
+        return self._text.startswith(text, self._at + 1)
+
+    def _enter(self) -> None:
+        if self._spot is Spot.UNCLEAR:
+            return
+        self._depth.append(self._spot)
+        self._opened.append(-1)
+        self._spot = Spot.WORD
+
+    def _open(self, spot: Spot) -> None:
+        self._spot = spot
+        self._opened[-1] = self._at
+
+    def _close(self) -> None:
+        self._spot = Spot.WORD
+        self._opened[-1] = -1
+
+    def _unclear(self, why: str) -> None:
+        self._spot, self._why = Spot.UNCLEAR, self._why or why
+
+
+def moved_out(text: str, found: Found, quoted: str) -> str | None:
+    """The text with ``quoted`` in place of the reference, outside of the quotes that it stands in; None where that
+    cannot be said."""
+    before, after = text[: found.start], text[found.end :]
+    if found.spot is Spot.WORD:
+        return before + quoted + after
+    if found.spot not in (Spot.DOUBLE, Spot.SINGLE):
+        return None
+    mark = found.spot.value
+    before = before[:-1] if found.opened == found.start - 1 else before + mark
+    after = after[1:] if after.startswith(mark) else mark + after
+    return before + quoted + after
