@@ -397,10 +397,10 @@ class Sandbox:
         ours = [one.path for one in found.placeholders if one.ignored]
         if not ours or not self._placeholders.introduce(workspace.root):
             return ""
-        names = ", ".join(os.path.basename(path) for path in ours[:3])
+        first = os.path.basename(ours[0])
         return (
-            f"{len(ours)} empty directories ({names} …) lie in {shown(workspace.root)} while a session runs there, so "
-            "that no settings can be planted under these names; git ignores them, and the last session removes them"
+            f"while sessions run in {shown(workspace.root)}, {len(ours)} empty directories ({first} …) keep settings from "
+            "being planted there; git ignores them"
         )
 
     def _landlock(

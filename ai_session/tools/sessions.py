@@ -127,10 +127,10 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
 
 
 def _created(session: Session, context: Context) -> ToolResult:
+    """The note on what is put into the workspace is for people, who see it there, and not in the text for a model."""
     facts = session_facts(session, context.spans) | _workspace_facts(session, context)
-    if introduction := context.sessions.boxes.introduction(session.spec.session_id):
-        facts["note"] = introduction
-    return ToolResult(text=_describe(facts), structured=facts)
+    introduction = context.sessions.boxes.introduction(session.spec.session_id)
+    return ToolResult(text=_describe(facts), structured=facts | ({"note": introduction} if introduction else {}))
 
 
 async def get_session_info(context: Context, arguments: OneSession) -> ToolResult:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,8 @@ class Project:
         self.write(f"{path}.new", text).rename(self.root / path)
 
     def session(self, client: ControlClient, name: str = "s", **arguments: Any) -> dict[str, Any]:
-        return client.call(
-            "create_session", name=name, working_directory=str(self.root), shell="bash", **arguments
-        ).structured
+        words = {"working_directory": str(self.root), "shell": "bash", **arguments}
+        return client.call("create_session", name=name, **words).structured
 
     def records(self, event: str) -> list[dict[str, Any]]:
         found = records(lines(runtime(self.line.home) / "audit"))
@@ -244,20 +243,28 @@ def test_what_is_not_protected_is_said(project: Project) -> None:
     assert "symbolic link: 1" in project.line.run("doctor", code=0, timeout=60).stdout
 
 
-def litter(project: Project) -> list[str]:
+def litter(project: Project, inside: str = ".") -> list[str]:
+    """What git would offer a person to add or to remove, but for their own ``mine``."""
     said = [
-        *project.git("status", "--porcelain", "--untracked-files=all", "--ignored=no").splitlines(),
-        *project.git("clean", "-nd").splitlines(),
+        *project.git("-C", inside, "status", "--porcelain", "--untracked-files=all", "--ignored=no").splitlines(),
+        *project.git("-C", inside, "clean", "-nd").splitlines(),
     ]
-    return [line for line in said if not line.endswith(("mine", "sub/"))]
+    return [line for line in said if not line.endswith("mine")]
 
 
-def test_what_is_put_there_is_said_once_and_git_sees_none_of_it(project: Project) -> None:
+def everything(project: Project) -> list[str]:
+    return sorted(str(path.relative_to(project.root)) for path in project.root.iterdir())
+
+
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_what_is_put_there_is_said_once_and_git_sees_none_of_it(project: Project, backend: str) -> None:
     project.write("mine")
     with project.line.client() as client:
-        first = project.session(client)
-        assert "empty directories (.claude" in first["note"]
-        assert str(project.root) in first["note"]
+        words: dict[str, Any] = {"working_directory": str(project.root), "shell": "bash", "backend": backend}
+        first = client.call("create_session", name="s", **words)
+        assert "empty directories (.claude" in first.structured["note"]
+        assert str(project.root) in first.structured["note"]
+        assert "note" not in first.text, "models are not to read of it"
         assert "note" not in project.session(client, "second")
         assert {name for name in PLACEHOLDERS if (project.root / name).is_dir()} == set(PLACEHOLDERS)
         assert litter(project) == []
@@ -266,27 +273,82 @@ def test_what_is_put_there_is_said_once_and_git_sees_none_of_it(project: Project
         assert said["output"].count("bash:") + said["output"].count("mkdir:") + said["output"].count("rmdir:") == 3
         client.call("close_session", session_id="s")
         client.call("close_session", session_id="second")
-        assert sorted(path.name for path in project.root.iterdir()) == [".git", "mine"]
+        assert everything(project) == [".git", "mine"]
         assert "note" not in project.session(client)
 
 
-@pytest.mark.parametrize("killed", ["daemon", "holder", "box", "all of them"])
-def test_nothing_is_left_whatever_was_killed(project: Project, killed: str) -> None:
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_git_sees_nothing_in_a_part_of_a_repository(project: Project, backend: str) -> None:
+    web = project.write("packages/web/mine").parent
     with project.line.client() as client:
-        project.session(client, backend="pty")
+        project.session(client, backend=backend, working_directory=str(web))
+        assert (web / ".claude").is_dir()
+        assert litter(project) == []
+        assert litter(project, "packages/web") == []
+        client.call("close_session", session_id="s")
+        assert [path.name for path in web.iterdir()] == ["mine"]
+
+
+def test_what_is_a_persons_stays(project: Project) -> None:
+    """An empty directory of theirs, and what they put into one of ours; git shows the latter from then on."""
+    (project.root / ".claude").mkdir()
+    with project.line.client() as client:
+        project.session(client)
+        assert not (project.root / ".claude/.gitignore").exists()
+        project.write(".vscode/tasks.json")
+        client.call("close_session", session_id="s")
+    assert everything(project) == [".claude", ".git", ".vscode"]
+    assert os.listdir(project.root / ".claude") == []
+    assert os.listdir(project.root / ".vscode") == ["tasks.json"]
+    assert project.git("status", "--porcelain", "--untracked-files=all") == "?? .vscode/tasks.json\n"
+
+
+def test_a_person_may_remove_what_git_ignores(project: Project) -> None:
+    """``git clean -fdx`` takes the empty directories as well; what the box makes in their stead is noticed."""
+    with project.line.client() as client:
+        project.session(client)
+        assert "Would remove .claude/\n" in project.git("clean", "-ndx")
+        project.git("clean", "-qfdx")
+        assert noticed(run(client, "mkdir .claude && echo {} >.claude/settings.json")) == [("settings", ".claude")]
+        client.call("close_session", session_id="s")
+
+
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+@pytest.mark.parametrize("killed", ["daemon", "holder", "box", "all of them"])
+def test_nothing_is_left_whatever_was_killed(project: Project, killed: str, backend: str) -> None:
+    kill(project, killed, backend)
+    with project.line.client() as client:
+        client.call("close_session", session_id="s")
+    assert everything(project) == [".git"]
+
+
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_nothing_is_left_once_a_daemon_runs_again_after_everything_ended_at_once(
+    project: Project, backend: str
+) -> None:
+    """As when the power fails: nobody closes the session."""
+    kill(project, "all of them", backend)
+    assert litter(project) == []
+    with project.line.client() as client:
+        client.call("list_sessions")
+        assert everything(project) == [".git"]
+
+
+def kill(project: Project, killed: str, backend: str) -> None:
+    """Of a session with that backend what is named, without a word."""
+    with project.line.client() as client:
+        project.session(client, backend=backend)
         box = client.call("get_session_info", session_id="s").structured["pid"]
         (daemon,) = daemon_pids(project.line.home)
     holder = int(Path(f"/proc/{box}/stat").read_text().rpartition(")")[2].split()[1])
     wanted = {"daemon": [daemon], "holder": [holder], "box": [box], "all of them": [daemon, holder, box]}[killed]
     ends = [os.pidfd_open(pid) for pid in wanted]
-    for pid in wanted:
-        os.kill(pid, signal.SIGKILL)
+    for end in ends:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(end, signal.SIGKILL)
     for end in ends:
         assert select.select([end], [], [], BOUND_SECONDS)[0]
         os.close(end)
-    with project.line.client() as client:
-        client.call("close_session", session_id="s")
-    assert [path.name for path in project.root.iterdir()] == [".git"]
 
 
 @contextmanager
