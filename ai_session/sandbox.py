@@ -144,12 +144,7 @@ class Sandbox:
             return Boxed((), SandboxLevel.NONE, env)
         status = await self.probe()
         if STRENGTH.index(status.level) > STRENGTH.index(self._minimum) or status.level is SandboxLevel.NONE:
-            raise SandboxUnavailable(
-                f"this machine makes {status.level} boxes, and {self._minimum} is asked for: "
-                + "; ".join(status.reasons),
-                suggestion="run: ai-session doctor; a person can open an unboxed session with "
-                "ai-session new --profile trusted",
-            )
+            raise self._too_weak(status)
         directory.mkdir(mode=0o700, exist_ok=True)
         # One thread for all of it: each change of threads waits for a processor where many boxes are made.
         made = await asyncio.to_thread(
@@ -174,6 +169,16 @@ class Sandbox:
 
         loop.add_reader(notice, let_go)
         return replace(boxed, level=status.level, release=release)
+
+    def _too_weak(self, status: SandboxStatus) -> SandboxUnavailable:
+        unboxed = "open an unboxed session with ai-session new --profile trusted"
+        weaker = f'set sandbox.minimum_level = "{status.level}" and run ai-session daemon restart, or '
+        return SandboxUnavailable(
+            f"this machine makes {status.level} boxes, and {self._minimum} is asked for: {'; '.join(status.reasons)}",
+            suggestion="run: ai-session doctor; a person can "
+            + ("" if status.level is SandboxLevel.NONE else weaker)
+            + unboxed,
+        )
 
     def release(self, directory: Path) -> None:
         """As ``Boxed.release``, for a box that an earlier process made."""
@@ -399,8 +404,8 @@ class Sandbox:
             return ""
         first = os.path.basename(ours[0])
         return (
-            f"while sessions run in {shown(workspace.root)}, {len(ours)} empty directories ({first} …) keep settings from "
-            "being planted there; git ignores them"
+            f"while sessions run in {shown(workspace.root)}, {len(ours)} empty directories ({first} …) keep settings "
+            "from being planted there; git ignores them"
         )
 
     def _landlock(

@@ -22,8 +22,9 @@ from ai_session.control_client import ControlClient, Reply
 from ai_session.errors import AiSessionError
 from ai_session.protected_names import PLACEHOLDERS
 from ai_session.protected_paths import MOST_BY_BUBBLEWRAP
-from tests.ai_session.contract.command_line import CommandLine
+from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.wire import daemon_pids, runtime
+from tests.ai_session.escape.session import without_namespaces
 
 BOXED = '[policy]\nmode = "trusted"\n[session]\nuser_rc = false\n'
 BOUND_SECONDS = 30.0
@@ -401,20 +402,73 @@ def test_a_command_that_was_killed_leaves_nothing(project: Project) -> None:
             select.select((), (), (), 0.01)
 
 
-@pytest.mark.parametrize(
-    ("least", "enough"), [("bwrap", True), ("bwrap-noproc", True), ("landlock", True), ("seatbelt", True)]
-)
-def test_the_least_level_here(home: Path, least: str, enough: bool) -> None:
-    """Of every level that can be asked for: the strongest of Linux is enough for all; test_sandbox_levels.py has the
-    others."""
+WEAK = without_namespaces(landlock=True)
+"""Words that make this a machine of level landlock."""
+
+
+def weak_daemon(project: Project, **sandbox: str) -> None:
+    """Serves this project's clients from a machine on which only Landlock can be had."""
+    lines = "".join(f'{name} = "{value}"\n' for name, value in sandbox.items())
+    (project.line.home / ".config/ai-session/config.toml").write_text(f"{BOXED}[sandbox]\n{lines}")
+    subprocess.run([*WEAK, *LINE, "daemon", "start"], env=project.line.env, check=True, capture_output=True)
+
+
+def weak_doctor(project: Project, code: int) -> str:
+    done = subprocess.run(
+        [*WEAK, *LINE, "doctor"], env=project.line.env, check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == code, done
+    return done.stdout
+
+
+def test_level_landlock_says_what_is_not_protected(project: Project) -> None:
+    project.write(".env", "TOKEN=one\n")
+    weak_daemon(project)
+    with project.line.client() as client:
+        words = {"working_directory": str(project.root), "shell": "bash"}
+        made = client.call("create_session", name="s", **words)
+        (said,) = made.structured["unprotected"]
+        assert "nothing in the workspace is protected" in said
+        assert said in made.text
+        # What it says is so, and is noticed where it can be.
+        assert run(client, "cat .env").structured["output"] == "TOKEN=one\n"
+        reply = run(client, "git config core.fsmonitor ./x; mkdir .claude; echo {} >.claude/settings.json")
+        assert sorted(noticed(reply)) == [("changed", ".git/config"), ("settings", ".claude")]
+        assert client.call("list_sessions").structured["sessions"][0]["unprotected"] == [said]
+    person = project.line.spawn("ls", size=(24, 300))
+    person.expect_exact(said)
+    person.close()
+    assert said in project.line.out("info", "s")
+    assert "nothing in the workspace is protected" in weak_doctor(project, 0)
+    (record,) = project.records("sandbox.start")
+    assert (record["level"], record["unprotected"]) == ("landlock", [said])
+
+
+@pytest.mark.parametrize("least", ["bwrap", "bwrap-noproc"])
+def test_more_than_the_machine_has_may_be_demanded(project: Project, least: str) -> None:
+    weak_daemon(project, minimum_level=least)
+    with project.line.client() as client, pytest.raises(AiSessionError) as refused:
+        project.session(client)
+    assert refused.value.code == "sandbox_unavailable"
+    assert f"this machine makes landlock boxes, and {least} is asked for" in refused.value.message
+    suggestion = refused.value.suggestion
+    assert "ai-session doctor" in suggestion
+    assert "no session starts" in weak_doctor(project, 1)
+    # What is suggested works as it is written.
+    assert 'set sandbox.minimum_level = "landlock" and run ai-session daemon restart' in suggestion
+    config = project.line.home / ".config/ai-session/config.toml"
+    config.write_text(config.read_text().replace(least, "landlock"))
+    subprocess.run([*WEAK, *LINE, "daemon", "restart"], env=project.line.env, check=True, capture_output=True)
+    with project.line.client() as client:
+        assert "landlock" in project.session(client)["sandbox"]
+
+
+@pytest.mark.parametrize("least", ["bwrap", "bwrap-noproc", "landlock", "seatbelt"])
+def test_the_strongest_level_of_linux_is_enough_for_every_demand(home: Path, least: str) -> None:
     (home / ".config/ai-session/config.toml").write_text(f'{BOXED}[sandbox]\nminimum_level = "{least}"\n')
     (home / "ws").mkdir()
     with CommandLine(home) as line, line.client() as client:
-        if enough:
-            client.call("create_session", name="s", working_directory=str(home / "ws"))
-        else:
-            with pytest.raises(AiSessionError, match="boxes"):
-                client.call("create_session", name="s", working_directory=str(home / "ws"))
+        client.call("create_session", name="s", working_directory=str(home / "ws"))
 
 
 def test_a_session_in_a_large_tree_starts_and_says_what_it_did_not_look_at(project: Project) -> None:
