@@ -34,6 +34,8 @@ BEHIND_SECONDS = 1.0
 MOST_NOTICES = 200
 """Of one workspace; the last one says that there are more."""
 EVENT = "workspace.notice"
+SETTLED = frozenset[Kind](("repository", "settings", "changed", "exposed"))
+"""What says enough of a path and of all below it; a gitlink leads elsewhere, and what is unseen may be seen later."""
 BEHIND: tuple[Kind, str] = ("unseen", "")
 MORE: tuple[Kind, str] = ("unseen", "further notices")
 
@@ -189,11 +191,13 @@ class WorkspaceWatch:
             # Such as no more descriptors: what there is could not be seen this time.
             log.warning("workspace %s: %s", self.workspace.root, problem)
             done, found, work = False, self._now, GAP_SECONDS
-        self._look, self._wanted = None, not done
+        self._wanted = not done
         self._undone_since = None if done else self._undone_since or began
         if self._undone_since is not None and self._loop.time() - self._undone_since > BEHIND_SECONDS:
             found = {**found, BEHIND: ()}
         await self._take(found, done=done)
+        # Only now, for whoever waits for it reads the notices then.
+        self._look = None
         if self._pause is not None:
             self._pause.cancel()
         self._pause = self._loop.call_later(max(GAP_SECONDS, work * SHARE), self._resume)
@@ -210,7 +214,7 @@ class WorkspaceWatch:
         before = len(self._notices)
         for kind, path in differences(self._known, found, self._noticed):
             # Once for each path, whatever becomes of it; but what it leads to is another matter.
-            if path not in self._noticed or kind in ("gitlink", "unseen"):
+            if path not in self._noticed or kind not in SETTLED:
                 self._notice(kind, path)
         if found != self._now:
             for path in await self._renew():
@@ -224,7 +228,8 @@ class WorkspaceWatch:
             self._store()
 
     def _notice(self, kind: Kind, path: str) -> None:
-        self._noticed.add(path)
+        if kind in SETTLED:
+            self._noticed.add(path)
         if len(self._notices) >= MOST_NOTICES:
             return
         if len(self._notices) == MOST_NOTICES - 1:
@@ -260,7 +265,7 @@ class WorkspaceWatch:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
         self._known, self._notices, self._earlier = known, notices, sessions
-        self._noticed = {notice.path for notice in notices}
+        self._noticed = {notice.path for notice in notices if notice.kind in SETTLED}
 
     def _store(self) -> None:
         facts = {

@@ -16,6 +16,7 @@ import pytest
 from ai_session import workspace_watch
 from ai_session.protected_paths import Workspace
 from ai_session.workspace_notices import found_in
+from ai_session.workspace_tree import DEPTH
 from ai_session.workspace_watch import MOST_NOTICES, WorkspaceWatch, kept_in
 from ai_session.workspace_words import KINDS, sentence, summary
 
@@ -369,3 +370,22 @@ def test_words() -> None:
 
 def test_bounds_leave_time_for_others() -> None:
     assert workspace_watch.LOOK_SECONDS * (1 + workspace_watch.SHARE) <= 1.0
+
+
+async def test_what_is_found_where_something_was_unseen_before_is_noticed(scene: Scene) -> None:
+    deep = "/".join("d" * DEPTH)
+    async with scene.watch() as watch:
+        (scene.root / deep / "d").mkdir(parents=True)
+        assert await news(watch) == [("unseen", deep)]
+        scene.write(f"{deep}/.envrc")
+        assert await news(watch) == [("settings", f"{deep}/.envrc")]
+
+
+async def test_settings_where_an_entry_of_the_index_leads_are_noticed(scene: Scene) -> None:
+    scene.git("init", "-q", "sub")
+    scene.git("commit", "-q", "--allow-empty", "-m", "one", within="sub")
+    async with scene.watch() as watch:
+        scene.git("add", "sub")
+        assert await news(watch) == [("gitlink", "sub")]
+        scene.write("sub/.envrc")
+        assert await news(watch) == [("settings", "sub/.envrc")]
