@@ -6,7 +6,6 @@ write to it does meanwhile.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import heapq
 import os
@@ -20,6 +19,7 @@ from itertools import count
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ai_session.directory_events import APPEARED, ATTRIB, CONTENT, DirectoryEvents, TooManyWatches
+from ai_session.paths_without_links import DIRECTORY, open_beneath
 
 State = TypeVar("State")
 Fact = TypeVar("Fact")
@@ -29,13 +29,8 @@ SETTLED_NS = 2_000_000_000
 MOST_NAMED = 20
 """Of directories that cannot be looked at."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPENAT2, _BENEATH_WITHOUT_LINKS = 437, 0x8 | 0x4 | 0x2
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ESTALE, errno.EXDEV)
-_LONG = 4000
-"""The kernel takes paths of 4,095 bytes."""
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Reader(Protocol[State, Fact]):
@@ -159,7 +154,7 @@ class DirectoryTree(Generic[State, Fact]):
         The reader may raise through this.
         """
         try:
-            self._fd = os.open(self.root, os.O_PATH | _FOLDER if sys.platform == "linux" else _FOLDER)
+            self._fd = os.open(self.root, os.O_PATH | DIRECTORY if sys.platform == "linux" else DIRECTORY)
         except OSError:
             self._drop("")
             self._queue.clear()
@@ -362,52 +357,4 @@ class DirectoryTree(Generic[State, Fact]):
 
     def _open(self, path: str) -> int:
         """Of a directory in the tree, reached without a link. Raises OSError."""
-        fd, left = self._fd, os.fsencode(path)
-        while True:
-            part, left = _first_part(left)
-            try:
-                inner = _open_beneath(fd, part or b".")
-            finally:
-                if fd != self._fd:
-                    os.close(fd)
-            fd = inner
-            if not left:
-                return fd
-
-
-def _first_part(path: bytes) -> tuple[bytes, bytes]:
-    """As much of a path as the kernel takes at once, and the rest."""
-    if len(path) <= _LONG:
-        return path, b""
-    end = path.rindex(b"/", 0, _LONG)
-    return path[:end], path[end + 1 :]
-
-
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_how = _How(_FOLDER, 0, _BENEATH_WITHOUT_LINKS)
-
-
-def _open_beneath(fd: int, path: bytes) -> int:
-    if sys.platform == "linux":
-        found = _libc.syscall(_OPENAT2, fd, path, ctypes.byref(_how), ctypes.sizeof(_how))
-        if found >= 0:
-            return found
-        number = ctypes.get_errno()
-        if number not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
-            raise OSError(number, os.strerror(number))
-    return _open_step_by_step(fd, path)
-
-
-def _open_step_by_step(fd: int, path: bytes) -> int:
-    """Where the kernel is older than 5.6, a filter knows nothing newer, or something was moved meanwhile."""
-    here = os.open(b".", _FOLDER, dir_fd=fd)
-    for name in path.split(b"/"):
-        try:
-            inner = os.open(name, _FOLDER, dir_fd=here)
-        finally:
-            os.close(here)
-        here = inner
-    return here
+        return open_beneath(self._fd, os.fsencode(path))

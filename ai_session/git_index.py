@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 
 GITLINK = 0o160000
 _MARK = struct.pack(">I", GITLINK)
@@ -13,24 +14,30 @@ _FIXED = 40
 """Bytes of an entry before the object's name: times, numbers, mode, owner, size."""
 DIGESTS = (20, 32)
 """Bytes of an object's name: SHA-1, SHA-256. The index does not say which."""
+PATH_BYTES = 4096
+"""Longer ones no file system takes. Version 4 writes a path as what it adds to the one before."""
+MOST_GITLINKS = 10_000
 MODES = frozenset((0o100644, 0o100755, 0o120000, 0o040000, GITLINK))
 
 
 def gitlinks(data: bytes) -> tuple[str, ...]:
-    """Paths of the entries with mode 160000, in an index of version 2, 3 or 4; nothing for what is no index."""
+    """Paths of the entries with mode 160000, the first 10,000, in an index of version 2, 3 or 4; nothing for what is no
+    index."""
     if _MARK not in data:
         return ()
     for digest_bytes in DIGESTS:
         with suppress(struct.error, IndexError, ValueError):
-            return tuple(path for mode, path in _entries(data, digest_bytes) if mode == GITLINK)
+            found = (bytes(path) for mode, path in _entries(data, digest_bytes) if mode == GITLINK)
+            return tuple(path.decode(errors="surrogateescape") for path in islice(found, MOST_GITLINKS))
     return ()
 
 
-def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, str]]:
+def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, bytearray]]:
+    """Mode and path of each; the path is the same object, with the next one in it when that is asked for."""
     signature, version, count = _HEAD.unpack_from(data)
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("no index")
-    at, path = _HEAD.size, b""
+    at, path = _HEAD.size, bytearray()
     for _ in range(count):
         begin = at
         (mode,) = struct.unpack_from(">I", data, at + 24)
@@ -43,13 +50,18 @@ def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, str]]:
         if version == 4:
             dropped, at = _number(data, at)
             end = data.index(0, at)
-            path = path[: len(path) - dropped] + data[at:end]
+            if dropped > len(path):
+                raise ValueError("no path has so much to drop")
+            del path[len(path) - dropped :]
+            path += data[at:end]
             at = end + 1
         else:
             end = data.index(0, at)
-            path = data[at:end]
+            path[:] = data[at:end]
             at = begin + (end - begin + 8) // 8 * 8
-        yield mode, path.decode(errors="surrogateescape")
+        if len(path) > PATH_BYTES:
+            raise ValueError("no path is that long")
+        yield mode, path
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

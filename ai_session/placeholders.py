@@ -16,6 +16,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ai_session.paths_without_links import DIRECTORY, FILE, open_directory, read_file
 from ai_session.protected_paths import Placeholder
 
 NOT_OURS_TO_MAKE = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -46,14 +47,14 @@ class Placeholders:
                 if entry != self._entry(box) and not _box(entry).is_dir():
                     self._settle(entry)
             held = {place.path: place for entry in self._directory.glob("*.json") for place in _places(entry)}
-            account = [place for place in wanted if _make(place) or place.path in held]
-            account += [held[path] for path in existing if path in held]
-            if account:
-                made = [
-                    [place.path, None if place.content is None else place.content.decode(), place.ignored]
-                    for place in account
-                ]
-                self._entry(box).write_text(json.dumps({"box": str(box), "made": made}))
+            others = [held[path] for path in existing if path in held]
+            # On record before it is made: whoever is killed in between leaves nothing that nobody takes away.
+            intended = [place for place in wanted if place.path in held or not os.path.lexists(place.path)]
+            if intended or others:
+                self._enter(box, [*intended, *others], durable=any(place.path not in held for place in intended))
+            account = [place for place in intended if place.path in held or _make(place)]
+            if account != intended:
+                self._enter(box, [*account, *others])
             return tuple(place.path for place in wanted if os.path.lexists(place.path))
 
     def sweep(self) -> None:
@@ -89,6 +90,21 @@ class Placeholders:
             with self._locked():
                 self._settle(entry)
 
+    def _enter(self, box: Path, places: Sequence[Placeholder], *, durable: bool = False) -> None:
+        """Records what is there for ``box``, or is about to be; ``durable``: also when the power fails."""
+        entry = self._entry(box)
+        if not places:
+            entry.unlink(missing_ok=True)
+            return
+        made = [[one.path, None if one.content is None else one.content.decode(), one.ignored] for one in places]
+        new = entry.with_suffix(".new")
+        with open(new, "w") as file:
+            json.dump({"box": str(box), "made": made}, file)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        new.rename(entry)
+
     def _settle(self, entry: Path) -> None:
         places = _places(entry)
         entry.unlink(missing_ok=True)
@@ -109,15 +125,15 @@ class Placeholders:
 
 
 def _make(place: Placeholder) -> bool:
+    """Whether it was absent and is there now."""
     try:
-        if place.content is None:
-            os.mkdir(place.path)
-            if place.ignored:
-                _ignore(place.path)
-        else:
-            fd = os.open(place.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            with open(fd, "wb") as file:
-                file.write(place.content)
+        with _around(place.path) as (folder, name):
+            if place.content is not None:
+                _write(folder, name, place.content)
+            else:
+                os.mkdir(name, dir_fd=folder)
+                if place.ignored:
+                    _ignore(folder, name)
     except FileExistsError:
         return False
     except OSError as problem:
@@ -127,35 +143,53 @@ def _make(place: Placeholder) -> bool:
     return True
 
 
-def _ignore(directory: str) -> None:
+def _ignore(folder: int, name: str) -> None:
     """``git status`` then has nothing to say of it, and ``git clean`` leaves it alone."""
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    with suppress(OSError), open(os.open(f"{directory}/{IGNORE}", flags, 0o644), "wb") as file:
-        file.write(IGNORED)
-
-
-def _remove_ignore(directory: str) -> None:
-    """Also where somebody put something of theirs beside it, which git then sees."""
     with suppress(OSError):
-        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        inner = os.open(name, DIRECTORY, dir_fd=folder)
         try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with open(os.open(IGNORE, flags, dir_fd=folder), "rb") as file:
-                ours = file.read(len(IGNORED) + 1) == IGNORED
-            if ours:
-                os.unlink(IGNORE, dir_fd=folder)
+            _write(inner, IGNORE, IGNORED)
         finally:
-            os.close(folder)
+            os.close(inner)
 
 
 def _remove(place: Placeholder) -> None:
+    """Where it is still as it was made. Its ``.gitignore`` goes also from a directory that somebody put something of
+    theirs into, which git then sees."""
+    with suppress(OSError), _around(place.path) as (folder, name):
+        if place.content is not None:
+            _remove_file(folder, name, place.content)
+            return
+        if place.ignored:
+            inner = os.open(name, DIRECTORY, dir_fd=folder)
+            try:
+                _remove_file(inner, IGNORE, IGNORED)
+            finally:
+                os.close(inner)
+        os.rmdir(name, dir_fd=folder)
+
+
+def _write(folder: int, name: str, content: bytes) -> None:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | FILE
+    with open(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
+        file.write(content)
+
+
+def _remove_file(folder: int, name: str, content: bytes) -> None:
     with suppress(OSError):
-        if place.content is None:
-            if place.ignored:
-                _remove_ignore(place.path)
-            os.rmdir(place.path)
-        elif not os.path.islink(place.path) and Path(place.path).read_bytes() == place.content:
-            os.unlink(place.path)
+        if read_file(folder, name, len(content) + 1) == content:
+            os.unlink(name, dir_fd=folder)
+
+
+@contextmanager
+def _around(path: str) -> Generator[tuple[int, str]]:
+    """The directory that a path lies in, which no link leads to, and the name there. Raises OSError."""
+    outer, name = os.path.split(path)
+    folder = open_directory(outer)
+    try:
+        yield folder, name
+    finally:
+        os.close(folder)
 
 
 def _abandoned(box: Path) -> bool:

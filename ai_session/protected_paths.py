@@ -20,7 +20,7 @@ from ai_session.directory_memory import DirectoryTree, Inner
 from ai_session.errors import SandboxRefused
 from ai_session.path_patterns import patterns
 from ai_session.protected_names import PLACEHOLDERS, PLACEHOLDERS_WHERE_USED, protected, traces
-from ai_session.workspace_tree import DEPTH, Name, WorkspaceReader, WorkspaceTree, workspace_tree
+from ai_session.workspace_tree import DEPTH, MOST_ENTRIES, Name, WorkspaceReader, WorkspaceTree, workspace_tree
 
 MOST, MOST_BY_BUBBLEWRAP, MOST_ALONE = 2000, 80, 240
 """Mounts of what is protected in one box; as many as bubblewrap makes itself, for its time grows with their square; and
@@ -147,6 +147,8 @@ class Workspace:
             found.append(f"more than {DEPTH} directories deep: {_some(gaps.deep)}")
         if gaps.closed:
             found.append(f"closed to you: {_some(gaps.closed)}")
+        if crowded := [path for path, name in self.names() if name.kind == "crowded"]:
+            found.append(f"more than {MOST_ENTRIES} names in one directory: {_some(crowded)}")
         return tuple(found)
 
 
@@ -223,7 +225,7 @@ class _Fit:
     def settings_or_secret(self, path: str, name: Name) -> None:
         """One that was found, as far as a box can protect it."""
         absolute = _absolute(self._root, path)
-        if name.kind == "gitlink":
+        if name.kind in ("gitlink", "crowded"):
             return
         if name.kind == "secret":
             # A link is masked where it leads to, if that can be seen inside.
@@ -276,6 +278,8 @@ class _Fit:
 
     def _open(self, git: str, home: str) -> bool:
         """Only what decides about programs is read-only; False, and nothing is changed, where that does not fit."""
+        if len(repositories.worktrees(git)) > repositories.MOST_WORKTREES:
+            return False
         named = [one for one in repositories.named_by_config(git, home) if _below(one.path, git)]
         there = dict.fromkeys((*repositories.deciding(git), *(one.path for one in named if os.path.lexists(one.path))))
         absent = [Placeholder(path, content) for path, content in repositories.absent(git)]

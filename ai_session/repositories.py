@@ -1,16 +1,23 @@
-"""What in a git repository decides which programs git runs."""
+"""What in a git repository decides which programs git runs.
+
+Repositories may be an agent's own work: no link in one is followed, and nothing in it is waited for.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 
+from ai_session.paths_without_links import open_directory, read_file
 from ai_session.workspace_tree import DECIDING, DECIDING_FOR_WORKTREE
 
 CONFIG_BYTES = 1 << 16
+MOST_WORKTREES = 1000
+"""Of one repository."""
 
 _SECTION = re.compile(r"\s*\[\s*([\w.-]+)")
 _KEY = re.compile(r"\s*(hookspath|path)\s*=\s*\"?([^\"#;]*)", re.IGNORECASE)
@@ -18,21 +25,19 @@ _KEY = re.compile(r"\s*(hookspath|path)\s*=\s*\"?([^\"#;]*)", re.IGNORECASE)
 
 def is_repository(git: str) -> bool:
     """Whether git would take the directory for a repository's."""
-    return os.path.isfile(f"{git}/HEAD")
+    return bool(_there(git, ("HEAD",)))
 
 
 def deciding(git: str) -> Iterator[str]:
     """What exists of a repository that decides about programs; all of it where it is a file or no whole repository."""
-    if not os.path.isdir(git) or not is_repository(git):
+    if not is_repository(git):
         yield git
         return
-    for name in DECIDING:
-        if os.path.lexists(f"{git}/{name}"):
-            yield f"{git}/{name}"
-    for tree in _worktrees(git):
-        for name in DECIDING_FOR_WORKTREE:
-            if os.path.lexists(path := f"{tree}/{name}"):
-                yield path
+    for name in _there(git, DECIDING):
+        yield f"{git}/{name}"
+    for tree in worktrees(git):
+        for name in _there(tree, DECIDING_FOR_WORKTREE):
+            yield f"{tree}/{name}"
 
 
 def absent(git: str) -> Iterator[tuple[str, bytes | None]]:
@@ -40,24 +45,46 @@ def absent(git: str) -> Iterator[tuple[str, bytes | None]]:
 
     A ``commondir`` of one line makes git take config and hooks from anywhere; ``../.git`` leads back to the repository.
     """
-    if not os.path.isdir(git) or not is_repository(git):
+    if not is_repository(git):
         return
-    if not os.path.lexists(f"{git}/commondir"):
+    there = _there(git, ("commondir", "hooks", "info"))
+    if "commondir" not in there:
         yield f"{git}/commondir", f"../{os.path.basename(git)}\n".encode()
     for name in ("hooks", "info"):
-        if not os.path.lexists(f"{git}/{name}"):
+        if name not in there:
             yield f"{git}/{name}", None
     if "worktreeconfig" in _config(git).lower():
-        for tree in (git, *_worktrees(git)):
-            if not os.path.lexists(f"{tree}/config.worktree"):
+        for tree in (git, *worktrees(git)):
+            if not _there(tree, ("config.worktree",)):
                 yield f"{tree}/config.worktree", b""
 
 
-def _worktrees(git: str) -> list[str]:
-    """Directories of what git keeps of each linked worktree."""
-    with suppress(OSError):
-        return [f"{git}/worktrees/{name}" for name in sorted(os.listdir(f"{git}/worktrees"))]
+def worktrees(git: str) -> list[str]:
+    """Directories of what git keeps of each linked worktree, at most ``MOST_WORKTREES`` and one."""
+    with suppress(OSError), _opened(f"{git}/worktrees") as folder, os.scandir(folder) as entries:
+        return sorted(f"{git}/worktrees/{entry.name}" for entry in islice(entries, MOST_WORKTREES + 1))
     return []
+
+
+def _there(directory: str, names: Iterable[str]) -> list[str]:
+    """Which of these names exist in it, whatever they are; none where a link leads to it."""
+    found: list[str] = []
+    with suppress(OSError), _opened(directory) as folder:
+        for name in names:
+            with suppress(FileNotFoundError):
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+                found.append(name)
+    return found
+
+
+@contextmanager
+def _opened(directory: str) -> Generator[int]:
+    """Raises OSError."""
+    folder = open_directory(directory)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +114,6 @@ def named_by_config(git: str, home: str) -> Iterator[Named]:
 
 
 def _config(git: str) -> str:
-    try:
-        with open(f"{git}/config", "rb") as file:
-            return file.read(CONFIG_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
+    with suppress(OSError), _opened(git) as folder:
+        return read_file(folder, "config", CONFIG_BYTES).decode(errors="replace")
+    return ""

@@ -39,7 +39,9 @@ def found_in(workspace: Workspace) -> Found:
     """What is there now, as far as it was looked at. Take the tree's lock."""
     found: Found = {}
     for path, name in workspace.names():
-        if workspace.expected.get(path) not in (0, *name.stamp[:1]):
+        if name.kind == "crowded":
+            found["unseen", path] = ()
+        elif workspace.expected.get(path) not in (0, *name.stamp[:1]):
             found[name.kind, path] = name.stamp
     gaps = workspace.tree.gaps
     if gaps.many:

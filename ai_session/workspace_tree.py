@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Literal
 
 from ai_session.directory_events import APPEARED, LISTED, WRITTEN
@@ -22,6 +23,8 @@ from ai_session.protected_names import GIT
 DEPTH = 32
 """Sources of Java lie 8 and more deep."""
 MOST_DIRECTORIES = 20_000
+MOST_ENTRIES = 100_000
+"""Of one directory."""
 MOST_NAMES = 512
 """Of what is protected in one directory."""
 MOST_PLAIN_NAMES = 20_000
@@ -38,7 +41,7 @@ DATA = ("objects", "refs", "logs", "lfs")
 INDEX_BYTES = 64 << 20
 SHARED_INDEX = "sharedindex."
 
-Kind = Literal["repository", "gitlink", "settings", "secret"]
+Kind = Literal["repository", "gitlink", "settings", "secret", "crowded"]
 Shape = Literal["file", "directory", "link", "other"]
 
 
@@ -59,7 +62,8 @@ class State(Enum):
 class Name:
     """Something protected in a directory. ``stamp`` begins with what tells it from another of its name; where its
     content can be changed from a box, more follows, which changes with it. ``names`` is how many hard links a file has.
-    A gitlink's ``name`` is a path in its repository; a bare repository's is ``.``."""
+    A gitlink's ``name`` is a path in its repository; that of a bare repository, and of a directory with more names than
+    are looked at (``crowded``), is ``.``."""
 
     name: str
     kind: Kind
@@ -68,6 +72,7 @@ class Name:
     names: int = 1
 
 
+CROWDED = Name(".", "crowded")
 Facts = tuple[Name, ...]
 WorkspaceTree = DirectoryTree[State, Facts]
 
@@ -106,9 +111,8 @@ class WorkspaceReader:
             return self._repository(fd, path)
         if state is State.WORKTREES:
             with os.scandir(fd) as entries:
-                return [
-                    Inner(entry.name, State.REPOSITORY, part=True) for entry in entries if _is_directory(entry)
-                ], None
+                found = [entry for entry in islice(entries, MOST_ENTRIES) if _is_directory(entry)]
+            return [Inner(entry.name, State.REPOSITORY, part=True) for entry in found], None
         if state in (State.SETTINGS, State.OPEN_SETTINGS):
             return _everything(fd, path, state)
         return self._ordinary(fd, path, state)
@@ -152,7 +156,10 @@ class WorkspaceReader:
         ordinary = state is State.ORDINARY
         plain = self._plain_names
         with os.scandir(fd) as entries:
-            for entry in entries:
+            for number, entry in enumerate(entries):
+                if number == MOST_ENTRIES:
+                    found.append(CROWDED)
+                    break
                 name = entry.name
                 if name not in plain and not self._is_plain(name):
                     if name == GIT:
@@ -218,7 +225,7 @@ class WorkspaceReader:
             # What makes one leads to it; a box that makes another one makes a file called .git as well.
             deciding = DECIDING_FOR_WORKTREE if state is State.OPEN_SETTINGS else DECIDING_FOR_WORKTREE[-1:]
         with os.scandir(fd) as entries:
-            for entry in entries:
+            for entry in islice(entries, MOST_ENTRIES):
                 name = entry.name
                 if name == "worktrees" and _is_directory(entry):
                     inner.append(Inner(name, State.WORKTREES, part=True))
@@ -258,7 +265,7 @@ def _everything(fd: int, path: str, state: State) -> tuple[list[Inner[State]], F
     kept_by_git = f"/{GIT}/modules/" in f"/{path}/"
     depth = path.count("/") + 1
     with os.scandir(fd) as entries:
-        for entry in entries:
+        for entry in islice(entries, MOST_ENTRIES):
             if not _is_directory(entry):
                 found += _content(entry, state) if len(found) < MOST_NAMES else ()
             elif not (kept_by_git and entry.name in DATA):

@@ -1,0 +1,90 @@
+"""Opens what lies in trees that others may write to: never through a link, and never waiting.
+
+A link, a FIFO or a device that somebody puts into such a tree leads nobody elsewhere and keeps nobody waiting.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPENAT2, _BENEATH_WITHOUT_LINKS = 437, 0x8 | 0x4 | 0x2
+_LONG = 4000
+"""The kernel takes paths of 4,095 bytes."""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def open_directory(path: str) -> int:
+    """Of an absolute path without a link in it. Raises OSError."""
+    root = os.open("/", DIRECTORY)
+    try:
+        return open_beneath(root, os.fsencode(path.strip("/")))
+    finally:
+        os.close(root)
+
+
+def open_beneath(top: int, path: bytes) -> int:
+    """The directory at a relative path below an open one, empty: that one itself. Raises OSError."""
+    fd, left = top, path
+    while True:
+        part, left = _first_part(left)
+        try:
+            inner = _open(fd, part or b".")
+        finally:
+            if fd != top:
+                os.close(fd)
+        fd = inner
+        if not left:
+            return fd
+
+
+def read_file(folder: int, name: str, most: int) -> bytes:
+    """The first ``most`` bytes of a regular file in an open directory. Raises OSError, also for what is none."""
+    fd = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", name)
+        return file.read(most)
+
+
+def _first_part(path: bytes) -> tuple[bytes, bytes]:
+    """As much of a path as the kernel takes at once, and the rest."""
+    if len(path) <= _LONG:
+        return path, b""
+    end = path.rindex(b"/", 0, _LONG)
+    return path[:end], path[end + 1 :]
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_how = _How(DIRECTORY, 0, _BENEATH_WITHOUT_LINKS)
+
+
+def _open(fd: int, path: bytes) -> int:
+    if sys.platform == "linux":
+        found = _libc.syscall(_OPENAT2, fd, path, ctypes.byref(_how), ctypes.sizeof(_how))
+        if found >= 0:
+            return found
+        number = ctypes.get_errno()
+        if number not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
+            raise OSError(number, os.strerror(number))
+    return _open_step_by_step(fd, path)
+
+
+def _open_step_by_step(fd: int, path: bytes) -> int:
+    """Where the kernel is older than 5.6, a filter knows nothing newer, or something was moved meanwhile."""
+    here = os.open(b".", DIRECTORY, dir_fd=fd)
+    for name in path.split(b"/"):
+        try:
+            inner = os.open(name, DIRECTORY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = inner
+    return here
