@@ -225,7 +225,7 @@ class _Fit:
     def settings_or_secret(self, path: str, name: Name) -> None:
         """One that was found, as far as a box can protect it."""
         absolute = _absolute(self._root, path)
-        if name.kind in ("gitlink", "crowded"):
+        if name.kind in ("gitlink", "rebase", "crowded"):
             return
         if name.kind == "secret":
             # A link is masked where it leads to, if that can be seen inside.

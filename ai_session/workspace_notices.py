@@ -41,6 +41,8 @@ def found_in(workspace: Workspace) -> Found:
     for path, name in workspace.names():
         if name.kind == "crowded":
             found["unseen", path] = ()
+        elif name.kind == "rebase":
+            found["settings", path] = ()
         elif workspace.expected.get(path) not in (0, *name.stamp[:1]):
             found[name.kind, path] = name.stamp
     gaps = workspace.tree.gaps

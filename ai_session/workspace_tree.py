@@ -6,6 +6,7 @@ The walk is bounded and remembered. What was left out of it can be asked for.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from ai_session.directory_events import APPEARED, LISTED, WRITTEN
 from ai_session.directory_memory import DirectoryTree, Inner
 from ai_session.git_index import gitlinks
 from ai_session.path_patterns import Patterns, fold, patterns
+from ai_session.paths_without_links import read_file
 from ai_session.protected_names import GIT
 
 DEPTH = 32
@@ -41,7 +43,10 @@ DATA = ("objects", "refs", "logs", "lfs")
 INDEX_BYTES = 64 << 20
 SHARED_INDEX = "sharedindex."
 
-Kind = Literal["repository", "gitlink", "settings", "secret", "crowded"]
+REBASE, TODO, TODO_BYTES = "rebase-merge", "git-rebase-todo", 1 << 20
+"""What git keeps of a rebase that was begun: who continues it runs the programs on its list."""
+EXECUTES = re.compile(rb"^[ \t]*(?:x|exec)[ \t]", re.MULTILINE)
+Kind = Literal["repository", "gitlink", "settings", "secret", "rebase", "crowded"]
 Shape = Literal["file", "directory", "link", "other"]
 
 
@@ -53,6 +58,7 @@ class State(Enum):
     SKIPPED_FURTHER = "skipped, and one level more"
     SKIPPED_LAST = "the last level of what is skipped"
     REPOSITORY = "what git keeps"
+    REBASE = "what git keeps of a rebase"
     WORKTREES = "what git keeps of linked worktrees"
     SETTINGS = "all of it is protected"
     OPEN_SETTINGS = "all of it should be protected, and is not"
@@ -113,6 +119,8 @@ class WorkspaceReader:
             with os.scandir(fd) as entries:
                 found = [entry for entry in islice(entries, MOST_ENTRIES) if _is_directory(entry)]
             return [Inner(entry.name, State.REPOSITORY, part=True) for entry in found], None
+        if state is State.REBASE:
+            return [], _todo(fd)
         if state in (State.SETTINGS, State.OPEN_SETTINGS):
             return _everything(fd, path, state)
         return self._ordinary(fd, path, state)
@@ -120,7 +128,9 @@ class WorkspaceReader:
     def matters(self, name: str, state: State, *, directory: bool) -> bool:
         """As the tree's Reader does."""
         if state is State.REPOSITORY:
-            return name in ("index", "worktrees", *DECIDING) or name.startswith(SHARED_INDEX)
+            return name in ("index", "worktrees", REBASE, *DECIDING) or name.startswith(SHARED_INDEX)
+        if state is State.REBASE:
+            return name == TODO
         if state in (State.SETTINGS, State.OPEN_SETTINGS, State.WORKTREES):
             return True
         if self.open_to_writing is None and name in DECIDING:
@@ -132,7 +142,7 @@ class WorkspaceReader:
 
     def mask(self, state: State, fact: Facts | None) -> int:
         """As the tree's Reader does. What is read-only in every box needs no look at its content."""
-        if state in (State.REPOSITORY, State.OPEN_SETTINGS):
+        if state in (State.REPOSITORY, State.REBASE, State.OPEN_SETTINGS):
             return WRITTEN
         if any(len(name.stamp) > 1 for name in fact or ()):
             return WRITTEN
@@ -229,6 +239,11 @@ class WorkspaceReader:
                 name = entry.name
                 if name == "worktrees" and _is_directory(entry):
                     inner.append(Inner(name, State.WORKTREES, part=True))
+                elif name == REBASE:
+                    if _is_directory(entry):
+                        inner.append(Inner(name, State.REBASE, part=True))
+                    else:
+                        found.append(Name(name, "rebase", _shape(entry)))
                 elif name == "index" or name.startswith(SHARED_INDEX):
                     linked |= dict.fromkeys(self._links(fd, name))
                 elif name in deciding:
@@ -271,6 +286,14 @@ def _everything(fd: int, path: str, state: State) -> tuple[list[Inner[State]], F
             elif not (kept_by_git and entry.name in DATA):
                 inner.append(Inner(entry.name, state, late=True, part=depth < DEPTH))
     return inner, tuple(found) or None
+
+
+def _todo(fd: int) -> Facts | None:
+    """Of a rebase that runs programs when it is continued. Git writes the list anew with each step."""
+    with suppress(OSError):
+        if EXECUTES.search(read_file(fd, TODO, TODO_BYTES)):
+            return (Name(TODO, "rebase", "file"),)
+    return None
 
 
 def _content(entry: os.DirEntry[str], state: State) -> Iterator[Name]:

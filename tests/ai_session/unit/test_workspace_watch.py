@@ -389,3 +389,21 @@ async def test_settings_where_an_entry_of_the_index_leads_are_noticed(scene: Sce
         assert await news(watch) == [("gitlink", "sub")]
         scene.write("sub/.envrc")
         assert await news(watch) == [("settings", "sub/.envrc")]
+
+
+async def test_a_rebase_that_runs_programs_when_it_is_continued_is_noticed(scene: Scene) -> None:
+    """One that picks commits alone is not: agents leave such ones where changes conflict."""
+    async with scene.watch() as watch:
+        scene.write(".git/rebase-merge/git-rebase-todo", "pick 1234 one\n")
+        assert await news(watch) == []
+        scene.write(".git/rebase-merge/git-rebase-todo", "pick 1234 one\n x ./payload\n")
+        assert await news(watch) == [("settings", ".git/rebase-merge/git-rebase-todo")]
+        scene.write(".git/rebase-merge/git-rebase-todo", "exec ./other\n")
+        assert await news(watch) == []
+
+
+async def test_a_rebase_behind_a_link_is_noticed(scene: Scene) -> None:
+    async with scene.watch() as watch:
+        scene.write("kept/git-rebase-todo", "exec ./payload\n")
+        (scene.root / ".git/rebase-merge").symlink_to("../kept")
+        assert await news(watch) == [("settings", ".git/rebase-merge")]
