@@ -77,7 +77,7 @@ class WorkspaceWatch:
         self._known: Found = dict(known)
         self._now: Found = dict(known)
         self._notices: list[Notice] = []
-        self._noticed: set[str] = set()
+        self._noticed: dict[str, Kind] = {}
         self._sessions: dict[str, _Session] = {}
         self._earlier: dict[str, _Session] = {}
         self._ended: dict[str, str] = {}
@@ -108,9 +108,10 @@ class WorkspaceWatch:
         self._store()
 
     def notices(self, session_id: str) -> list[Notice]:
-        """What appeared since that session began and is still there."""
+        """What appeared since that session began and is still there; of what was changed several times the last."""
         session = self._sessions.get(session_id)
-        return [one for one in self._notices[session.since :] if self._is_there(one)] if session else []
+        found = [one for one in self._notices[session.since :] if self._is_there(one)] if session else []
+        return list({(one.kind, one.path): one for one in found}.values())
 
     def news(self, session_id: str) -> list[Notice]:
         """Those of them that were not returned before."""
@@ -213,8 +214,8 @@ class WorkspaceWatch:
         """Notices what is new. What was protected and is another one now is protected again."""
         before = len(self._notices)
         for kind, path in differences(self._known, found, self._noticed):
-            # Once for each path, whatever becomes of it; but what it leads to is another matter.
-            if path not in self._noticed or kind not in SETTLED:
+            # What is new is noticed once, whatever becomes of it; what a person made may be changed again and again.
+            if path not in self._noticed or kind not in SETTLED or self._noticed[path] == kind == "changed":
                 self._notice(kind, path)
         if found != self._now:
             for path in await self._renew():
@@ -229,7 +230,7 @@ class WorkspaceWatch:
 
     def _notice(self, kind: Kind, path: str) -> None:
         if kind in SETTLED:
-            self._noticed.add(path)
+            self._noticed[path] = kind
         if len(self._notices) >= MOST_NOTICES:
             return
         if len(self._notices) == MOST_NOTICES - 1:
@@ -265,7 +266,7 @@ class WorkspaceWatch:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
         self._known, self._notices, self._earlier = known, notices, sessions
-        self._noticed = {notice.path for notice in notices if notice.kind in SETTLED}
+        self._noticed = {notice.path: notice.kind for notice in notices if notice.kind in SETTLED}
 
     def _store(self) -> None:
         facts = {

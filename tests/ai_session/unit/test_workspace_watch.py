@@ -407,3 +407,17 @@ async def test_a_rebase_behind_a_link_is_noticed(scene: Scene) -> None:
         scene.write("kept/git-rebase-todo", "exec ./payload\n")
         (scene.root / ".git/rebase-merge").symlink_to("../kept")
         assert await news(watch) == [("settings", ".git/rebase-merge")]
+
+
+async def test_settings_of_a_person_that_are_changed_again_are_noticed_again(scene: Scene) -> None:
+    """The first change may have been the person's own."""
+    scene.write(".envrc")
+    async with scene.watch(scene.workspace(open_to_writing=True)) as watch:
+        for text in ("one", "another"):
+            scene.write(".envrc", text)
+            assert await news(watch) == [("changed", ".envrc")]
+        assert [(one.kind, one.path) for one in watch.notices(ONE)] == [("changed", ".envrc")]
+        scene.write("new/.envrc")
+        assert await news(watch) == [("settings", "new/.envrc")]
+        scene.write("new/.envrc", "another")
+        assert await news(watch) == []
