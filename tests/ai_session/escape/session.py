@@ -81,6 +81,17 @@ class Session:
             return self._log.read_bytes().rstrip(b"\0")
         return b""
 
+    def run(self, command: str) -> dict[str, Any]:
+        """A command of a client's, and what came of it."""
+        return self._call("execute_command", session_id=self._id, command=command)
+
+    def notices(self) -> list[set[tuple[str, str]]]:
+        """Kind and path of what is said of its workspace: where one session is asked for, and where all are."""
+        alone = self._call("get_session_info", session_id=self._id)
+        rows = self._call("list_sessions")["sessions"]
+        among = next(row for row in rows if row["session_id"] == self._id)
+        return [{(one["kind"], one["path"]) for one in facts.get("notices", [])} for facts in (alone, among)]
+
     def type(self, line: str) -> None:
         """A line and Enter."""
         self._call("send_input", session_id=self._id, text=line, keys=["Enter"])

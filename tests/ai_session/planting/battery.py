@@ -1,0 +1,112 @@
+"""Plants each case in a project of its own and judges it from outside."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ai_session.audit_files import lines, records
+from tests.ai_session.escape.battery import BOXED, NO_NAMESPACES, UNBOXED, Setting, ready
+from tests.ai_session.escape.session import Session
+from tests.ai_session.escape.world import World
+from tests.ai_session.planting.cases import CASES
+from tests.ai_session.planting.model import Outcome, Plant
+
+SETTINGS = (
+    Setting("none", "none", "pty", UNBOXED),
+    Setting("bwrap pty", "bwrap, network off", "pty", BOXED),
+    Setting("bwrap tmux", "bwrap, network off", "tmux", BOXED),
+    Setting("landlock pty", "landlock, network off", "pty", BOXED, NO_NAMESPACES),
+)
+NOTICE_SECONDS = 1.0
+"""After the command's end."""
+
+
+@dataclass
+class Measured:
+    """What came of one run; ``late`` is how long after the command's end the last notice was recorded, in seconds."""
+
+    setting: Setting
+    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
+    late: float = 0.0
+    notes: dict[str, str] = field(default_factory=dict[str, str])
+
+    def of(self, outcome: Outcome) -> set[str]:
+        return {name for name, one in self.outcomes.items() if one == outcome}
+
+
+def run(setting: Setting, cases: Sequence[Plant] = CASES) -> Measured:
+    """Each case in a session of its own, all with one daemon."""
+    measured = Measured(setting)
+    with ready(setting) as world:
+        for case in cases:
+            world.begin()
+            with _session(world, setting, case) as session:
+                _judge(world, session, case, measured)
+            world.end_attackers()
+    return measured
+
+
+@contextmanager
+def _session(world: World, setting: Setting, case: Plant) -> Generator[Session]:
+    for name in case.uses:
+        (world.home / name).mkdir(parents=True)
+        for folder in (world.home / name, (world.home / name).parent):
+            world.own(folder)
+    project = world.project()
+    for script in filter(None, (case.before,)):
+        done = world.run("/bin/bash", "-ec", world.fill(script), cwd=project)
+        assert done.returncode == 0, (case.name, done.stderr)
+    attack = project / "attack.py"
+    attack.write_text(world.fill(case.python))
+    world.own(attack)
+    try:
+        with Session(world, project, setting.backend, setting.wrapper) as session:
+            assert setting.level in session.level, session.level
+            if case.meanwhile:
+                _meanwhile(world, session, case, project)
+            yield session
+    finally:
+        for name in case.uses:
+            shutil.rmtree(world.home / name.partition("/")[0], ignore_errors=True)
+
+
+def _meanwhile(world: World, session: Session, case: Plant, project: Path) -> None:
+    """What is done outside, until the daemon has taken it in."""
+    session.run("true")
+    done = world.run("/bin/bash", "-ec", world.fill(case.meanwhile), cwd=project)
+    assert done.returncode == 0, (case.name, done.stderr)
+    session.run("true")
+
+
+def _judge(world: World, session: Session, case: Plant, measured: Measured) -> None:
+    before, seen = len(_records(world)), len(session.text)
+    facts = session.run(world.fill(case.typed))
+    printed = session.text[seen:]  # where nothing is masked
+    rows: list[dict[str, Any]] = list(facts.get("notices", []))
+    listed = session.notices()
+    # Whatever comes too late is in the record all the same.
+    session.run("true")
+    fresh = _records(world)[before:]
+    notices = [record for record in fresh if record["event"] == "workspace.notice"]
+    began = next((record["ts"] for record in fresh if record["event"] == "tool.start"), 0)
+    ended = began / 1e6 + float(facts.get("duration_seconds") or 0.0)
+    late = max((record["ts"] / 1e6 - ended for record in notices), default=0.0)
+    said = {(row["kind"], row["path"]) for row in rows}
+    everywhere = [*listed, {(record["kind"], record["path"]) for record in notices}]
+    if not case.works(world, printed):
+        measured.outcomes[case.name] = "stopped"
+    elif said and late <= NOTICE_SECONDS and all(said <= one for one in everywhere):
+        measured.outcomes[case.name] = "noticed"
+        measured.late = max(measured.late, late)
+    else:
+        measured.outcomes[case.name] = "missed"
+    measured.notes[case.name] = f"{measured.outcomes[case.name]} {rows} {listed} {late:.3f} {printed[-300:]!r}"
+
+
+def _records(world: World) -> list[dict[str, Any]]:
+    return list(records(lines(Path(world.values["state_directory"]) / "audit")))
