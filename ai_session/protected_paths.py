@@ -20,7 +20,7 @@ from ai_session.directory_memory import DirectoryTree, Inner
 from ai_session.errors import SandboxRefused
 from ai_session.path_patterns import patterns
 from ai_session.protected_names import PLACEHOLDERS, PLACEHOLDERS_WHERE_USED, protected, traces
-from ai_session.workspace_tree import DEPTH, MOST_ENTRIES, Name, WorkspaceReader, WorkspaceTree, workspace_tree
+from ai_session.workspace_tree import DEPTH, Name, WorkspaceReader, WorkspaceTree, workspace_tree
 
 MOST, MOST_BY_BUBBLEWRAP, MOST_ALONE = 2000, 80, 240
 """Mounts of what is protected in one box; as many as bubblewrap makes itself, for its time grows with their square; and
@@ -148,7 +148,9 @@ class Workspace:
         if gaps.closed:
             found.append(f"closed to you: {_some(gaps.closed)}")
         if crowded := [path for path, name in self.names() if name.kind == "crowded"]:
-            found.append(f"more than {MOST_ENTRIES} names in one directory: {_some(crowded)}")
+            found.append(
+                f"too many names in one directory: {_some([path or 'the workspace itself' for path in crowded])}"
+            )
         return tuple(found)
 
 

@@ -168,7 +168,7 @@ class WorkspaceReader:
         with os.scandir(fd) as entries:
             for number, entry in enumerate(entries):
                 if number == MOST_ENTRIES:
-                    found.append(CROWDED)
+                    found += [CROWDED] if CROWDED not in found else []
                     break
                 name = entry.name
                 if name not in plain and not self._is_plain(name):
@@ -183,6 +183,8 @@ class WorkspaceReader:
                         if kind := self.kind(below, directory=_is_directory(entry)):
                             if len(found) < MOST_NAMES:
                                 found.append(self._name(entry, below, kind))
+                            elif len(found) == MOST_NAMES:
+                                found.append(CROWDED)
                             if kind == "settings" and _is_directory(entry):
                                 inner.append(Inner(name, self._settings_state(below), part=True))
                             continue
@@ -280,9 +282,12 @@ def _everything(fd: int, path: str, state: State) -> tuple[list[Inner[State]], F
     kept_by_git = f"/{GIT}/modules/" in f"/{path}/"
     depth = path.count("/") + 1
     with os.scandir(fd) as entries:
-        for entry in islice(entries, MOST_ENTRIES):
+        for number, entry in enumerate(entries):
+            if number == MOST_ENTRIES or len(found) == MOST_NAMES:
+                found.append(CROWDED)
+                break
             if not _is_directory(entry):
-                found += _content(entry, state) if len(found) < MOST_NAMES else ()
+                found += _content(entry, state)
             elif not (kept_by_git and entry.name in DATA):
                 inner.append(Inner(entry.name, state, late=True, part=depth < DEPTH))
     return inner, tuple(found) or None

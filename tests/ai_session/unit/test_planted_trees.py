@@ -19,6 +19,7 @@ from ai_session.paths_without_links import open_directory, read_file
 from ai_session.placeholders import Placeholders
 from ai_session.protected_paths import Placeholder, Workspace, survey
 from ai_session.workspace_notices import found_in
+from ai_session.workspace_tree import MOST_ENTRIES, MOST_NAMES
 from tests.bounds import BOUND_SECONDS
 
 Plant = Callable[[Path], object]
@@ -214,16 +215,43 @@ def test_so_many_gitlinks_are_looked_at() -> None:
 
 
 def test_a_directory_of_too_many_names_is_left_and_said(tmp_path: Path) -> None:
-    from ai_session.workspace_tree import MOST_ENTRIES
-
     many = tmp_path / "ws/many"
     many.mkdir(parents=True)
     for number in range(MOST_ENTRIES + 1):
         os.close(os.open(f"{many}/{number}", os.O_CREAT | os.O_WRONLY, 0o644))
     workspace = Workspace(str(tmp_path / "ws"), (), (".env",))
     found = survey(workspace, "/nowhere", made=False)
-    assert found.unseen == (f"more than {MOST_ENTRIES} names in one directory: many",)
+    assert found.unseen == ("too many names in one directory: many",)
     assert ("unseen", "many") in found_in(workspace)
+
+
+@pytest.mark.parametrize("top", ["", "many/"])
+@pytest.mark.parametrize("open_to_writing", [False, True])
+def test_too_many_settings_in_one_directory_are_said(tmp_path: Path, top: str, open_to_writing: bool) -> None:
+    """Otherwise those of an earlier session would hide what a later one plants."""
+    folder = tmp_path / "ws" / top
+    folder.mkdir(parents=True)
+    for number in range(MOST_NAMES):
+        (folder / f"{number}.code-workspace").touch()
+    workspace = Workspace(str(tmp_path / "ws"), (), (".env",))
+    assert survey(workspace, "/nowhere", made=False).unseen == ()
+    (folder / "one-more.code-workspace").touch()
+    if open_to_writing:
+        workspace.open_to_writing(None)
+    (line,) = survey(workspace, "/nowhere", made=False).unseen
+    assert line == f"too many names in one directory: {top.rstrip('/') or 'the workspace itself'}"
+    assert ("unseen", top.rstrip("/")) in found_in(workspace)
+
+
+def test_too_many_files_in_a_directory_of_settings_are_said(tmp_path: Path) -> None:
+    folder = tmp_path / "ws/.claude"
+    folder.mkdir(parents=True)
+    for number in range(MOST_NAMES + 1):
+        (folder / f"{number}").touch()
+    workspace = Workspace(str(tmp_path / "ws"), (), (".env",))
+    assert survey(workspace, "/nowhere", made=False).unseen == ()
+    workspace.open_to_writing(None)
+    assert ("unseen", ".claude") in found_in(workspace)
 
 
 def test_a_directory_is_opened_without_links_on_every_kernel(tmp_path: Path) -> None:
