@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
-from itertools import islice
 
 GITLINK = 0o160000
 _MARK = struct.pack(">I", GITLINK)
@@ -15,21 +13,40 @@ _FIXED = 40
 DIGESTS = (20, 32)
 """Bytes of an object's name: SHA-1, SHA-256. The index does not say which."""
 PATH_BYTES = 4096
-"""Longer ones no file system takes. Version 4 writes a path as what it adds to the one before."""
+"""No file system takes longer ones, but git goes on behind them. Version 4 writes a path as what it adds to the one
+before."""
 MOST_GITLINKS = 10_000
 MODES = frozenset((0o100644, 0o100755, 0o120000, 0o040000, GITLINK))
 
 
-def gitlinks(data: bytes) -> tuple[str, ...]:
-    """Paths of the entries with mode 160000, the first 10,000, in an index of version 2, 3 or 4; nothing for what is no
-    index."""
+class _TooLarge(ValueError):
+    pass
+
+
+def gitlinks(data: bytes) -> tuple[str, ...] | None:
+    """Paths of the entries with mode 160000 in an index of version 2, 3 or 4; nothing for what is no index. None: git
+    may find some in it, but there are more, or longer paths, than are looked at."""
     if _MARK not in data:
         return ()
+    too_large = False
     for digest_bytes in DIGESTS:
-        with suppress(struct.error, IndexError, ValueError):
-            found = (bytes(path) for mode, path in _entries(data, digest_bytes) if mode == GITLINK)
-            return tuple(path.decode(errors="surrogateescape") for path in islice(found, MOST_GITLINKS))
-    return ()
+        try:
+            return _gitlinks(data, digest_bytes)
+        except _TooLarge:
+            too_large = True
+        except (struct.error, IndexError, ValueError):
+            pass
+    return None if too_large else ()
+
+
+def _gitlinks(data: bytes, digest_bytes: int) -> tuple[str, ...]:
+    found: list[str] = []
+    for mode, path in _entries(data, digest_bytes):
+        if mode == GITLINK:
+            if len(found) == MOST_GITLINKS:
+                raise _TooLarge("too many")
+            found.append(path.decode(errors="surrogateescape"))
+    return tuple(found)
 
 
 def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, bytearray]]:
@@ -60,7 +77,7 @@ def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, bytearray]]:
             path[:] = data[at:end]
             at = begin + (end - begin + 8) // 8 * 8
         if len(path) > PATH_BYTES:
-            raise ValueError("no path is that long")
+            raise _TooLarge("a path is too long")
         yield mode, path
 
 

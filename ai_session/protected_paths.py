@@ -148,9 +148,8 @@ class Workspace:
         if gaps.closed:
             found.append(f"closed to you: {_some(gaps.closed)}")
         if crowded := [path for path, name in self.names() if name.kind == "crowded"]:
-            found.append(
-                f"too many names in one directory: {_some([path or 'the workspace itself' for path in crowded])}"
-            )
+            named = _some([path or "the workspace itself" for path in crowded])
+            found.append(f"too many names in one directory, or in its index: {named}")
         return tuple(found)
 
 

@@ -98,7 +98,7 @@ class WorkspaceReader:
         self._last_names: frozenset[str] = frozenset()
         self._either = patterns(*(pattern.text for pattern in (*settings.all, *secrets.all)))
         self._plain_names: set[str] = set()
-        self._indexes: dict[tuple[int, ...], tuple[str, ...]] = {}
+        self._indexes: dict[tuple[int, ...], tuple[str, ...] | None] = {}
 
     @property
     def named(self) -> frozenset[str]:
@@ -247,7 +247,9 @@ class WorkspaceReader:
                     else:
                         found.append(Name(name, "rebase", _shape(entry)))
                 elif name == "index" or name.startswith(SHARED_INDEX):
-                    linked |= dict.fromkeys(self._links(fd, name))
+                    links = self._links(fd, name)
+                    found += [CROWDED] if links is None and CROWDED not in found else []
+                    linked |= dict.fromkeys(links or ())
                 elif name in deciding:
                     content = [] if _is_directory(entry) else list(_content(entry, state))
                     with suppress(OSError):
@@ -258,14 +260,16 @@ class WorkspaceReader:
         found += [Name(name, "gitlink") for name in linked]
         return inner, tuple(found) or None
 
-    def _links(self, folder: int, name: str) -> tuple[str, ...]:
-        """What an index says of other repositories; the same file is read once."""
+    def _links(self, folder: int, name: str) -> tuple[str, ...] | None:
+        """What an index says of other repositories, None if it is too large; the same file is read once."""
         with suppress(OSError):
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             with open(fd, "rb") as file:
                 info = os.fstat(fd)
-                if not stat.S_ISREG(info.st_mode) or info.st_size > INDEX_BYTES:
+                if not stat.S_ISREG(info.st_mode):
                     return ()
+                if info.st_size > INDEX_BYTES:
+                    return None
                 known = (info.st_dev, *_stamp(info))
                 if known not in self._indexes:
                     while len(self._indexes) > 64:

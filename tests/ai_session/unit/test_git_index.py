@@ -35,7 +35,7 @@ def test_every_version_and_kind_of_name(tmp_path: Path, version: str, kind: str)
     (tmp_path / "later").touch()
     git("add", "--intent-to-add", "later", cwd=tmp_path)
     git("update-index", "--index-version", version, cwd=tmp_path)
-    assert set(gitlinks((tmp_path / ".git/index").read_bytes())) == set(paths)
+    assert set(gitlinks((tmp_path / ".git/index").read_bytes()) or ()) == set(paths)
 
 
 def test_an_index_in_two_parts(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_an_index_in_two_parts(tmp_path: Path) -> None:
     git("update-index", "--split-index", cwd=tmp_path)
     git("update-index", "--add", "--cacheinfo", f"160000,{COMMIT},own", cwd=tmp_path)
     parts = [path for path in (tmp_path / ".git").iterdir() if "index" in path.name and path.is_file()]
-    assert {link for path in parts for link in gitlinks(path.read_bytes())} == {"shared", "own"}
+    assert {link for path in parts for link in gitlinks(path.read_bytes()) or ()} == {"shared", "own"}
 
 
 def test_an_index_without_any(tmp_path: Path) -> None:
@@ -57,4 +57,4 @@ def test_an_index_without_any(tmp_path: Path) -> None:
 def test_what_is_no_index_says_nothing(data: bytes) -> None:
     assert gitlinks(data) == ()
     torn = b"DIRC\0\0\0\2\0\0\0\1" + data + b"\0\0\xe0\0" + data
-    assert len(gitlinks(torn)) <= 1
+    assert len(gitlinks(torn) or ()) <= 1

@@ -19,7 +19,7 @@ from ai_session.paths_without_links import open_directory, read_file
 from ai_session.placeholders import Placeholders
 from ai_session.protected_paths import Placeholder, Workspace, survey
 from ai_session.workspace_notices import found_in
-from ai_session.workspace_tree import MOST_ENTRIES, MOST_NAMES
+from ai_session.workspace_tree import INDEX_BYTES, MOST_ENTRIES, MOST_NAMES
 from tests.bounds import BOUND_SECONDS
 
 Plant = Callable[[Path], object]
@@ -206,12 +206,28 @@ def test_the_index_of_these_tests_is_one() -> None:
 
 def test_paths_that_grow_from_entry_to_entry_end_somewhere() -> None:
     """In version 4 a byte of the file can stand for a path of any length: a million of them for a terabyte."""
-    assert gitlinks(index(4, [(0o160000, b"x")] * (PATH_BYTES + 1))) == ()
+    assert gitlinks(index(4, [(0o160000, b"x")] * PATH_BYTES)) is not None
+    assert gitlinks(index(4, [(0o160000, b"x")] * (PATH_BYTES + 1))) is None
 
 
-def test_so_many_gitlinks_are_looked_at() -> None:
-    found = gitlinks(index(2, [(0o160000, b"%d" % number) for number in range(MOST_GITLINKS + 10)]))
-    assert len(found) == MOST_GITLINKS
+HIDING = {
+    "too long a path": index(2, [(0o100644, b"a" * (PATH_BYTES + 1)), (0o160000, b"lib")]),
+    "too many": index(2, [(0o160000, b"%d" % number) for number in range(MOST_GITLINKS + 1)]),
+    "too large": index(2, [(0o160000, b"lib")]) + b"\0" * INDEX_BYTES,
+}
+
+
+@pytest.mark.parametrize("how", HIDING)
+def test_no_entry_of_an_index_hides_behind_others(repository: Path, how: str) -> None:
+    """git goes on behind a path that it cannot use."""
+    (repository / "index").write_bytes(index(2, [(0o100644, b"file")]))
+    workspace = Workspace(str(repository.parents[1]), (), (".env",))
+    assert survey(workspace, "/nowhere", made=False).unseen == ()
+    (repository / "index").write_bytes(HIDING[how])
+    assert survey(workspace, "/nowhere", made=False).unseen == (
+        "too many names in one directory, or in its index: a/.git",
+    )
+    assert ("unseen", "a/.git") in found_in(workspace)
 
 
 def test_a_directory_of_too_many_names_is_left_and_said(tmp_path: Path) -> None:
@@ -221,7 +237,7 @@ def test_a_directory_of_too_many_names_is_left_and_said(tmp_path: Path) -> None:
         os.close(os.open(f"{many}/{number}", os.O_CREAT | os.O_WRONLY, 0o644))
     workspace = Workspace(str(tmp_path / "ws"), (), (".env",))
     found = survey(workspace, "/nowhere", made=False)
-    assert found.unseen == ("too many names in one directory: many",)
+    assert found.unseen == ("too many names in one directory, or in its index: many",)
     assert ("unseen", "many") in found_in(workspace)
 
 
@@ -239,7 +255,7 @@ def test_too_many_settings_in_one_directory_are_said(tmp_path: Path, top: str, o
     if open_to_writing:
         workspace.open_to_writing(None)
     (line,) = survey(workspace, "/nowhere", made=False).unseen
-    assert line == f"too many names in one directory: {top.rstrip('/') or 'the workspace itself'}"
+    assert line == f"too many names in one directory, or in its index: {top.rstrip('/') or 'the workspace itself'}"
     assert ("unseen", top.rstrip("/")) in found_in(workspace)
 
 
