@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ai_session.errors import ConfigInvalid, Denied, InvalidArguments
 from ai_session.models import Effect, Principal, SandboxLevel
-from ai_session.policy_commands import Match
+from ai_session.policy_commands import Match, Reading
 from ai_session.policy_rules import Rule, in_domains, load
 from ai_session.shell_words import Line, parse
 
@@ -115,7 +115,7 @@ class Policy:
         if principal.uid != self._uid:
             return OTHER_USER
         line = _line(action, self._limiting)
-        limit = self._limit(action, effect, line) if self._limiting else None
+        limit = self._limit(action, effect, line and Reading(line)) if self._limiting else None
         if limit is not None and limit.verdict == "deny":
             return limit
         default = self._default(action, effect)
@@ -127,17 +127,17 @@ class Policy:
             return default
         return self._leave(action, effect, line or _line(action, self._giving), default)
 
-    def _limit(self, action: Action, effect: Effect, line: Line | None) -> Decision | None:
+    def _limit(self, action: Action, effect: Effect, reading: Reading | None) -> Decision | None:
         """The strictest of the rules that deny or ask, the first of them if several do."""
         asked: Decision | None = None
         for rule in self._limiting:
             if not rule.concerns(action.principal, action.tool, effect, action.agent):
                 continue
-            match = rule.matches(line, action.paths, action.domain)
+            match = rule.matches(reading, action.paths, action.domain)
             if match is Match.YES and rule.table.decision == "deny":
                 return Decision("deny", rule.id, rule.table.reason or f"Rule {rule.id} denies this.")
             if match is not Match.NO and asked is None:
-                asked = Decision("ask", rule.id, _asking(rule, match, line))
+                asked = Decision("ask", rule.id, _asking(rule, match, reading and reading.line))
         return asked
 
     def _default(self, action: Action, effect: Effect) -> Decision:

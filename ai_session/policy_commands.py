@@ -11,6 +11,23 @@ import re
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
+from ai_session.policy_programs import (
+    BEHIND,
+    LOADER,
+    OPTIONS,
+    PROMPTS,
+    REMOTE,
+    SEARCHERS,
+    SHELLS,
+    STARTERS,
+    TAKE_VALUES,
+    WORD_FOR_WORD,
+    carried,
+    moved,
+    named_program,
+    names_program,
+    word_set,
+)
 from ai_session.shell_words import Line, Words, parse
 
 
@@ -22,43 +39,19 @@ class Match(IntEnum):
     YES = 2
 
 
+SETTERS = word_set("set setenv")
+SED_RUNS = re.compile(r"(?:^|[0-9;{}$/,!\s])e(?:\s|\Z)|/[a-zA-Z0-9]{0,8}e[a-zA-Z0-9]{0,8}(?:[;}\s]|\Z)")
+"""Where sed's language runs something."""
+
 MAX_SUFFIXES = 64
 MAX_DEPTH = 4
+MAX_TEXTS = 64
+"""Texts within a line that are read as shell; each takes up to a millisecond."""
 
+FOREIGN = WORD_FOR_WORD | SEARCHERS | {"sed"}
+LOOKED_INTO = FOREIGN | SETTERS | REMOTE | OPTIONS.keys() | BEHIND.keys()
+SIMPLE = re.compile(r"[\w./+-]+\Z")
 
-def word_set(text: str) -> frozenset[str]:
-    """Those of a text."""
-    return frozenset(text.split())
-
-
-SHELLS = word_set("sh bash dash zsh fish ksh mksh ash rbash busybox toybox")
-TAKE_VALUES = word_set("-o +o -O +O --rcfile --init-file")
-SEARCHERS = word_set("find fd fdfind")
-STARTERS = (
-    SHELLS
-    | SEARCHERS
-    | word_set(
-        "env sudo doas su runuser nohup nice ionice chrt taskset setsid stdbuf timeout time xargs parallel watch entr"
-        " flock command builtin exec eval noglob nocorrect coproc repeat not and or if while until begin else then do"
-        " source . trap at batch chroot unshare nsenter bwrap firejail script unbuffer expect ssh systemd-run"
-        " dbus-run-session strace ltrace proot fakeroot prlimit setpriv setarch choom caffeinate direnv mise poetry uv"
-        " pipenv hatch npx bunx - ! {"
-    )
-)
-"""Programs and words that run what stands behind them."""
-
-WORD_FOR_WORD = (STARTERS - SEARCHERS) | word_set(
-    "test printf print whence exit return shift break logout wait ulimit umask jobs fg bg disown getopts make gmake"
-    " ninja cmake meson bazel just rake ant gradle gradlew mvn sbt npm pnpm yarn bun deno node tsc"
-    " python python2 python3 pypy pypy3 ipython pip pip3 pipx pytest tox nox go cargo rustc gcc cc ruby gem bundle perl"
-    " php composer lua luajit tclsh awk gawk mawk nawk ed ex vi vim nvim view emacs nano less more most man info gdb"
-    " lldb valgrind perf docker podman nerdctl kubectl helm terraform ansible scp sftp rsync curl wget nc ncat netcat"
-    " socat openssl tmux screen crontab systemctl launchctl osascript open xdg-open alias unalias set shopt setopt"
-    " unsetopt export declare typeset local readonly unset read mapfile readarray bind complete compgen enable hash fc"
-    " history kill pkill killall ps printenv dd tee cp mv ln install mount umount tar unzip zip gzip xxd hostname jq yq"
-    " sqlite3 psql mysql let m4 bc tput reset stty svn hg gh glab aws gcloud az tsort who"
-)
-"""Programs with a language, a configuration or a reach of their own: given leave with no words but the rule's."""
 
 RISKY = word_set(
     "output outfile out-file output-file output-directory output-dir exec exec-path exec-batch pre hostname-bin"
@@ -98,8 +91,8 @@ OPERANDS = {"uniq": 1, "date": 0}
 """How many operands may follow the prefix: the next one would be written to, or set."""
 
 SED_PRINTS = re.compile(r"(?:[0-9]+(?:,(?:[0-9]+|\$))?|\$)p\Z")
-BEHIND = r"(?:^|[=:@,]|^-[A-Za-z]+)"
-ELSEWHERE = re.compile(rf"{BEHIND}[/~]|://|(?:{BEHIND}|/)\.(?:\.(?:/|\Z)|[^./])|(?:^|/)\.\.(?:/|\Z)")
+BEFORE = r"(?:^|[=:@,]|^-[A-Za-z]+)"
+ELSEWHERE = re.compile(rf"{BEFORE}[/~]|://|(?:{BEFORE}|/)\.(?:\.(?:/|\Z)|[^./])|(?:^|/)\.\.(?:/|\Z)")
 
 
 def strictly(prefix: Sequence[str], words: Words, reach: bool) -> bool:
@@ -155,53 +148,133 @@ def points_elsewhere(word: str) -> bool:
     return bool(ELSEWHERE.search(word))
 
 
-def loosely(prefix: Sequence[str], line: Line) -> Match:
-    """Whether ``line`` runs the command that begins with ``prefix``, however it is dressed up."""
-    if not line.complete:
-        return Match.MAYBE
-    return _in_line(prefix, line, 0)
+class Reading:
+    """A line read generously, once for all rules: every command it may run, as far as words can tell."""
 
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self._commands: dict[str, list[Words]] | None = None
+        self._unknown = not line.complete
+        self._moved: set[str] = set()
+        self._programs: list[str] = []
+        self._read: set[str] = set()
 
-def _in_line(prefix: Sequence[str], line: Line, depth: int) -> Match:
-    best = Match.NO if line.complete else Match.MAYBE
-    for words in line.commands:
-        best = max(best, _in_command(prefix, words, depth))
-        if best is Match.YES:
-            break
-    return best
-
-
-def _in_command(prefix: Sequence[str], words: Words, depth: int) -> Match:
-    best = _dressed(prefix, words)
-    head = _base(words[0]) if words and words[0] is not None else ""
-    if head == "git" and any("alias." in (word or "").casefold() for word in words):
-        best = max(best, Match.MAYBE)
-    if best is Match.YES or head not in WORD_FOR_WORD | SEARCHERS:
+    def match(self, prefix: Sequence[str]) -> Match:
+        """Whether the line runs the command that begins with ``prefix``, however it is dressed up."""
+        if not self.line.complete:
+            return Match.MAYBE
+        if self._commands is None:
+            self._commands = {}
+            self._line(self.line, 0)
+        program = named_program(prefix[0])
+        best = max((_dressed(prefix, words) for words in self._commands.get(program, ())), default=Match.NO)
+        if best is Match.NO and (self._unknown or program in self._moved or self._mentions(prefix)):
+            return Match.MAYBE
         return best
-    if head in STARTERS:
-        for start in range(1, min(len(words), MAX_SUFFIXES)):
-            best = max(best, _dressed(prefix, words[start:]))
+
+    def _mentions(self, prefix: Sequence[str]) -> bool:
+        """Whether a program in another language names every word of the prefix."""
+        words = [re.escape(word.lstrip("-")) for word in prefix if word != "*"] if self._programs else []
+        return any(all(re.search(rf"(?<![\w-]){word}(?![\w-])", text) for word in words) for text in self._programs)
+
+    def _line(self, line: Line, depth: int) -> None:
+        self._unknown = self._unknown or not line.complete
+        self._moved |= moved(line.commands)
+        for words in line.commands:
+            self._command(words, depth)
+        for name, value in line.assignments:
+            if names_program(name):
+                self._variable(name, value, depth)
+
+    def _text(self, text: str, depth: int) -> None:
+        """Shell text within the line; each is read once, and not endlessly many are."""
+        if text in self._read:
+            return
+        if depth >= MAX_DEPTH or len(self._read) >= MAX_TEXTS:
+            self._unknown = True
+            return
+        self._read.add(text)
+        self._line(parse(text), depth + 1)
+
+    def _candidate(self, words: Words) -> None:
+        assert self._commands is not None
+        if words and words[0] is None:
+            self._unknown = True
+        elif words and words[0]:
+            self._commands.setdefault(named_program(words[0]), []).append(words)
+
+    def _command(self, words: Words, depth: int) -> None:
+        self._candidate(words)
+        head = named_program(words[0]) if words and words[0] is not None else ""
+        if head not in LOOKED_INTO and not LOADER.match(head):
+            return
+        if head == "git" and any("alias." in (word or "").casefold() for word in words):
+            self._unknown = True
+        for value in carried(head, words):
+            self._value(value, depth)
+        for start in _starts(head, words):
+            self._candidate(words[start:])
             if head in ("xargs", "parallel"):
-                best = max(best, _dressed(prefix, (words[start], None)))
-        if len(words) > MAX_SUFFIXES or _reads_input(words[:MAX_SUFFIXES]):
-            best = max(best, Match.MAYBE)
-    for text in _texts(words):
-        if head in STARTERS - SEARCHERS:
-            best = max(best, _in_line(prefix, parse(text), depth + 1) if depth < MAX_DEPTH else Match.MAYBE)
-        elif _mentions(prefix, text):
-            best = max(best, Match.MAYBE)
-    return best
+                self._candidate((words[start], None))
+        if head in STARTERS and (len(words) > MAX_SUFFIXES or _reads_input(words[:MAX_SUFFIXES])):
+            self._unknown = True
+        if head in SETTERS:
+            self._set(words, depth)
+        if head in FOREIGN:
+            for text in _texts(words):
+                if head in STARTERS - SEARCHERS:
+                    self._text(text, depth)
+                elif head != "sed" or SED_RUNS.search(text):
+                    self._programs.append(text)
+
+    def _value(self, value: str | None, depth: int) -> None:
+        """A command that an option or a variable carries: a program with or without words."""
+        if value is None:
+            self._unknown = True
+            return
+        for text in dict.fromkeys((value, re.sub(r"\A\w+=", "", value))):
+            text = text.strip(" ;|!&")
+            if SIMPLE.match(text):  # also where it is a shell, which reads nothing here
+                self._candidate((text,))
+            elif text:
+                self._text(text, depth)
+
+    def _variable(self, name: str, value: str | None, depth: int) -> None:
+        if name.upper() not in PROMPTS:
+            self._value(value, depth)
+        elif value is None:
+            self._unknown = True
+        elif "$(" in value or "`" in value:
+            self._programs.append(value)
+
+    def _set(self, words: Words, depth: int) -> None:
+        """``set -gx PAGER less`` of fish, ``setenv PAGER less`` of csh."""
+        for at, word in enumerate(words[1:], 1):
+            if word and names_program(word):
+                rest = words[at + 1 :]
+                self._variable(word, None if None in rest else " ".join(word or "" for word in rest), depth)
 
 
-def _mentions(prefix: Sequence[str], text: str) -> bool:
-    """A program in another language that names every word of the prefix."""
-    return all(re.search(rf"(?<![\w-]){re.escape(word.lstrip('-'))}(?![\w-])", text) for word in prefix if word != "*")
+def loosely(prefix: Sequence[str], line: Line) -> Match:
+    """As ``Reading.match``, for one prefix."""
+    return Reading(line).match(prefix)
+
+
+def _starts(head: str, words: Words) -> Iterator[int]:
+    """Where in a command another one may begin."""
+    asks = head == "command" and len(words) > 1 and re.match(r"-p?[vV]", words[1] or "")
+    if (head in STARTERS and not asks) or LOADER.match(head):
+        yield from range(1, min(len(words), MAX_SUFFIXES))
+    for marks in BEHIND.get(head, ()):
+        places = [words.index(mark) if mark in words else -1 for mark in marks]
+        if -1 not in places:
+            yield from range(max(places) + 1, min(len(words), MAX_SUFFIXES))
 
 
 def _reads_input(words: Words) -> bool:
     """Whether a shell in it has neither a script nor ``-c``: its commands come by a pipe or a here-document."""
     for start, word in enumerate(words):
-        if word is None or _base(word) not in SHELLS | {"source", "."}:
+        if word is None or named_program(word) not in SHELLS | {"source", "."}:
             continue
         given = [(words[at] or "-", words[at - 1]) for at in range(start + 1, len(words))]
         scripts = [
@@ -228,18 +301,13 @@ def _texts(words: Words) -> Iterator[str]:
             yield word
 
 
-def _base(word: str) -> str:
-    """A program by its name: a path to it and, on file systems that ignore it, its case say nothing else."""
-    return word.rstrip("/").rpartition("/")[2].casefold()
-
-
 def _dressed(prefix: Sequence[str], words: Words) -> Match:
     """The prefix in one command: options may stand between, each with a value; option words count wherever they are."""
     if not words:
         return Match.NO
     if words[0] is None:
         return Match.MAYBE
-    if prefix[0] != "*" and _base(prefix[0]) != _base(words[0]):
+    if prefix[0] != "*" and named_program(prefix[0]) != named_program(words[0]):
         return Match.NO
     sure, at, valued = Match.YES, 1, False
     for wanted in prefix[1:]:

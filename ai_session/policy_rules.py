@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ai_session.errors import ConfigInvalid
 from ai_session.models import Effect, Principal
-from ai_session.policy_commands import Match, loosely, points_elsewhere, strictly
+from ai_session.policy_commands import Match, Reading, points_elsewhere, strictly
 from ai_session.shell_words import Line, Words, parse
 
 SELECTORS = ("tools", "effects", "commands", "paths", "domains", "principals", "clients", "agents")
@@ -98,16 +98,16 @@ class Rule:
             and (not table.agents or any(fnmatchcase(agent, glob) for glob in table.agents))
         )
 
-    def matches(self, line: Line | None, paths: Sequence[str], domain: str) -> Match:
-        """How surely the call is meant. ``line`` is None for calls without a command."""
+    def matches(self, reading: Reading | None, paths: Sequence[str], domain: str) -> Match:
+        """How surely the call is meant. ``reading`` is None for calls without a command."""
         best = Match.YES
         if self.table.domains:
             best = Match.YES if in_domains(self.table.domains, domain) else Match.NO
         if self.table.commands and best:
-            found = (loosely(prefix, line) for prefix in self.table.commands) if line else ()
+            found = (reading.match(prefix) for prefix in self.table.commands) if reading else ()
             best = max(found, default=Match.NO)
         if self.paths and best:
-            best = min(best, self._reaches(line, paths))
+            best = min(best, self._reaches(reading.line if reading else None, paths))
         return best
 
     def gives_leave(self, words: Words, paths: Sequence[str]) -> bool:
@@ -126,7 +126,8 @@ class Rule:
     def _reaches(self, line: Line | None, paths: Sequence[str]) -> Match:
         assert self.paths is not None
         words = [*(word for command in line.commands for word in command[1:]), *line.targets] if line else []
-        known = [piece for word in words if word for piece in pieces(word)]
+        given = [value for _, value in line.assignments] if line else []
+        known = [piece for word in (*words, *given) if word for piece in (*pieces(word), *_within(word))]
         if any(self.paths.match(_normal(path)) for path in (*paths, *known)):
             return Match.YES
         unsure = line is not None and (not line.complete or None in words)
@@ -205,7 +206,7 @@ def _fits(rule: Rule, text: str) -> bool:
         line = parse(text)
         if table.decision == "allow":
             return not line.obscure and all(rule.gives_leave(words, ()) for words in line.commands)
-        return rule.matches(line, (), table.domains[0] if table.domains else "") is not Match.NO
+        return rule.matches(Reading(line), (), table.domains[0] if table.domains else "") is not Match.NO
     if table.domains:
         return in_domains(table.domains, text)
     if rule.paths:
@@ -229,6 +230,11 @@ def pieces(word: str) -> set[str]:
     if word.startswith("-") and not word.startswith("--"):
         found.add(word[2:])
     return {piece for piece in found if piece}
+
+
+def _within(word: str) -> list[str]:
+    """The paths in a word that is a command or a program of its own: ``bash -c 'cat /etc/shadow'``."""
+    return list(filter(None, re.split(r"[\s=:@,;|&<>(){}'\"`]+", word)))
 
 
 def _pointers(words: Words) -> list[str]:

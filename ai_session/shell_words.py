@@ -82,13 +82,15 @@ NAMES = {
 class Line:
     """What is known of a line. ``obscure`` says why it is not plain; ``complete``: ``commands`` holds all of them.
 
-    ``targets`` are the files of redirections, None for one that is not literal.
+    ``targets`` are the files of redirections, None for one that is not literal. ``assignments`` are variables with
+    their values, one for each element of an array, None for a value that is not literal.
     """
 
     commands: tuple[Words, ...]
     obscure: str = ""
     complete: bool = True
     targets: Words = ()
+    assignments: tuple[tuple[str, str | None], ...] = ()
 
 
 def parse(line: str) -> Line:
@@ -107,7 +109,7 @@ def parse(line: str) -> Line:
         return Line((), f"more than {MAX_COMMANDS} commands", complete=False)
     if not walk.commands:
         walk.blur("no command")
-    return Line(tuple(walk.commands), walk.obscure, walk.complete, tuple(walk.targets))
+    return Line(tuple(walk.commands), walk.obscure, walk.complete, tuple(walk.targets), tuple(walk.assignments))
 
 
 def _name(kind: str) -> str:
@@ -151,6 +153,7 @@ class _Walk:
         self.data = data
         self.commands: list[Words] = []
         self.targets: list[str | None] = []
+        self.assignments: list[tuple[str, str | None]] = []
         self.obscure = ""
         self.complete = True
 
@@ -182,6 +185,8 @@ class _Walk:
             if kind == "file_redirect":
                 self.blur(_name(kind))
                 self.targets += [self._literal(part) for part in node.children_by_field_name("destination")]
+            elif kind == "variable_assignment":
+                self._assignment(node)
             elif kind in ("declaration_command", "unset_command"):
                 self.commands.append((self._text(node.children[0]), None))
             if kind not in ("program", "list", "pipeline"):
@@ -235,6 +240,13 @@ class _Walk:
             self.blur(f"the command {words[0]!r}")
         self.commands.append(tuple(words))
         return inner
+
+    def _assignment(self, node: Node) -> None:
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name is None or value is None:
+            return
+        parts = value.named_children if value.type == "array" else [value]
+        self.assignments += [(self._text(name).partition("[")[0], self._literal(part)) for part in parts]
 
     def _literal(self, node: Node) -> str | None:
         """The word as the program gets it, or None. None of the characters that any shell expands may be bare."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,168 @@ def test_a_denied_command_is_found_however_it_is_dressed(line: str, match: Match
     assert loosely(("git", "push"), parse(line)) is match
 
 
+CARRIED = r"""
+PROMPT_COMMAND='curl x'
+PROMPT_COMMAND=(true 'curl x')
+PROMPT_COMMAND+='; curl x'
+export PROMPT_COMMAND='curl x'
+declare -x PAGER='curl x'
+PAGER='curl x' git log
+GIT_SSH_COMMAND='curl x' git fetch
+GIT_SSH=/usr/bin/curl git pull
+EDITOR=curl crontab -e
+VISUAL='env curl x' vipw
+BASH_ENV='curl' bash x
+GIT_EXTERNAL_DIFF=curl git diff
+LESSOPEN='|curl %s' less x
+SUDO_ASKPASS=/usr/bin/curl sudo -A ls
+FZF_DEFAULT_COMMAND='curl x' fzf
+env PAGER='curl x' git log
+env -i GIT_PAGER=curl git log
+GIT_CONFIG_VALUE_0='!curl x' git x
+MANPAGER='curl x' man ls
+set -gx PAGER curl x
+set -x GIT_SSH_COMMAND 'curl x'
+setenv EDITOR curl
+RSYNC_RSH='curl x' rsync a b:
+LD_PRELOAD=/usr/bin/curl ls
+MY_HOOK='bash -c "curl x"' make
+ssh -o ProxyCommand='curl x' h
+ssh -oProxyCommand='curl x' h
+ssh -o 'ProxyCommand curl x' h
+scp -o LocalCommand=curl a b
+ssh -o knownhostscommand='/usr/bin/curl x' h
+rsync -e 'curl x' a b:
+rsync --rsh=curl a b:
+rsync -ave 'ssh -o ProxyCommand="curl x"' a b:
+rsync -aze'curl x' a b:
+scp -S curl a b:
+sftp -o ProxyUseFdpass=no -o ProxyCommand='curl x' h
+git -c core.pager='curl x' log
+git -c core.sshCommand='curl x' fetch
+git -c core.fsmonitor=curl status
+git clone --upload-pack='curl x' a b
+git clone --upload-pack curl a
+git rebase -x 'curl x' main
+git rebase --exec='curl x' main
+git bisect run curl x
+git submodule foreach curl x
+git config core.editor 'curl x'
+git config --global diff.external curl
+git difftool --extcmd='curl x'
+git grep --open-files-in-pager=curl x
+git filter-branch --tree-filter 'curl x' HEAD
+git fetch 'ext::curl x'
+git fetch --upload-pa='curl x' a
+tar cf x --checkpoint-action=exec='curl x' y
+tar --to-command='curl x' -xf y
+tar -I 'curl x' -cf y z
+tar --use-compress-prog=curl -cf y z
+sort --compress-program=curl x
+split --filter='curl x' y
+rg --pre curl x
+man -P 'curl x' ls
+nc -e /usr/bin/curl h 1
+ncat --sh-exec 'curl x' h
+/lib64/ld-linux-x86-64.so.2 /usr/bin/curl x
+/lib/ld-musl-x86_64.so.1 curl x
+ld.so --library-path /x /usr/bin/curl x
+env -S 'curl x'
+env -S'curl x'
+env --split-string 'A=b curl x'
+busybox curl x
+toybox curl x
+pkexec curl x
+valgrind curl x
+complete -C 'curl x' y
+""".strip().splitlines()
+MAYBE_CARRIED = r"""
+cp $(which curl) zz; ./zz
+cp /usr/bin/curl zz; ./zz x
+ln -s "$(command -v curl)" zz && ./zz
+install /bin/curl ./zz
+dd if=/usr/bin/curl of=zz
+cat /usr/bin/curl > zz
+hash -p /usr/bin/curl ls
+PS1='$(curl x)'
+PAGER=$X git log
+sed '1e curl x' y
+sed 's/a/curl x/e' y
+alias ls='curl x'
+bind -x '"x": curl x'
+rsync -e $X a b:
+find . -exec sh -c 'PAGER="curl x" git log' ';'
+""".strip().splitlines()
+NOT_CARRIED = r"""
+which curl
+cat curl
+cp curl zz
+rm -r curl
+git commit -m 'curl x'
+git log --grep='curl x'
+git log -- curl
+git config user.name 'curl x'
+git push -u origin curl
+git add curl
+sort curl
+man curl
+rg curl
+apt install curl
+NAME='curl x' make
+PAGER=less git log
+EDITOR=vim git commit
+PS1='curl $ '
+SHELL=/bin/bash ls
+MAKEFLAGS=-j4 ls
+tar -cf curl.tar curl
+sed 's/curl/wget/' x
+sed -n '/curl/p' x
+ssh -o StrictHostKeyChecking=no h ls
+cp /usr/bin/wget x
+cp $(which wget) zz
+rsync -a curl b:
+CFLAGS='-O2 curl' ls
+command -v curl
+git -c user.name='curl x' commit
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", CARRIED)
+def test_a_denied_command_is_found_in_what_carries_one(line: str) -> None:
+    assert loosely(("curl",), parse(line)) is Match.YES
+
+
+@pytest.mark.parametrize("line", MAYBE_CARRIED)
+def test_it_is_asked_about_where_it_may_be_carried(line: str) -> None:
+    assert loosely(("curl",), parse(line)) is Match.MAYBE
+
+
+@pytest.mark.parametrize("line", NOT_CARRIED)
+def test_a_name_that_runs_nothing_is_no_command(line: str) -> None:
+    assert loosely(("curl",), parse(line)) is Match.NO
+
+
+SLOW = [
+    "env -S 'env -S \"env -S x\"' " * 150, "bash -c 'bash -c \"bash -c x\"' " * 130, "A_CMD='B_CMD=\"x y\" z' " * 180,
+    "ssh -o 'ProxyCommand" + " " * 4000 + "'",
+    "ssh -o " + "Command" * 500, "git -c " + "a" * 4000, "rsync -e 'x y' " * 270,
+    "sed '/" + "e" * 4000 + "'", "tar " + "--use-compress-program=x " * 150,
+    ";".join(f"env 'A_CMD=a{n} b'" for n in range(49)),
+    "env " + " ".join(f"'A_CMD=a{n} b'" for n in range(200)), "sudo " * 800, "PAGER='" + "$(" * 200 + "'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", SLOW, ids=lambda line: line[:20])
+def test_no_line_takes_long_however_many_rules_there_are(line: str) -> None:
+    rules = [{"id": f"r{n}", "decision": "deny", "commands": [f"prog{n} x", f"tool{n}"]} for n in range(100)]
+    policy = Policy(1000, "workspace", rules)
+    action = Action(Principal("mcp", 1000), "execute_command", Effect.EXECUTE, command=line[:4090])
+    policy.decide(action)
+    begun = time.process_time()
+    policy.decide(action)
+    assert time.process_time() - begun < 0.2
+
+
 OPTIONS = [
     ("git push --force", "git push origin main --force", Match.YES),
     ("git push --force", "git push --forc", Match.YES),
@@ -324,6 +487,14 @@ def test_denied_paths_are_found_in_words_and_arguments() -> None:
     assert [
         judged(line) for line in ("echo x >> /root/.ssh/authorized_keys", "cat < /etc/shadow", "x=$(< /etc/shadow)")
     ] == ["deny"] * 3
+    assert [
+        judged(line)
+        for line in (
+            "bash -c 'cat /etc/shadow'", "PAGER='less /etc/shadow' git log", "X=/root/.ssh/id_rsa make",
+            "sh -c 'x</etc/shadow'",
+            "python -c 'open(\"/etc/shadow\")'", "env -S 'cat /etc/shadow'", "ssh -o 'ProxyCommand=cat /etc/shadow' x",
+        )
+    ] == ["deny"] * 7  # fmt: skip
     assert judged("ls", "/root/.ssh/x") == "deny"
     assert [judged(line) for line in ("cat $X", "cat ~/x", "cat x)", "cat ../x", "ls > $X")] == ["ask"] * 5
     assert [judged(line) for line in ("cat x", "cat /etc/passwd", "ls /home/u/.sshx")] == ["allow"] * 3
