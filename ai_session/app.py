@@ -19,6 +19,8 @@ from ai_session.consent import Consent
 from ai_session.errors import LimitReached
 from ai_session.gate import Gate
 from ai_session.gate_trace import rate_key
+from ai_session.gate_written import FILE as WRITTEN
+from ai_session.gate_written import WrittenDirectories
 from ai_session.lineage import Lineage
 from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
@@ -96,9 +98,12 @@ class App:
         changed()  # a daemon before this one may have asked under another policy
         names = [tool.name for tool in tools]
         self._telemetry = open_telemetry(settings.telemetry, names, masking.masked, levels(self.sessions, consent))
+        self._written = WrittenDirectories(
+            runtime_directory / WRITTEN, workspaces.configured, str(runtime_directory.resolve() / "sessions")
+        )
         self.gate = Gate(
             tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits,
-            self._telemetry,
+            self._telemetry, self._written,
         )  # fmt: skip
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -110,6 +115,8 @@ class App:
             await self.sessions.close(session)
         await self.sessions.boxes.sweep()
         for session in self.sessions.all():
+            if session.spec.level is not SandboxLevel.NONE:
+                self._written.add(session.spec.profile)
             with suppress(LimitReached):  # as each call on it is told
                 self._masking.learn(session.spec.env, partial(self._open, session.spec.session_id))
         self._expire()

@@ -38,6 +38,9 @@ def show(as_json: Json = False) -> None:
     ]
     if rows:
         show_rows(rows, ("id", "decision", "about", "reason"))
+    if unsure := [rule["id"] for rule in found["rules"] if rule["decision"] == "allow" and "commands" in rule]:
+        written = ", ".join(found.get("box_writable", ())) or "none yet"
+        remark(f"Outside of a box, where a box may write, leave by {', '.join(unsure)} does not hold in: {written}")
     if found["file_differs"]:
         remark("The file was changed since the daemon started, which goes by it after: ai-session daemon restart")
 
@@ -83,6 +86,9 @@ def check(file: File = None, as_json: Json = False) -> None:
         show_json({**facts, "policy_sha256": policy.digest})
     else:
         say(f"{path} is right: mode {policy.mode}, {len(tables)} rules, {examples} examples.")
+        for rule in policy.rules:
+            if rule.table.decision == "allow" and rule.table.commands:
+                say(f"{rule.id}: without a box it does not hold where a box may write what the commands read.")
 
 
 @app.command()

@@ -23,8 +23,9 @@ from ai_session.gate_changes import ChangeDoor
 from ai_session.gate_domains import DomainQuestions
 from ai_session.gate_subject import action_of, box_of, facts_of
 from ai_session.gate_trace import Trace, more_of, rate_key
+from ai_session.gate_written import WrittenDirectories
 from ai_session.masking import Masking
-from ai_session.models import Effect, Question, ToolCall, ToolResult
+from ai_session.models import Effect, Question, SandboxLevel, ToolCall, ToolResult
 from ai_session.ownership import reach_of_call, require_scope
 from ai_session.policy import Decision
 from ai_session.policy_mode import PolicyInForce
@@ -34,6 +35,7 @@ from ai_session.rate_limits import RateLimiter
 from ai_session.results import masked, refusal, unknown_tool, validate, with_note, with_notices
 from ai_session.session_manager import SessionManager
 from ai_session.session_reach import VisibleSessions
+from ai_session.shell_words import parse
 from ai_session.telemetry import Telemetry
 from ai_session.tools.base import Arguments, Context, Limits, Subject, Tool
 from ai_session.workspace import Workspaces
@@ -58,8 +60,9 @@ class Gate(ChangeDoor):
         call_keys: CallKeys,
         limits: Limits,
         telemetry: Telemetry | None = None,
+        written: WrittenDirectories | None = None,
     ) -> None:
-        super().__init__(sessions, policy, rates, consent, masking, audit)
+        super().__init__(sessions, policy, rates, consent, masking, audit, written)
         self._tools = {tool.name: tool for tool in sorted(tools, key=lambda t: t.name)}
         self._workspaces = workspaces
         self._call_keys = call_keys
@@ -130,7 +133,7 @@ class Gate(ChangeDoor):
         subject = tool.subject(context, arguments)
         gate_secrets.learn_session(self._masking, self._sessions, subject)
         trace.facts |= facts_of(subject)
-        decision = self._policy.decide(action_of(call, tool, subject))
+        decision = self._policy.decide(action_of(call, tool, subject, self._written))
         trace.rule = decision.rule
         trace.facts["decision"] = self._told(decision)
         if decision.verdict == "deny":
@@ -143,12 +146,15 @@ class Gate(ChangeDoor):
                 return deferred
         if subject.session and tool.effect is not Effect.READ:
             self._domains.acted(subject.session.spec.session_id, call.principal)
+        if subject.level is not SandboxLevel.NONE and tool.effect is not Effect.READ:
+            self._written.add(subject.profile)
         with self._telemetry.part("tool.run"):
             result = await self._run(tool, arguments, replace(context, subject=subject), trace, reach.owner)
         self._rates.spend(rate_key(call.principal), "output_bytes", len(result.text))
         trace.outcome = "ok"
         if tool.name == "close_session" and subject.session:
             self._consent.end_session(subject.session.spec.session_id)
+            self._written.forget(subject.session.spec.session_id)
         if tool.name == "create_session" and (made := self._sessions.find(str(result.structured.get("session_id")))):
             subject = Subject(made, made.spec.profile, made.spec.level)
             trace.facts |= facts_of(subject)
@@ -192,8 +198,15 @@ class Gate(ChangeDoor):
             rule=decision.rule,
             reason=self._masking.echo(decision.reason, given),
             policy=self._policy.digest,
-            prefix=offered(about, decision.rule) if masked == subject.command else "",
+            prefix=self._prefix(subject, decision.rule) if masked == subject.command else "",
         )
+
+    def _prefix(self, subject: Subject, rule: str) -> str:
+        """The first words of the command that an answer may cover; none where a box may write what it reads."""
+        command = subject.command or ""
+        prefix = offered(command, rule)
+        unboxed = subject.level is SandboxLevel.NONE
+        return "" if prefix and unboxed and self._written.why(subject, parse(command).commands) else prefix
 
     async def _run(self, tool: Tool, arguments: Arguments, context: Context, trace: Trace, owner: str) -> ToolResult:
         key: str = getattr(arguments, "call_key", "")

@@ -17,6 +17,7 @@ from ai_session.audit import AuditLog
 from ai_session.consent import Consent, Watch
 from ai_session.errors import Denied, StorageFull
 from ai_session.gate_trace import LOST, Program, Trace, rate_key
+from ai_session.gate_written import WrittenDirectories
 from ai_session.masking import Masking
 from ai_session.models import Answer, Effect, Principal, Question
 from ai_session.ownership import reach_of, shared_with
@@ -50,7 +51,9 @@ class Doors:
         consent: Consent,
         masking: Masking,
         audit: AuditLog,
+        written: WrittenDirectories | None = None,
     ) -> None:
+        self._written = written or WrittenDirectories()
         self._sessions = sessions
         self._policy = policy
         self._rates = rates
@@ -194,6 +197,7 @@ class Doors:
         run = Action(principal, BOXED, Effect.EXECUTE, profile=profile, command=command, paths=(workspace,))
         reached = (Action(principal, BOXED, Effect.NETWORK, profile=profile, domain=name) for name in domains)
         async with self._recorded(principal, BOXED, Effect.EXECUTE, given, run, *reached) as trace:
+            self._written.add(self._sessions.boxes.profile(profile), workspace)
             trace.outcome = LOST
             trace.facts |= {"profile": profile, "cwd": workspace, "domains": list(domains) or None}
             try:
@@ -211,4 +215,4 @@ class Doors:
             if mode:
                 self._policy.set_mode(mode, by_person=await self._consent.is_person(principal))
                 trace.facts["mode"] = mode
-            return self._policy.facts()
+            return self._policy.facts() | {"box_writable": [*self._written]}

@@ -1,15 +1,17 @@
-"""What a call is about, said for the policy, for the audit and for a person. Pure."""
+"""What a call is about, said for the policy, for the audit and for a person."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from ai_session.gate_written import WrittenDirectories
 from ai_session.models import SandboxLevel, ToolCall
 from ai_session.policy import Action
 from ai_session.tools.base import Subject, Tool
 
 
-def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
+def action_of(call: ToolCall, tool: Tool, subject: Subject, written: WrittenDirectories) -> Action:
     """What the policy judges."""
     session, place = subject.session, subject.place
     return Action(
@@ -25,6 +27,7 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
         paths=(subject.path or place.directory, *subject.files) if place else (),
         outside_workspace=bool(place and place.outside),
         loosens=subject.loosens,
+        written=partial(written.why, subject),
     )
 
 

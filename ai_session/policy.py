@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,13 +18,19 @@ from ai_session.errors import ConfigInvalid, Denied, InvalidArguments
 from ai_session.models import Effect, Principal, SandboxLevel
 from ai_session.policy_commands import Match, Reading
 from ai_session.policy_rules import Rule, in_domains, load
-from ai_session.shell_words import Line, parse
+from ai_session.shell_words import Line, Words, parse
 
 MODES = ("read-only", "ask-all", "workspace", "trusted")
 """From the tightest to the loosest."""
 
 ENDING = frozenset(("interrupt_command", "close_session", "stop"))
 """What only ends something; read-only lets them be, for it is about stopping things."""
+
+
+def by_nobody(commands: Sequence[Words]) -> str:
+    """Nothing that these commands read may be written from within a box."""
+    return ""
+
 
 UNJUDGED = Line((), "typed input", complete=False)
 
@@ -35,7 +41,8 @@ class Action:
 
     ``command`` is a whole command line; ``raw_input`` says that keys or half lines go to the terminal, which no rule
     can judge. ``paths`` are absolute. ``loosens``: it asks for a looser box or mode than is configured. ``agent`` is
-    the client's claim.
+    the client's claim. ``written`` says why a box may write what commands read, empty where none may; it is asked
+    about commands that a rule would allow without a box.
     """
 
     principal: Principal
@@ -51,6 +58,7 @@ class Action:
     outside_workspace: bool = False
     domain: str = ""
     loosens: bool = False
+    written: Callable[[Sequence[Words]], str] = by_nobody
 
     @property
     def boxed(self) -> bool:
@@ -193,6 +201,9 @@ class Policy:
         if None in used:
             return default
         names = dict.fromkeys(rule.id for rule in used if rule)
+        if not action.boxed and (why := action.written(line.commands)):
+            held = f"{', '.join(names)} would allow it, which does not hold here: {why}."
+            return Decision("ask", "default:box-writable", f"{default.reason} {held}")
         return Decision("allow", "+".join(names), f"Every command of the line is allowed by {', '.join(names)}.")
 
 

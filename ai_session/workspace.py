@@ -36,6 +36,11 @@ class Workspaces:
         self._private = [os.path.realpath(path) for path in private]
         self._roots = [os.path.realpath(os.path.join(self.home, os.path.expanduser(root))) for root in roots]
 
+    @property
+    def configured(self) -> tuple[str, ...]:
+        """Those that sessions may work in without asking, without links."""
+        return tuple(self._roots)
+
     def place(self, wanted: str, client_directory: str, *, make: bool = True) -> Place:
         """Where ``wanted`` (relative to the client's directory; empty: the default) is. Without ``make`` the default
         need not exist yet.

@@ -1,0 +1,191 @@
+"""Directories that boxes may write, and what a command outside of any box reads there.
+
+What a box wrote stays when the box is gone, so they are kept in a file. A rule that allows a command is about its
+words; what a Makefile or a repository's settings make of them is for whoever wrote these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ai_session.models import SandboxProfile
+from ai_session.policy_rules import pieces
+from ai_session.session import Session
+from ai_session.tools.base import Subject
+
+FILE = "box-writable.jsonl"
+"""Its name in the runtime directory: one path a line."""
+
+MAX_LINKS = 40
+MOVERS = frozenset(("cd", "chdir", "pushd", "popd", "dirs", "z", "j"))
+VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+SEPARATORS = re.compile(r"[\s=:@,;|&<>(){}'\"`]+")
+
+Commands = Sequence[Sequence[str | None]]
+
+
+class WrittenDirectories:
+    """``path`` keeps them for the next daemon; ``always`` are those that some box may be given at any time. ``own`` is
+    where boxes write files of ours, which nobody reads who looks around above it.
+
+    Where the file cannot be read every directory counts.
+    """
+
+    def __init__(self, path: Path | None = None, always: Sequence[str] = (), own: str = "") -> None:
+        self._path = path
+        self._known: set[str] = set()
+        self._above: set[str] = set()
+        self._seen: dict[str, tuple[int, int, str]] = {}
+        self._own = {own} if own else set[str]()
+        for directory in (*always, *_kept(path)):
+            self._count(directory)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._known))
+
+    def _into(self, step: str) -> bool:
+        return step in self._known or step in self._own
+
+    def add(self, profile: SandboxProfile, workspace: str = "") -> None:
+        """A box of this profile, or for another ``workspace``, may be started. Raises OSError where that cannot be
+        kept; it counts all the same."""
+        if profile.name != "workspace":
+            return
+        for directory in filter(None, (workspace or profile.workspace, *profile.writable)):
+            known = os.path.realpath(os.path.expanduser(directory))
+            if known in self._known:
+                continue
+            self._count(known)
+            if self._path is not None:
+                fd = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                with open(fd, "ab") as file:
+                    file.write(json.dumps(known).encode() + b"\n")
+
+    def _count(self, directory: str) -> None:
+        self._known.add(directory)
+        while directory != "/":
+            directory = os.path.dirname(directory)
+            self._above.add(directory)
+
+    def on_the_way(self, path: str) -> str:
+        """The directory of a box that an absolute path leads into, also by a link somewhere; empty for none."""
+        return next((step for step in _steps(path) if self._into(step)), "")
+
+    def read_through(self, path: str) -> str:
+        """As ``on_the_way``, and a directory of a box below it as well: what is read as a whole is read there, too."""
+        last = "/"
+        for step in _steps(path):
+            if self._into(step):
+                return step
+            last = step
+        if last not in self._above:
+            return ""
+        below = last.rstrip("/") + "/"
+        return next((directory for directory in sorted(self._known) if directory.startswith(below)), "")
+
+    def why(self, subject: Subject, commands: Commands) -> str:
+        """Of a call in a session without a box: why leave for these commands does not hold, empty where it does."""
+        if subject.session is None:
+            return ""
+        session = subject.session
+        found = self._of_words(session, commands) or self._of_state(session)
+        return found and f"{found}, so a session in a box could decide what it does"
+
+    def _of_words(self, session: Session, commands: Commands) -> str:
+        base, env = session.at.cwd, session.spec.env
+        if directory := self.read_through(base):
+            return f"it would run in {base}, where a box may write ({directory})"
+        for at, words in enumerate(commands):
+            for piece in (piece for word in words if word for piece in pieces(word)):
+                path = os.path.join(base, _expanded(piece, env.get("HOME", "/")))
+                if directory := self.read_through(path):
+                    return f"{piece!r} is where a box may write ({directory})"
+            if words and words[0] in MOVERS and at < len(commands) - 1:
+                targets = [word for word in words[1:] if word and not word.startswith("-")]
+                if words[0] != "cd" or len(targets) != 1 or len(words) != 2 or env.get("CDPATH"):
+                    return "nobody can know which directory it changes to, and it may be one that a box may write"
+                base = os.path.join(base, _expanded(targets[0], env.get("HOME", "/")))
+        return ""
+
+    def _of_state(self, session: Session) -> str:
+        """What the shell may have taken from where a box may write: by variables it began with, by earlier commands."""
+        spec, cwd = session.spec, session.at.cwd
+        for name, value in spec.env.items():
+            paths = (os.path.join(cwd, piece) for piece in SEPARATORS.split(value) if "/" in piece)
+            if directory := next(filter(None, map(self.on_the_way, paths)), ""):
+                return f"{name} of its session names {directory}, where a box may write"
+        if directory := self.on_the_way(spec.working_directory):
+            return f"its session began in {directory}, where a box may write"
+        return self._of_history(session)
+
+    def _of_history(self, session: Session) -> str:
+        spec, count, known = session.spec, session.history.count, len(self._known)
+        seen, among, why = self._seen.get(spec.session_id, (0, known, ""))
+        if among != known:
+            seen, why = 0, ""
+        records = session.history.all()
+        if not why and count - seen > len(records):
+            why = "the first commands of its session are forgotten, and may have been about where a box may write"
+        for record in records[len(records) - (count - seen) :] if not why and count > seen else ():
+            paths = (record.cwd, *_named(record.command, record.cwd, spec.env))
+            if directory := next(filter(None, map(self.on_the_way, paths)), ""):
+                why = f"an earlier command of its session was about {directory}, where a box may write"
+                break
+        self._seen[spec.session_id] = (count, known, why)
+        return why
+
+    def forget(self, session_id: str) -> None:
+        """The session is gone."""
+        self._seen.pop(session_id, None)
+
+
+def _kept(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        return [str(json.loads(line)) for line in path.read_bytes().splitlines()]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        return ["/"]
+
+
+def _steps(path: str) -> Iterator[str]:
+    """Every directory and link that resolving an absolute path goes through, the end last."""
+    left, at, links = path.split("/")[::-1], "/", 0
+    yield at
+    while left:
+        name = left.pop()
+        if name in ("", "."):
+            continue
+        at = os.path.dirname(at) if name == ".." else os.path.join(at, name)
+        yield at
+        try:
+            target = "" if name == ".." else os.readlink(at)
+        except (OSError, ValueError):
+            continue
+        if not target:
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            return
+        at = "/" if target.startswith("/") else os.path.dirname(at)
+        left += target.split("/")[::-1]
+        yield at
+
+
+def _named(command: str, base: str, env: Mapping[str, str]) -> Iterator[str]:
+    """The paths that a command names, as far as its text and the session's first variables say."""
+    known = {**env, "PWD": base}
+    text = VARIABLE.sub(lambda found: known.get(found[1] or found[2], ""), command)
+    for piece in SEPARATORS.split(text):
+        if "/" in piece or piece in ("..", "~"):
+            yield os.path.join(base, _expanded(piece, known.get("HOME", "/")))
+
+
+def _expanded(piece: str, home: str) -> str:
+    return home + piece[1:] if piece == "~" or piece.startswith("~/") else piece
