@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ai_session import plugins
+from ai_session.administrator import NOBODY, Administrator
 from ai_session.audit import SYSLOG, AuditLog
 from ai_session.boxes import Boxes, BoxSettings
 from ai_session.call_keys import CallKeys
@@ -42,7 +43,8 @@ EXPIRE_SECONDS = 3600.0
 class App:
     """One running ai-session. ``start`` adopts what an earlier one left; ``stop`` leaves it to the next, or ends it."""
 
-    def __init__(self, settings: Settings, runtime_directory: Path) -> None:
+    def __init__(self, settings: Settings, runtime_directory: Path, administrator: Administrator = NOBODY) -> None:
+        settings = administrator.bound(settings)
         masks = settings.redaction
         self._masking = masking = Masking(
             runtime_directory / "redaction.key", masks.environment, masks.patterns, enabled=masks.enabled
@@ -70,7 +72,8 @@ class App:
         )
         workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
         configured = Policy(os.getuid(), settings.policy.mode, settings.policy.rules)
-        policy = PolicyInForce(configured, runtime_directory / FILE)
+        above = administrator.policy(os.getuid())
+        policy = PolicyInForce(configured, runtime_directory / FILE, above, administrator.path)
         rates = RateLimiter(
             {kind.removesuffix("_per_minute"): amount for kind, amount in settings.rates.model_dump().items()}
         )

@@ -36,8 +36,14 @@ def show(as_json: Json = False) -> None:
         {"id": rule["id"], "decision": rule["decision"], "about": _about(rule), "reason": rule.get("reason")}
         for rule in found["rules"]
     ]
+    above = found["administrator"]
+    for rule in above["rules"] if above else ():
+        known = {"id": f"administrator:{rule['id']}", "decision": rule["decision"], "about": _about(rule)}
+        rows.append({**known, "reason": rule.get("reason")})
     if rows:
         show_rows(rows, ("id", "decision", "about", "reason"))
+    if above:
+        remark(f"The administrator's policy, {above['path']}, has mode {above['mode']}; the stricter of both decides.")
     if unsure := [rule["id"] for rule in found["rules"] if rule["decision"] == "allow" and "commands" in rule]:
         written = ", ".join(found.get("box_writable", ())) or "none yet"
         remark(f"Outside of a box, where a box may write, leave by {', '.join(unsure)} does not hold in: {written}")
@@ -114,7 +120,8 @@ def explain(
     text = command[0] if len(command) == 1 else shlex.join(command)
     line = parse(text)
     commands = [[word if word is not None else "?" for word in words] for words in line.commands]
-    rows = _decisions(policy, text, client, agent)
+    above = None if file else _above()[0]
+    rows = _decisions(policy, above, text, client, agent)
     if as_json:
         plain = {"plain": not line.obscure, "obscure": line.obscure, "complete": line.complete}
         show_json({"command": text, **plain, "commands": commands, "decisions": rows})
@@ -168,11 +175,22 @@ def in_force() -> dict[str, Any]:
 
     try:
         with connect(start=False) as client:
-            found = {**client.request("policy"), "daemon": True}
+            found: dict[str, Any] = {**client.request("policy"), "daemon": True}
     except DaemonUnavailable:
         kept = config.runtime_directory(config.home_directory(), os.getuid()) / FILE
-        return {**PolicyInForce(_load(None)[1], kept).facts(), "daemon": False, "file_differs": False}
-    return {**found, "file_differs": found["configured_sha256"] != _load(None)[1].digest}
+        return {**PolicyInForce(_load(None)[1], kept, *_above()).facts(), "daemon": False, "file_differs": False}
+    above = _above()[0]
+    held: dict[str, Any] = found["administrator"] or {}
+    differs = held.get("policy_sha256") != (above.digest if above else None)
+    return {**found, "file_differs": differs or found["configured_sha256"] != _load(None)[1].digest}
+
+
+def _above() -> tuple[Policy | None, str]:
+    """The administrator's, and where it is."""
+    from ai_session import administrator
+
+    found = administrator.read()
+    return found.policy(os.getuid()), found.path
 
 
 def _about(rule: dict[str, Any]) -> str:
@@ -193,18 +211,20 @@ def _load(file: Path | None) -> tuple[Path, Policy]:
     return loaded.path, Policy(os.getuid(), settings.mode, settings.rules)
 
 
-def _decisions(policy: Policy, text: str, client: str, agent: str) -> list[dict[str, Any]]:
+def _decisions(policy: Policy, above: Policy | None, text: str, client: str, agent: str) -> list[dict[str, Any]]:
     from ai_session.models import Effect, Principal, SandboxLevel
     from ai_session.policy import Action
+    from ai_session.policy_mode import decide
 
     rows: list[dict[str, Any]] = []
     boxes = {"in a box": ("workspace", SandboxLevel.BWRAP), "without a box": ("trusted", SandboxLevel.NONE)}
     callers = {"client": Principal("mcp", os.getuid(), client=client), "you": Principal("person", os.getuid())}
     for who, principal in callers.items():
         for where, (profile, level) in boxes.items():
-            decision = policy.decide(
-                Action(principal, "execute_command", Effect.EXECUTE, agent, "", profile, level, command=text)
-            )
+            decision = decide(
+                policy, above,
+                Action(principal, "execute_command", Effect.EXECUTE, agent, "", profile, level, command=text),
+            )  # fmt: skip
             said = {"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason}
             rows.append({"who": who, "where": where, **said})
     return rows

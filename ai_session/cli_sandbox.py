@@ -68,9 +68,9 @@ def _judged(
     """Asks the gate, runs the command and tells the gate how it ended."""
     import asyncio  # takes 50 ms, which every verb would pay
 
-    from ai_session import config
+    from ai_session import administrator, config
 
-    settings = config.load()
+    settings = administrator.read().bound(config.load())
     chosen = make_profile(settings, name, workspace or os.getcwd(), home or str(config.home_directory()), domains)
     asked = {"profile": chosen.name, "workspace": chosen.workspace, "domains": chosen.domains}
     client.request("sandbox", argv=list(command), **asked)

@@ -350,11 +350,11 @@ def listen() -> tuple[Path, socket.socket]:
 
 def make_app(directory: Path) -> tuple[App, float]:
     """The app and the seconds of idleness after which the daemon leaves. Raises ConfigInvalid."""
-    from ai_session import config
+    from ai_session import administrator, config
     from ai_session.app import App
 
     settings = config.load()
-    return App(settings, directory), settings.daemon.idle_exit_seconds
+    return App(settings, directory, administrator.read()), settings.daemon.idle_exit_seconds
 
 
 def run_and_leave(work: Coroutine[Any, Any, None], clean: Callable[[], None] | None = None) -> NoReturn:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ai_session.models import SandboxProfile
+from ai_session.path_steps import steps
 from ai_session.policy_rules import pieces
 from ai_session.session import Session
 from ai_session.tools.base import Subject
@@ -20,7 +22,6 @@ from ai_session.tools.base import Subject
 FILE = "box-writable.jsonl"
 """Its name in the runtime directory: one path a line."""
 
-MAX_LINKS = 40
 MOVERS = frozenset(("cd", "chdir", "pushd", "popd", "dirs", "z", "j"))
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
 SEPARATORS = re.compile(r"[\s=:@,;|&<>(){}'\"`]+")
@@ -73,19 +74,25 @@ class WrittenDirectories:
 
     def on_the_way(self, path: str) -> str:
         """The directory of a box that an absolute path leads into, also by a link somewhere; empty for none."""
-        return next((step for step in _steps(path) if self._into(step)), "")
+        with suppress(OSError):  # no program gets further than its links do
+            return next((step for step in steps(path) if self._into(step)), "")
+        return ""
+
+    def _any(self, paths: Iterable[str]) -> str:
+        return next((found for path in paths if (found := self.on_the_way(path))), "")
 
     def read_through(self, path: str) -> str:
         """As ``on_the_way``, and a directory of a box below it as well: what is read as a whole is read there, too."""
         last = "/"
-        for step in _steps(path):
-            if self._into(step):
-                return step
-            last = step
-        if last not in self._above:
-            return ""
-        below = last.rstrip("/") + "/"
-        return next((directory for directory in sorted(self._known) if directory.startswith(below)), "")
+        with suppress(OSError):
+            for step in steps(path):
+                if self._into(step):
+                    return step
+                last = step
+            if last in self._above:
+                below = last.rstrip("/") + "/"
+                return next((directory for directory in sorted(self._known) if directory.startswith(below)), "")
+        return ""
 
     def why(self, subject: Subject, commands: Commands) -> str:
         """Of a call in a session without a box: why leave for these commands does not hold, empty where it does."""
@@ -115,8 +122,7 @@ class WrittenDirectories:
         """What the shell may have taken from where a box may write: by variables it began with, by earlier commands."""
         spec, cwd = session.spec, session.at.cwd
         for name, value in spec.env.items():
-            paths = (os.path.join(cwd, piece) for piece in SEPARATORS.split(value) if "/" in piece)
-            if directory := next(filter(None, map(self.on_the_way, paths)), ""):
+            if directory := self._any(os.path.join(cwd, piece) for piece in SEPARATORS.split(value) if "/" in piece):
                 return f"{name} of its session names {directory}, where a box may write"
         if directory := self.on_the_way(spec.working_directory):
             return f"its session began in {directory}, where a box may write"
@@ -132,7 +138,7 @@ class WrittenDirectories:
             why = "the first commands of its session are forgotten, and may have been about where a box may write"
         for record in records[len(records) - (count - seen) :] if not why and count > seen else ():
             paths = (record.cwd, *_named(record.command, record.cwd, spec.env))
-            if directory := next(filter(None, map(self.on_the_way, paths)), ""):
+            if directory := self._any(paths):
                 why = f"an earlier command of its session was about {directory}, where a box may write"
                 break
         self._seen[spec.session_id] = (count, known, why)
@@ -152,30 +158,6 @@ def _kept(path: Path | None) -> list[str]:
         return []
     except (OSError, ValueError):
         return ["/"]
-
-
-def _steps(path: str) -> Iterator[str]:
-    """Every directory and link that resolving an absolute path goes through, the end last."""
-    left, at, links = path.split("/")[::-1], "/", 0
-    yield at
-    while left:
-        name = left.pop()
-        if name in ("", "."):
-            continue
-        at = os.path.dirname(at) if name == ".." else os.path.join(at, name)
-        yield at
-        try:
-            target = "" if name == ".." else os.readlink(at)
-        except (OSError, ValueError):
-            continue
-        if not target:
-            continue
-        links += 1
-        if links > MAX_LINKS:
-            return
-        at = "/" if target.startswith("/") else os.path.dirname(at)
-        left += target.split("/")[::-1]
-        yield at
 
 
 def _named(command: str, base: str, env: Mapping[str, str]) -> Iterator[str]:

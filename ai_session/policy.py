@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ai_session.errors import ConfigInvalid, Denied, InvalidArguments
-from ai_session.models import Effect, Principal, SandboxLevel
+from ai_session.models import PROFILES, Effect, Principal, SandboxLevel
 from ai_session.policy_commands import Match, Reading
 from ai_session.policy_rules import Rule, in_domains, load
 from ai_session.shell_words import Line, Words, parse
@@ -31,6 +31,13 @@ def by_nobody(commands: Sequence[Words]) -> str:
     """Nothing that these commands read may be written from within a box."""
     return ""
 
+
+STARTING = frozenset(("create_session", "execute_command", "send_input", "run_python", "sandbox"))
+"""What starts programs in a session."""
+
+Profile = Literal["read-only", "workspace", "trusted"]
+
+STRICTNESS = ("allow", "ask", "deny")
 
 UNJUDGED = Line((), "typed input", complete=False)
 
@@ -75,6 +82,14 @@ class Decision:
     reason: str = ""
 
 
+def stricter(own: Decision, other: Decision) -> Decision:
+    """The stricter of two; where they are equal a rule that somebody wrote, rather than a default."""
+    first, second = STRICTNESS.index(own.verdict), STRICTNESS.index(other.verdict)
+    if first == second:
+        return other if "default:" in own.rule and "default:" not in other.rule else own
+    return own if first > second else other
+
+
 NO_EFFECT = Decision("deny", "default:no-effect", "The tool declares no effect, so nobody can judge it.")
 OTHER_USER = Decision("deny", "default:other-user", "Sessions are for the user who owns them.")
 
@@ -82,12 +97,18 @@ OTHER_USER = Decision("deny", "default:other-user", "Sessions are for the user w
 class Policy:
     """Rules and a mode. Never changes; ``with_mode`` makes another."""
 
-    def __init__(self, uid: int, mode: str = "workspace", rules: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Raises ConfigInvalid, naming the mode, or the rule and its failing example or wrong key."""
+    def __init__(
+        self, uid: int, mode: str = "workspace", rules: Sequence[Mapping[str, Any]] = (), loosest: Profile = "trusted"
+    ) -> None:
+        """``loosest``: in boxes of a looser profile nothing runs, whoever wants it.
+
+        Raises ConfigInvalid, naming the mode, or the rule and its failing example or wrong key.
+        """
         if mode not in MODES:
             near = difflib.get_close_matches(mode, MODES, n=1, cutoff=0)
             raise ConfigInvalid(f"policy.mode: {mode!r} is not a mode", suggestion=f"did you mean {near[0]}?")
         self._uid = uid
+        self._loosest: Profile = loosest
         self.rules = load(rules)
         self._limiting = tuple(rule for rule in self.rules if rule.table.decision != "allow")
         self._giving = tuple(rule for rule in self.rules if rule.table.decision == "allow")
@@ -97,7 +118,8 @@ class Policy:
         self.mode = mode
         self._allow = Decision("allow", f"default:{mode}")
         rules = [{**rule.table.model_dump(mode="json"), "id": rule.id} for rule in self.rules]
-        text = json.dumps({"mode": mode, "rules": rules}, sort_keys=True, separators=(",", ":"))
+        facts = {"mode": mode, "rules": rules} | ({"loosest": self._loosest} if self._loosest != "trusted" else {})
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         """SHA-256 of the mode and the rules in canonical form, in hex."""
 
@@ -122,6 +144,8 @@ class Policy:
             return NO_EFFECT
         if principal.uid != self._uid:
             return OTHER_USER
+        if action.tool in STARTING and PROFILES.index(action.profile) > PROFILES.index(self._loosest):
+            return Decision("deny", "default:profile", f"No session may be looser than profile {self._loosest}.")
         line = _line(action, self._limiting)
         limit = self._limit(action, effect, line and Reading(line)) if self._limiting else None
         if limit is not None and limit.verdict == "deny":

@@ -6,14 +6,16 @@ mode is set, or when the configured mode is changed. What was loosened ends with
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ai_session.errors import StorageFull
-from ai_session.policy import MODES, Action, Decision, Policy
+from ai_session.errors import Denied, StorageFull
+from ai_session.policy import MODES, Action, Decision, Policy, stricter
 
 FILE = "mode.json"
 """Its name in the runtime directory."""
@@ -22,10 +24,15 @@ UNREADABLE = (OSError, ValueError, TypeError, KeyError, RecursionError)
 
 
 class PolicyInForce:
-    """Decides as ``Policy`` does. ``path`` is the file that keeps a tighter mode; ``configured`` says the rest."""
+    """Decides as ``Policy`` does. ``path`` is the file that keeps a tighter mode; ``configured`` says the rest.
 
-    def __init__(self, configured: Policy, path: Path) -> None:
+    ``above`` is the administrator's, from ``origin``: each call is decided by the stricter of both.
+    """
+
+    def __init__(self, configured: Policy, path: Path, above: Policy | None = None, origin: str = "") -> None:
         self._configured = configured
+        self._above = above
+        self._origin = origin
         self._path = path
         kept = _read(path, configured.mode)
         self.changed: Callable[[], None] = lambda: None
@@ -34,21 +41,26 @@ class PolicyInForce:
 
     @property
     def mode(self) -> str:
-        """The one in force."""
+        """The one in force: the tighter of the user's and the administrator's."""
+        if self._above is not None and _tighter(self._above.mode, self._policy.mode):
+            return self._above.mode
         return self._policy.mode
 
     @property
     def digest(self) -> str:
         """Of the mode in force and the rules."""
-        return self._policy.digest
+        if self._above is None:
+            return self._policy.digest
+        return hashlib.sha256(f"{self._policy.digest} {self._above.digest}".encode()).hexdigest()
 
     def decide(self, action: Action) -> Decision:
-        """As ``Policy.decide``."""
-        return self._policy.decide(action)
+        """As ``Policy.decide``; what the administrator's says is named ``administrator:RULE``."""
+        return decide(self._policy, self._above, action)
 
     def rules_out(self, action: Action) -> bool:
         """Whether it is denied in the mode in force and in the configured one: for as long as nobody sets another."""
-        return all(policy.decide(action).verdict == "deny" for policy in (self._configured, self._policy))
+        policies = (self._configured, self._policy)
+        return all(decide(policy, self._above, action).verdict == "deny" for policy in policies)
 
     def set_mode(self, mode: str, *, by_person: bool) -> None:
         """For every call from now on. Anyone may tighten.
@@ -56,6 +68,11 @@ class PolicyInForce:
         Raises InvalidArguments for no mode, Denied when anyone but a person loosens; StorageFull when it holds, but
         could not be kept for the next daemon.
         """
+        if self._above is not None and mode in MODES and _tighter(self._above.mode, mode):
+            raise Denied(
+                f"mode {mode} is looser than {self._above.mode}, which the administrator has laid down",
+                suggestion=f"ask whoever may change {self._origin}",
+            )
         self._policy = self._policy.with_mode(mode, by_person=by_person)
         self.changed()
         try:
@@ -70,17 +87,35 @@ class PolicyInForce:
             ) from None
 
     def facts(self) -> dict[str, Any]:
-        """Plain JSON values: ``mode``, ``configured_mode``, ``policy_sha256`` and ``configured_sha256``, ``rules``."""
+        """Plain JSON values: ``mode``, ``configured_mode``, ``policy_sha256`` and ``configured_sha256``, ``rules``;
+        and the same of the ``administrator``, None without one."""
         return {
             "mode": self.mode,
             "configured_mode": self._configured.mode,
             "policy_sha256": self.digest,
             "configured_sha256": self._configured.digest,
-            "rules": [
-                {"id": rule.id, **rule.table.model_dump(mode="json", exclude_defaults=True, exclude={"id"})}
-                for rule in self._configured.rules
-            ],
-        }
+            "rules": _rules(self._configured),
+            "administrator": self._above and {
+                "path": self._origin, "mode": self._above.mode, "policy_sha256": self._above.digest,
+                "rules": _rules(self._above),
+            },
+        }  # fmt: skip
+
+
+def decide(policy: Policy, above: Policy | None, action: Action) -> Decision:
+    """The stricter of what the user's and the administrator's policy say."""
+    decision = policy.decide(action)
+    if above is None:
+        return decision
+    other = above.decide(action)
+    return stricter(decision, replace(other, rule=f"administrator:{other.rule}"))
+
+
+def _rules(policy: Policy) -> list[dict[str, Any]]:
+    return [
+        {"id": rule.id, **rule.table.model_dump(mode="json", exclude_defaults=True, exclude={"id"})}
+        for rule in policy.rules
+    ]
 
 
 def _tighter(mode: str, than: str) -> bool:

@@ -142,4 +142,5 @@ def test_the_facts_are_told(path: Path) -> None:
         "rules": [
             {"id": "no-force", "decision": "deny", "reason": "Shared.", "commands": [["git", "push", "--force"]]}
         ],
+        "administrator": None,
     }
