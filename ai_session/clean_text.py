@@ -12,15 +12,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from ai_session.turns import Steps, finished
+
 _UNSEEN = bytes([*range(8), *range(11, 13), *range(14, 27), *range(28, 32), 127])
 """Invisible bytes: all of C0 but BS, TAB, LF, CR and ESC, and DEL."""
 
 _STRING = re.compile(rb"\x1b[\]PX^_]")
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
-_ALTERNATE = re.compile(
-    rb"\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*h.*?(?:\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*l|\Z)",
-    re.DOTALL,
-)
+ALTERNATE = rb"\x1b\[\?(?:(?!(?:1049|1047|47)[;hl])[0-9]++;)*(?:1049|1047|47)(?:;[0-9]++)*"
+"""What switches the alternate screen on (``h``) or off (``l``), but for that letter. No list of numbers, however long,
+is gone through twice."""
+
+_ALTERNATE = re.compile(ALTERNATE + rb"h.*?(?:" + ALTERNATE + rb"l|\Z)", re.DOTALL)
 _INVISIBLE = re.compile(
     rb"\x1b(?:\[[0-9;:]*m|"
     rb"\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC, ended as it should be; without an end it reaches to the end of the line
@@ -50,11 +53,23 @@ _OVERWRITTEN = re.compile(r"^[^\n]*(?:(?:\r|\x1b\[1?G)\x1b\[[02]?K|\x1b\[2K(?:\r
 """All of a line up to the last point where it was erased and begun anew."""
 
 
+_MOVEMENTS = 500
+"""Played in one step: half a millisecond."""
+
+_LINES = 20_000
+"""Joined, or cut at carriage returns, in one step."""
+
+
 def clean(data: bytes) -> str:
     """Text without control characters but TAB and LF. Invalid UTF-8 becomes U+FFFD; lone surrogates never occur."""
+    return finished(cleaning(data))
+
+
+def cleaning(data: bytes) -> Steps[str]:
+    """``clean`` in steps, the longest of which goes once through ``data`` with one expression."""
     escapes = b"\x1b" in data
     if escapes:
-        data = _without_invisible(data)
+        data = yield from _without_invisible(data)
         escapes = b"\x1b" in data
     returns = data.count(b"\r")
     if returns:
@@ -62,54 +77,67 @@ def clean(data: bytes) -> str:
         if b"\r\n" in data:
             data = _CR_RUN.sub(b"\n", data)
         returns = data.count(b"\r")
+        yield
     data = data.translate(None, _UNSEEN)
     if b"\xc2" in data:
         data = _C1.sub(b"", data)
     text = data.decode("utf-8", "replace")
     backspaces = "\x08" in text
     if backspaces and not escapes:
+        yield
         text = _STRUCK_OVER.sub("", text)
         backspaces = "\x08" in text
     if not escapes and not returns and not backspaces:
         return text
+    yield
     if escapes and _OTHER_LINES.search(text):
-        return _edit(text)
+        return (yield from _edit(text))
     if escapes and _ERASE.search(text):
         text = _OVERWRITTEN.sub("", text)
-    return _lines(text)
+        yield
+    return (yield from _lines(text))
 
 
-def _without_invisible(data: bytes) -> bytes:
+def _without_invisible(data: bytes) -> Steps[bytes]:
     if _STRING.search(data) is None:
         data = _COLOUR.sub(b"", data)
+        yield
         if b"\x1b" not in data:
             return data
     if b"\x1b[?" in data:
         data = _ALTERNATE.sub(b"", data)
-    return _INVISIBLE.sub(b"", data)
+        yield
+    data = _INVISIBLE.sub(b"", data)
+    yield
+    return data
 
 
-def _lines(text: str) -> str:
+def _lines(text: str) -> Steps[str]:
     """Each line by itself; most often only few need a look."""
     pieces: list[str] = []
-    done = 0
+    done = looked = 0
     while (special := _SPECIAL.search(text, done)) is not None:
         begin = text.rfind("\n", done, special.start()) + 1 or done
         end = text.find("\n", special.start())
         end = end if end >= 0 else len(text)
-        pieces += (text[done:begin], _line(text[begin:end]))
+        line = text[begin:end]
+        edited = "\x1b" in line or "\x08" in line or not line.isascii()
+        pieces += (text[done:begin], (yield from (_edit(line) if edited else _overwritten(line))))
         done = end
+        looked += 1
+        if looked % _MOVEMENTS == 0:
+            yield
     pieces.append(text[done:])
     return "".join(pieces)
 
 
-def _line(line: str) -> str:
-    if "\x1b" in line or "\x08" in line or not line.isascii():
-        return _edit(line)
+def _overwritten(line: str) -> Steps[str]:
     seen = ""
-    for part in reversed(line.split("\r")):
+    for count, part in enumerate(reversed(line.split("\r")), 1):
         if len(part) > len(seen):
             seen += part[len(seen) :]
+        if count % _LINES == 0:
+            yield
     return seen.rstrip(" ")
 
 
@@ -129,22 +157,29 @@ _FAR, _EDGE = 200, 80
 """A movement of ``_FAR`` means "to the edge", wherever that is; at the right it is taken to be at ``_EDGE``."""
 
 
-def _edit(text: str) -> str:
+def _edit(text: str) -> Steps[str]:
     """Plays ``text`` on a page as wide and as tall as it needs to be."""
     page = _Page(4 * len(text) + 4096)
-    written = _MOVEMENT.split(text)
     known: dict[str, tuple[Callable[[_Page, int], None], int, int]] = {}
-    for text, movement in zip(written[::2], [*written[1::2], ""], strict=True):
-        if text:
-            page.write(text)
+    done = 0
+    for count, found in enumerate(_MOVEMENT.finditer(text), 1):
+        start, following = found.span()
+        if start > done:
+            page.write(text[done:start])
+        done = following
+        movement = found[0]
         if movement == "\n":
             page.feed(0)
-            continue
-        if movement not in known:
-            known[movement] = _understand(movement)
-        action, count, page.second = known[movement]
-        action(page, count)
-    return page.text()
+        else:
+            if movement not in known:
+                known[movement] = _understand(movement)
+            action, times, page.second = known[movement]
+            action(page, times)
+        if count % _MOVEMENTS == 0:
+            yield
+    if done < len(text):
+        page.write(text[done:])
+    return (yield from page.text())
 
 
 def _understand(movement: str) -> tuple[Callable[[_Page, int], None], int, int]:
@@ -176,9 +211,14 @@ class _Page:
         self.last = ""
         self.second = 0
 
-    def text(self) -> str:
-        lines = [line if isinstance(line, str) else "".join(line) for line in self.lines]
-        text = "\n".join([line.rstrip(" ") if line[-1:] == " " else line for line in lines])
+    def text(self) -> Steps[str]:
+        parts: list[str] = []
+        for first in range(0, len(self.lines), _LINES):
+            if first:
+                yield
+            lines = [line if isinstance(line, str) else "".join(line) for line in self.lines[first : first + _LINES]]
+            parts.append("\n".join([line.rstrip(" ") if line[-1:] == " " else line for line in lines]))
+        text = "\n".join(parts)
         return text.replace(_FILLER, "") if _FILLER in text else text
 
     def take(self, blanks: int) -> int:

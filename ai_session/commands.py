@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ai_session.errors import IntegrationLost, SessionBusy, SessionExited
+from ai_session.errors import IntegrationLost, LimitReached, SessionBusy, SessionExited
 from ai_session.models import CommandRecord, CommandStatus, ExitStatus
 from ai_session.shells.base import CommandText
 
@@ -171,6 +171,14 @@ def occupied(name: str, program: str) -> SessionBusy:
     return SessionBusy(
         f"{program!r}, started by a person or left behind, holds the terminal of {name!r}",
         suggestion="look with read_screen; end it with send_input or interrupt_command, or use another session",
+    )
+
+
+def unread(name: str, waiting_bytes: int) -> LimitReached:
+    """Why session ``name`` takes no more input."""
+    return LimitReached(
+        f"the program in session {name!r} has not read {waiting_bytes} bytes that were typed before",
+        suggestion="wait until it does (read_output, read_screen), or stop it with interrupt_command",
     )
 
 

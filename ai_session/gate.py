@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ai_session import gate_secrets
 from ai_session.audit import AuditLog
@@ -40,6 +41,9 @@ from ai_session.telemetry import Telemetry
 from ai_session.tools.base import Arguments, Context, Limits, Subject, Tool
 from ai_session.workspace import Workspaces
 
+CALL_SECONDS = 0.0005
+"""Counted for each call before what it really takes: those of one caller do not begin before those of another."""
+
 AUDIT = "ai-session/audit"
 SANDBOX = "ai-session/sandbox"
 
@@ -68,6 +72,7 @@ class Gate(ChangeDoor):
         self._call_keys = call_keys
         self._limits = limits
         self._telemetry = telemetry or Telemetry()
+        self._turns = sessions.turns
         self._domains = DomainQuestions(policy, consent, masking.masked)
         sessions.boxes.ask_domain = self._domains.ask
 
@@ -82,6 +87,7 @@ class Gate(ChangeDoor):
             return ended(await self._called(call, asker, trace))
 
     async def _called(self, call: ToolCall, asker: Asker | None, trace: Trace) -> ToolResult:
+        await self._turns.begin(rate_key(call.principal), CALL_SECONDS)
         recorded, unsafe = gate_secrets.learn(self._masking, call.principal, call.arguments)
         with self._telemetry.part("audit.begin"):
             entry = await self._audit.begin(
@@ -89,22 +95,22 @@ class Gate(ChangeDoor):
                 agent=call.agent, client_call_id=call.client_call_id,
             )  # fmt: skip
         head: tuple[int, str] | None = None
-        failed = partial(gate_secrets.failed, self._masking, call.arguments)
+        failed = partial(self._failed, call)
         try:
             if unsafe:
                 raise unsafe
-            result = self._masked(await self._judge(call, asker, trace), trace)
+            result = await self._masked(await self._judge(call, asker, trace), call, trace)
             head = self._end(entry, trace)
         except UnknownTool as error:
             trace.failed(error)
             raise
         except AiSessionError as error:
             trace.failed(error)
-            result = failed(error.code, error.message, error.suggestion, **more_of(error))
+            result = await failed(error.code, error.message, error.suggestion, **more_of(error))
         except OSError as error:
             trace.failed(error)
             code, suggestion = refusal(error)
-            result = failed(code, f"the system refused: {error.strerror or error}", suggestion)
+            result = await failed(code, f"the system refused: {error.strerror or error}", suggestion)
         except BaseException as error:
             trace.failed(error)
             raise
@@ -131,6 +137,8 @@ class Gate(ChangeDoor):
             spans=self._masking.spans, patience_seconds=call.patience_seconds,
         )  # fmt: skip
         subject = tool.subject(context, arguments)
+        if subject.session:
+            await subject.session.up_to_date()
         gate_secrets.learn_session(self._masking, self._sessions, subject)
         trace.facts |= facts_of(subject)
         decision = self._policy.decide(action_of(call, tool, subject, self._written))
@@ -139,7 +147,7 @@ class Gate(ChangeDoor):
         if decision.verdict == "deny":
             raise Denied(f"{tool.name} is denied by {decision.rule}: {decision.reason}", suggestion=DENIED)
         if decision.verdict == "ask":
-            question = self._question(call, subject, arguments, decision)
+            question = await self._question(call, subject, arguments, decision)
             with self._telemetry.part("consent.wait"):
                 deferred = await self._agreed(question, asker, call, trace)
             if deferred:
@@ -149,7 +157,7 @@ class Gate(ChangeDoor):
         if subject.level is not SandboxLevel.NONE and tool.effect is not Effect.READ:
             self._written.add(subject.profile)
         with self._telemetry.part("tool.run"):
-            result = await self._run(tool, arguments, replace(context, subject=subject), trace, reach.owner)
+            result = await self._run(tool, arguments, replace(context, subject=subject), call, trace, reach.owner)
         self._rates.spend(rate_key(call.principal), "output_bytes", len(result.text))
         trace.outcome = "ok"
         if tool.name == "close_session" and subject.session:
@@ -164,7 +172,7 @@ class Gate(ChangeDoor):
             result = with_notices(result, await self._sessions.boxes.news(subject.session.spec.session_id, ended))
         if subject.session:
             trace.box = box_of(subject)
-        return with_note(result, ignored and self._masking.echo(ignored, call.arguments))
+        return with_note(result, ignored and await self._echo(ignored, call, call.arguments))
 
     async def _agreed(self, question: Question, asker: Asker | None, call: ToolCall, trace: Trace) -> ToolResult | None:
         """None once a person agreed; a result when the client is to ask its person first. Raises Denied, ConsentNeeded,
@@ -176,7 +184,7 @@ class Gate(ChangeDoor):
         trace.facts["consent"] = {"by": answer.by, "scope": answer.scope}
         return None
 
-    def _question(self, call: ToolCall, subject: Subject, arguments: Arguments, decision: Decision) -> Question:
+    async def _question(self, call: ToolCall, subject: Subject, arguments: Arguments, decision: Decision) -> Question:
         place, session = subject.place, subject.session
         given = arguments.model_dump(exclude={"call_key"})
         first = subject.command or subject.path or (place.directory if place else "")
@@ -196,7 +204,7 @@ class Gate(ChangeDoor):
             where=self._masking.masked(where),
             detail=narrowed(about, masked),
             rule=decision.rule,
-            reason=self._masking.echo(decision.reason, given),
+            reason=await self._echo(decision.reason, call, given),
             policy=self._policy.digest,
             prefix=self._prefix(subject, decision.rule) if masked == subject.command else "",
         )
@@ -208,22 +216,31 @@ class Gate(ChangeDoor):
         unboxed = subject.level is SandboxLevel.NONE
         return "" if prefix and unboxed and self._written.why(subject, parse(command).commands) else prefix
 
-    async def _run(self, tool: Tool, arguments: Arguments, context: Context, trace: Trace, owner: str) -> ToolResult:
+    async def _run(
+        self, tool: Tool, arguments: Arguments, context: Context, call: ToolCall, trace: Trace, owner: str
+    ) -> ToolResult:
         key: str = getattr(arguments, "call_key", "")
 
         async def run(repeated: bool) -> ToolResult:
-            return self._masked(await tool.run(replace(context, repeated=repeated), arguments), trace)
+            return await self._masked(await tool.run(replace(context, repeated=repeated), arguments), call, trace)
 
         if not key:
             return await tool.run(context, arguments)
         plain = arguments.model_dump(exclude={"call_key"})
         return await self._call_keys.once(tool.name, key, plain, run, resumable=tool.resumable, owner=owner)
 
-    def _masked(self, result: ToolResult, trace: Trace) -> ToolResult:
+    async def _failed(self, call: ToolCall, code: str, message: str, suggestion: str, **more: Any) -> ToolResult:
+        told = gate_secrets.failed(self._masking, call.arguments, code, message, suggestion, **more)
+        return await self._turns.run(rate_key(call.principal), told)
+
+    async def _echo(self, text: str, call: ToolCall, given: Any) -> str:
+        return await self._turns.run(rate_key(call.principal), self._masking.echo(text, given))
+
+    async def _masked(self, result: ToolResult, call: ToolCall, trace: Trace) -> ToolResult:
         """The result without secrets. A question was masked when it was made."""
         if result.question:
             return result
-        result, count = masked(result, self._masking.mask)
+        result, count = await self._turns.run(rate_key(call.principal), masked(result, self._masking.mask))
         if count:
             trace.facts["redactions"] = count
         return result

@@ -120,6 +120,7 @@ class Doors:
         effect = Effect.READ if read_only else Effect.EXECUTE
         async with self._recorded(principal, "attach", effect, {"session_id": reference, "read_only": read_only}):
             session = self._visible(principal).get(reference)
+            await session.up_to_date()
             left = partial(self._audit.event, "session.detach", principal, session=session.spec.session_id)
             viewer = Viewer(session, read_only=read_only, closed=left)
             await viewer.resize(rows, cols)
@@ -144,7 +145,8 @@ class Doors:
     async def recording(self, principal: Principal, reference: str) -> Path:
         """A new file with the session as asciicast, for a person, who removes it. Raises SessionNotFound, Denied."""
         async with self._recorded(principal, "record", Effect.READ, {"session_id": reference}):
-            source = recording_source(self._visible(principal).get(reference))
+            session = self._visible(principal).get(reference)
+            source = await session.work(recording_source(session))
             folder = self._sessions.runtime_directory / "recordings"
             return await asyncio.to_thread(write_recording, source, self._masking.spans, folder)
 

@@ -13,6 +13,7 @@ from ai_session.models import Principal, ToolResult
 from ai_session.results import failure, masked
 from ai_session.session_manager import SessionManager
 from ai_session.tools.base import Subject
+from ai_session.turns import Steps
 
 
 def learn(
@@ -39,9 +40,14 @@ def learn_session(masking: Masking, sessions: SessionManager, subject: Subject) 
 
 def failed(
     masking: Masking, given: Mapping[str, Any], code: str, message: str, suggestion: str, **more: Any
-) -> ToolResult:
+) -> Steps[ToolResult]:
     """A refusal that repeats no secret of what was given."""
-    return masked(failure(code, message, suggestion, **more), lambda text: (masking.echo(text, given), 0))[0]
+
+    def echo(text: str) -> Steps[tuple[str, int]]:
+        return (yield from masking.echo(text, given)), 0
+
+    result, _ = yield from masked(failure(code, message, suggestion, **more), echo)
+    return result
 
 
 def _runs(pid: int | None) -> bool:

@@ -7,20 +7,29 @@ character. So pages that follow each other show the label once, and one that beg
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ai_session.turns import Steps
+
 
 class Spans(Protocol):
     """Where secrets lie in a text, in order and apart, and what to write instead of each; of a ``growing`` one also the
-    end, where that may become one."""
+    end, where that may become one. In steps, for a text can hold thousands; those that begin at ``before`` or later
+    need not be told."""
 
-    def __call__(self, data: bytes, growing: bool = False, /) -> Sequence[tuple[int, int, bytes]]: ...
+    def __call__(
+        self, data: bytes, growing: bool = False, before: int = ..., /
+    ) -> Steps[Sequence[tuple[int, int, bytes]]]: ...
 
 
 CONTEXT_BYTES = 16384
 """Looked at on both sides of a piece, 0.1 ms: a private key of 8192 bits takes 6.5 kB, one of PGP may take more."""
+
+_SPANS, _BREAKS = 1000, 2000
+"""Gone through in one step."""
 
 LEAST_CHARS = 8
 """So much of a secret whose beginning has left the screen is hidden at its top."""
@@ -46,7 +55,7 @@ class Hiding:
 
     def piece(
         self, read: Callable[[int, int], bytes], start: int, end: int, first: int, last: int, growing: bool
-    ) -> bytes:
+    ) -> Steps[bytes]:
         """As many bytes as there are from ``start`` to ``end``, judged by what lies between ``first`` and ``last``;
         ``growing``: and by what may come after that."""
         begin, stop = max(first, start - CONTEXT_BYTES), min(last, end + CONTEXT_BYTES)
@@ -55,27 +64,34 @@ class Hiding:
             near = min(end - start, CONTEXT_BYTES)
             self._begin = max(first, begin - near)
             self._data = read(self._begin, min(last, stop + near))
-            self._found = places(self._data, self._spans, growing and stop + near >= last)
+            self._found = yield from places(self._data, self._spans, growing and stop + near >= last)
             if self._begin == first > 0 and (torn := self._data.find(b"\n", 0, CONTEXT_BYTES)) > 0:
                 # What is kept may begin within a secret.
                 self._found = [(0, torn, b""), *(span for span in self._found if span[0] >= torn)]
-        return self._hidden(self._data, self._found, start - self._begin, end - self._begin)
+        return (yield from self._hidden(self._data, self._found, start - self._begin, end - self._begin))
 
     def told(self, text: str) -> str:
         """Clean text of pieces, with labels."""
         return _MARK.sub(self._label, text) if self._labels else text
 
-    def cut(self, text: str, start: int, stop: int, growing: bool = False) -> str:
+    def cut(self, text: str, start: int, stop: int, growing: bool = False) -> Steps[str]:
         """The characters of ``text`` from ``start`` to ``stop``, with labels for the secrets that begin there."""
-        data = text.encode(errors="surrogatepass")
-        from_byte = len(text[:start].encode(errors="surrogatepass"))
+        # No secret that begins or ends within reaches further than what pieces are judged by.
+        first = max(0, start - CONTEXT_BYTES)
+        near = text[first : stop + CONTEXT_BYTES]
+        data = near.encode(errors="surrogatepass")
+        from_byte = len(text[first:start].encode(errors="surrogatepass"))
         length = len(text[start:stop].encode(errors="surrogatepass"))
-        piece = self._hidden(data, places(data, self._spans, growing), from_byte, from_byte + length)
+        growing = growing and first + len(near) == len(text)
+        found = yield from places(data, self._spans, growing, from_byte + length)
+        piece = yield from self._hidden(data, found, from_byte, from_byte + length)
         return self.told(piece.replace(b"\0", b"").decode(errors="surrogatepass"))
 
-    def _hidden(self, data: bytes, found: Sequence[tuple[int, int, bytes]], start: int, end: int) -> bytes:
+    def _hidden(self, data: bytes, found: Sequence[tuple[int, int, bytes]], start: int, end: int) -> Steps[bytes]:
         shown = bytearray(data[start:end])
-        for a, b, label in found:
+        for count, (a, b, label) in enumerate(found, 1):
+            if count % _SPANS == 0:
+                yield
             if a >= end or b <= start:
                 continue
             # Half a mark would be no character.
@@ -97,13 +113,19 @@ class Hiding:
         return self._labels[number] if number < len(self._labels) else mark[0]
 
 
-def places(data: bytes, spans: Spans, growing: bool = False) -> list[tuple[int, int, bytes]]:
+def places(
+    data: bytes, spans: Spans, growing: bool = False, before: int = sys.maxsize
+) -> Steps[list[tuple[int, int, bytes]]]:
     """The spans of ``data``, and those that only show without what breaks them up; in order, apart from each other."""
-    found = list(spans(data, growing))
+    found = list((yield from spans(data, growing, before)))
     wrapped = b" \x08" in data or b" \r" in data
-    if (wrapped or b"\x1b" in data) and (joined := spans((_BREAK if wrapped else _SEQUENCES).sub(b"", data), growing)):
-        starts, offsets = _parts(data)
-        found += [(_back(a, starts, offsets), _back(b - 1, starts, offsets) + 1, label) for a, b, label in joined]
+    if wrapped or b"\x1b" in data:
+        plain = (_BREAK if wrapped else _SEQUENCES).sub(b"", data)
+        yield
+        if joined := (yield from spans(plain, growing, before)):
+            starts, offsets = yield from _parts(data)
+            found += [(_back(a, starts, offsets), _back(b - 1, starts, offsets) + 1, label) for a, b, label in joined]
+            yield
     if len(found) < 2:
         return found
     found.sort()
@@ -122,11 +144,13 @@ def breaks(data: bytes) -> bytes:
     return b"".join(found[0] for found in _BREAK.finditer(data))
 
 
-def _parts(data: bytes) -> tuple[list[int], list[int]]:
+def _parts(data: bytes) -> Steps[tuple[list[int], list[int]]]:
     """Where each part between breaks begins in what is left without them, and where in ``data``."""
     starts, offsets = [0], [0]
     position = length = 0
-    for found in _BREAK.finditer(data):
+    for count, found in enumerate(_BREAK.finditer(data), 1):
+        if count % _BREAKS == 0:
+            yield
         length += found.start() - position
         position = found.end()
         if starts[-1] == length:
@@ -142,7 +166,7 @@ def _back(at: int, starts: list[int], offsets: list[int]) -> int:
     return offsets[part] + at - starts[part]
 
 
-def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"") -> list[str]:
+def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"") -> Steps[list[str]]:
     """The rows of a screen with a label over each secret, as long as that is; also where it goes on in the next row.
 
     ``printed`` is what was printed last: a secret there may end on the screen whose beginning has left it.
@@ -152,13 +176,20 @@ def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"
         joined += (line, "" if len(line) >= cols else "\n")
     text = "".join(joined)
     data = text.encode(errors="surrogatepass")
-    found = list(spans(data))
-    if top := _at_top(data, printed, spans):
+    found = list((yield from spans(data)))
+    if top := (yield from _at_top(data, printed, spans)):
         found = [top, *(span for span in found if span[0] >= top[1])]
-    for a, b, label in reversed(found):
-        begin, end = (len(data[:at].decode(errors="surrogatepass")) for at in (a, b))
-        over = iter(label.decode(errors="replace").ljust(end - begin, "*"))
-        text = text[:begin] + "".join("\n" if c == "\n" else next(over) for c in text[begin:end]) + text[end:]
+    parts: list[str] = []
+    position = 0
+    for count, (a, b, label) in enumerate(found, 1):
+        if count % _SPANS == 0:
+            yield
+        covered = data[a:b].decode(errors="surrogatepass")
+        over = iter(label.decode(errors="replace").ljust(len(covered), "*"))
+        parts.append(data[position:a].decode(errors="surrogatepass"))
+        parts.append("".join("\n" if c == "\n" else next(over) for c in covered))
+        position = b
+    text = "".join(parts) + data[position:].decode(errors="surrogatepass")
     rows: list[str] = []
     position = 0
     for line in lines:
@@ -167,10 +198,11 @@ def on_screen(lines: Sequence[str], cols: int, spans: Spans, printed: bytes = b"
     return rows
 
 
-def _at_top(data: bytes, printed: bytes, spans: Spans) -> tuple[int, int, bytes] | None:
+def _at_top(data: bytes, printed: bytes, spans: Spans) -> Steps[tuple[int, int, bytes] | None]:
     """The end of a secret that stands where ``data`` begins."""
     head, longest = data[:LEAST_CHARS], (0, b"")
-    for a, b, label in places(printed, spans) if len(head) == LEAST_CHARS else ():
+    for a, b, label in (yield from places(printed, spans)) if len(head) == LEAST_CHARS else ():
+        yield
         secret = _BREAK.sub(b"", printed[a:b])
         at = secret.find(head, 1)
         while at > 0:

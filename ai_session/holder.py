@@ -9,18 +9,19 @@ Wire: ``channel``. A request ``{"n": 1, "op": ..., ...}`` is answered by ``{"n":
 
     version                                               {protocol, pid, sessions}; for anybody, at any time
     own                                                   {protocol}; answered once no other connection owns
-    spawn   id argv env cwd rows cols directory           {pid, tty} and the master [, a pidfd]
-    list                                                  {sessions: [{id, pid, tty, directory, exit}]}
+    spawn   id argv env cwd rows cols directory retain    {pid, tty} and the master [, a pidfd]
+    list                                                  {sessions: [{id, pid, tty, directory, retain, exit}]}
     take    id                                            {pid, tty, exit} and the master [, a pidfd]
     release id                                            the holder reads it again
-    adopt   id pid tty directory exit, master [, pidfd]   what an owner kept when an earlier holder was killed
+    adopt   id pid tty directory retain exit, master [, pidfd]   what an owner kept when an earlier holder was killed
     free    id                                            forget it; closing the last master hangs it up
     stop                                                  hang up everything, remove the socket, end
 
 Ops may be added, never changed; an unknown one is answered by kind ``unknown_op``. The connection that owns is a
-lease: when it closes, each terminal's output goes to ``directory/log`` (format: see ``output_log``), so commands never
-wait for a reader, until BACKLOG_BYTES have gathered or the disk is full; from there on the terminal blocks its writers,
-so nothing is lost and the disk is not filled by a runaway. Nobody reads a terminal that is taken but its owner.
+lease: when it closes, each terminal's output goes to ``directory/log`` (format: see ``output_log``), which keeps its
+newest ``retain`` bytes. So commands do not wait for a reader until that much, or BACKLOG_BYTES, was not read by an
+owner, or the disk is full; from there on the terminal blocks its writers, so nothing is lost and the disk is not filled
+by a runaway. Nobody reads a terminal that is taken but its owner.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if __name__ == "__main__":
 
 from ai_session import inherited_signals, pty_child
 from ai_session.channel import Channel, Message
-from ai_session.log_tail import WINDOW, LogTail
+from ai_session.log_tail import RETAIN_BYTES, WINDOW, LogTail
 
 PROTOCOL = 1
 LINGER_SECONDS = 3600.0
@@ -68,6 +69,7 @@ class Held:
     def __init__(self, request: Message, child: pty_child.PtyChild, *, own_child: bool) -> None:
         self.session_id: str = request["id"]
         self.directory: str = request["directory"]
+        self.retain: int = request.get("retain", RETAIN_BYTES)
         self.child = child
         self.own_child = own_child
         self.slave = pty_child.open_tty(child.tty) if own_child or child.pidfd >= 0 else -1
@@ -77,7 +79,7 @@ class Held:
 
     def describe(self) -> Message:
         facts = {"pid": self.child.pid, "tty": self.child.tty}
-        return {"id": self.session_id, **facts, "directory": self.directory, "exit": self.exit}
+        return {"id": self.session_id, **facts, "directory": self.directory, "retain": self.retain, "exit": self.exit}
 
     def descriptors(self) -> list[int]:
         return [fd for fd in (self.child.master, self.child.pidfd) if fd >= 0]
@@ -220,7 +222,7 @@ class Holder:
         if held.taken:
             held.taken = False
             with contextlib.suppress(OSError):
-                held.tail = LogTail(held.directory)
+                held.tail = LogTail(held.directory, held.retain)
                 self.watch(held.child.master, lambda: self.drain(held))
 
     def drain(self, held: Held) -> None:

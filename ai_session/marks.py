@@ -1,16 +1,25 @@
 """Finds our shell integration's marks in terminal output. No I/O; knows nothing of sessions or logs.
 
 A mark is ``ESC ] 7777 ; NONCE ; KIND [; FIELDS] BEL`` (the fields are listed in ``shells.base``). Output that does not
-know the nonce cannot make one; output that replays old ones is told apart by the sequence number.
+know the nonce cannot make one; output that replays old ones is told apart by the sequence number. A program that read
+its own session's nonce can print marks by the million: of those, only what decides is looked at.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 MAX_MARK_BYTES = 8192
 """Longest mark, from ESC to BEL. A path may have 4096 bytes; anything longer without an end is not a mark."""
+
+MOST_MARKS = 64
+"""Marks of one chunk that are taken one by one. A shell writes four for each command; of more, the rest is skimmed."""
+
+_TRIES = 4
+"""Of the last marks of one kind, so many are looked at for one that is whole."""
 
 
 class MarkKind(StrEnum):
@@ -51,59 +60,123 @@ class Mark:
 class MarkScanner:
     """Takes output in any chunks and gives the same marks; never raises, holds back at most MAX_MARK_BYTES.
 
-    ``offset`` is the log offset just after the last byte fed.
+    ``offset`` is the log offset just after the last byte fed. After ``MOST_MARKS`` of one chunk the rest of it is
+    skimmed, at a cost that does not depend on how many there are: it gives the last mark of each kind, of which the
+    state of the shell follows, and the first ones that begin and end the command ``seq``.
     """
 
-    __slots__ = ("_held", "_prefix", "offset")
+    __slots__ = ("_awaited", "_held", "_prefix", "offset")
 
     def __init__(self, nonce: str, offset: int = 0) -> None:
         self.offset = offset
         self._prefix = _prefix(nonce)
         self._held = b""
+        self._awaited: _Awaited | None = None
 
-    def feed(self, chunk: bytes) -> list[Mark]:
-        """The marks that ``chunk`` completes, in order."""
-        data = self._held + chunk if self._held else chunk
+    def feed(self, chunk: bytes, seq: int | None = None) -> list[Mark]:
+        """The marks that ``chunk`` completes, in order; ``seq`` is that of the command whose end is awaited."""
+        data, prefix = self._held + chunk if self._held else chunk, self._prefix
         self.offset += len(chunk)
         base = self.offset - len(data)
-        marks: list[Mark] = []
-        position = 0
-        while (found := _find(data, self._prefix, position)) is not None:
-            start, position = found
-            mark = _parse(data[start + len(self._prefix) : position - 1], base + start, base + position)
-            if mark is not None:
-                marks.append(mark)
-        self._held = _unfinished(data, self._prefix, position)
-        return marks
+        places: list[tuple[int, int]] = []
+        start, position = data.find(prefix), 0
+        for _ in range(MOST_MARKS):
+            if start < 0:
+                break
+            bell = data.find(b"\x07", start, start + MAX_MARK_BYTES)
+            if bell >= 0:
+                # One that another begins in is cut off, so it is none.
+                position = bell + 1
+                places.append((max(start, data.rfind(prefix, start, bell)), position))
+            start = data.find(prefix, max(position, start + len(prefix)))
+        if start >= 0:
+            places += self._skimmed(data, start, seq)
+            position = max(position, _behind_last(data, prefix))
+        self._held = _unfinished(data, prefix, position)
+        found = (_parse(data[a + len(prefix) : b - 1], base + a, base + b) for a, b in places)
+        return [mark for mark in found if mark]
+
+    def _skimmed(self, data: bytes, position: int, seq: int | None) -> list[tuple[int, int]]:
+        """Start and end of the marks from ``position`` on that no later one makes void."""
+        found = {at for kind in _KINDS if (at := _last(data, self._prefix, kind, position))}
+        if seq is not None:
+            if self._awaited is None or self._awaited.seq != seq:
+                self._awaited = _Awaited(self._prefix, seq)
+            found |= self._awaited.among(data, position)
+        return sorted(found)
+
+
+class _Awaited:
+    """Finds the first marks that begin and end one command."""
+
+    __slots__ = ("_begin", "_end", "seq")
+
+    def __init__(self, prefix: bytes, seq: int) -> None:
+        self.seq = seq
+        self._begin = re.compile(b"%bC;%d;[^\x07\x1b]{0,64}\x07" % (re.escape(prefix), seq))
+        self._end = re.compile(
+            b"%b[AD];%d;[0-9]{1,18};[^\x07\x1b]{0,%d}\x07" % (re.escape(prefix), seq, MAX_MARK_BYTES)
+        )
+
+    def among(self, data: bytes, position: int) -> set[tuple[int, int]]:
+        begin = self._begin.search(data, position)
+        end = self._end.search(data, begin.end() if begin else position)
+        return {match.span() for match in (begin, end) if match and match.end() - match.start() <= MAX_MARK_BYTES}
 
 
 def strip_marks(data: bytes, nonce: str) -> bytes:
     """``data`` without the marks in it; a mark that is cut off at either end stays."""
-    prefix = _prefix(nonce)
-    kept: list[bytes] = []
-    position = 0
-    while (found := _find(data, prefix, position)) is not None:
-        kept.append(data[position : found[0]])
-        position = found[1]
-    if not kept:
+    if _prefix(nonce) not in data:
         return data
-    kept.append(data[position:])
-    return b"".join(kept)
+    return _whole(nonce).sub(_nothing, data)
+
+
+def without_marks(data: bytes, nonce: str) -> Iterator[tuple[int, int]]:
+    """The parts of ``data`` between whole marks, as ``strip_marks`` leaves them."""
+    position = 0
+    if _prefix(nonce) in data:
+        for found in _whole(nonce).finditer(data):
+            if not _nothing(found):
+                if position < found.start():
+                    yield position, found.start()
+                position = found.end()
+    if position < len(data):
+        yield position, len(data)
 
 
 def _prefix(nonce: str) -> bytes:
     return b"\x1b]7777;%b;" % nonce.encode()
 
 
-def _find(data: bytes, prefix: bytes, position: int) -> tuple[int, int] | None:
-    """Start and end of the next whole mark. One that another begins in is cut off, so it is none."""
-    start = data.find(prefix, position)
-    while start >= 0:
+def _whole(nonce: str) -> re.Pattern[bytes]:
+    """Any mark, of whatever length. The library remembers it."""
+    prefix = re.escape(_prefix(nonce))
+    return re.compile(b"%b[^\x07\x1b]*+(?:\x1b(?!%b)[^\x07\x1b]*+)*+\x07" % (prefix, prefix[2:]))
+
+
+def _nothing(found: re.Match[bytes]) -> bytes:
+    return b"" if found.end() - found.start() <= MAX_MARK_BYTES else found[0]
+
+
+def _last(data: bytes, prefix: bytes, kind: bytes, position: int) -> tuple[int, int] | None:
+    """Start and end of the last whole mark of that kind."""
+    end = len(data)
+    for _ in range(_TRIES):
+        start = data.rfind(prefix + kind, position, end)
+        if start < 0:
+            return None
         bell = data.find(b"\x07", start, start + MAX_MARK_BYTES)
-        if bell >= 0:
-            return max(start, data.rfind(prefix, start, bell)), bell + 1
-        start = data.find(prefix, start + len(prefix))
+        named = data[start + len(prefix) + 1 : start + len(prefix) + 2] in (b";", b"\x07")
+        if named and bell >= 0 and data.rfind(prefix, start, bell) == start:
+            return start, bell + 1
+        end = start
     return None
+
+
+def _behind_last(data: bytes, prefix: bytes) -> int:
+    """The end of the last mark, 0 where it has none."""
+    start = data.rfind(prefix)
+    return data.find(b"\x07", start, start + MAX_MARK_BYTES) + 1
 
 
 def _unfinished(data: bytes, prefix: bytes, position: int) -> bytes:

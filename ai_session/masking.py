@@ -7,12 +7,14 @@ import logging
 import os
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ai_session.errors import LimitReached
 from ai_session.redaction import MIN_KNOWN_CHARS, Redactor
+from ai_session.turns import Steps, finished
 
 KEY_BYTES = 32
 MAX_SEEN = 64
@@ -24,6 +26,9 @@ LEAST_DISTINCT = 3
 
 PIECE_CHARS = 4096
 """Longer values are known in pieces of this size, so that what is looked at around a page stays small."""
+
+LABELS = 200
+"""Made in one step."""
 
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=_-]{32,}\Z")
 
@@ -93,34 +98,45 @@ class Masking:
                 secret = line[span.start : span.end].decode(errors="surrogatepass")
                 yield from ((name, part) for part in _parts(secret))
 
-    def mask(self, text: str) -> tuple[str, int]:
+    def mask(self, text: str) -> Steps[tuple[str, int]]:
         """``text`` without secrets, and how many were masked."""
-        return self._redactor.redact_text(text) if self._enabled else (text, 0)
+        if not self._enabled:
+            return text, 0
+        return (yield from self._redactor.redacting(text))
 
     def masked(self, text: str) -> str:
-        """``text`` without secrets."""
-        return self.mask(text)[0]
+        """``text``, which is short, without secrets."""
+        return finished(self.mask(text))[0]
 
-    def echo(self, text: str, given: Any) -> str:
+    def echo(self, text: str, given: Any) -> Steps[str]:
         """``text``, which may repeat parts of ``given``, without the secrets of either; also where it cut them."""
-        text = self.masked(text)
+        text, _ = yield from self.mask(text)
         for value in _strings(given) if self._enabled else ():
-            for start, end, label in self.spans(data := value.encode(errors="surrogatepass")):
+            data = value.encode(errors="surrogatepass")
+            for start, end, label in (yield from self.spans(data)):
                 secret = data[start:end].decode(errors="surrogatepass")
                 text = _without_beginnings(text, secret, label.decode(errors="replace"))
+                yield
         return text
 
-    def spans(self, data: bytes, growing: bool = False, /) -> list[tuple[int, int, bytes]]:
-        """Where secrets lie in ``data``, in order and apart, and what to show instead of each. Of ``growing`` data also
-        the end, where that may become one."""
+    def spans(
+        self, data: bytes, growing: bool = False, before: int = sys.maxsize, /
+    ) -> Steps[list[tuple[int, int, bytes]]]:
+        """Where secrets lie in ``data`` that begin ``before``, in order and apart, and what to show instead of each. Of
+        ``growing`` data also the end, where that may become one."""
         if not self._enabled:
             return []
         redactor = self._redactor
-        found = redactor.spans(data)
+        found = yield from redactor.finding(data, 0, before)
         if growing and (begun := redactor.beginning(data)):
             start = min([begun.start, *(span.start for span in found if span.end > begun.start)])
             found = [*(span for span in found if span.end <= start), begun._replace(start=start)]
-        return [(span.start, span.end, redactor.label(data, span)) for span in found]
+        labelled: list[tuple[int, int, bytes]] = []
+        for span in found:
+            labelled.append((span.start, span.end, redactor.label(data, span)))
+            if len(labelled) % LABELS == 0:
+                yield
+        return labelled
 
 
 def _key(path: Path) -> bytes:

@@ -145,7 +145,8 @@ class SessionSpec:
 class TerminalSpec:
     """What a backend needs to open a terminal. ``directory`` is private (0700) and outlives the daemon.
 
-    A backend that writes the log itself appends to ``directory / "log"``.
+    A backend that writes the log itself appends to ``directory / "log"``. Whoever does keeps the newest
+    ``retain_bytes`` of it, and little more.
     """
 
     session_id: str
@@ -155,6 +156,7 @@ class TerminalSpec:
     working_directory: str
     rows: int
     cols: int
+    retain_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ Files (every program that appends to a mapped log must follow this, and only one
     Lost        bytes that found no room on the disk are never written: ``end`` moves on and the file keeps a hole.
     Released    bytes older than the retention limit are punched out from the front; offsets stay what they are.
 
-A followed log is the file ``log`` alone: another process (``cat >>log``) appends, its size is its end. Space behind the
-end is reserved ahead there, too, where the file system can do that without changing the size.
+A followed log is the file ``log`` alone: another process appends, its size is its end. Space behind the end is reserved
+ahead there, too, where the file system can do that without changing the size. Who appends also lets go of the oldest
+bytes where this side does not, which may be before they were taken in here.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ai_session.errors import OutputExpired, StorageFull
+from ai_session.log_tail import KEEP_SIZE, PUNCH_HOLE, RELEASE_BYTES, RETAIN_BYTES, allocate, reserve, write_all
 
 READ_BYTES = 65536
 """Most that one call to a source may store; also how far recovery looks behind the committed end."""
@@ -33,21 +35,14 @@ READ_BYTES = 65536
 FOLLOW_BYTES = 256 * 1024
 FIRST_RESERVE_BYTES = 64 * 1024
 RESERVE_BYTES = 1 << 20
-RELEASE_BYTES = 1 << 20
-"""Space is given back in steps of this size: punching 1 MiB costs about 0.1 ms."""
-
 MEMORY_BYTES = 1 << 20
 """How much is at least kept in memory while the disk is full."""
-
-RETAIN_BYTES = 64 << 20
 
 _MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 """Pages are there before output is read: a reader killed inside a page fault that waits for the disk lost 64 bytes in 1
 of 600 kills on ext4."""
 
 _PAGE = mmap.ALLOCATIONGRANULARITY
-_KEEP_SIZE = 1
-_PUNCH_HOLE = 2
 
 Source = Callable[[memoryview], int]
 """Stores output in the buffer by one system call; returns the number of bytes, 0 when there is none now."""
@@ -71,9 +66,23 @@ class OutputLog:
         self._lost: list[tuple[int, int]] = []
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was let go of."""
+        return self._fd < 0
+
+    @property
+    def size(self) -> int:
+        """The offset behind the last byte there is, also of those that are not taken in yet."""
+        return self.end
+
     def fill(self, source: Source | None = None) -> bytes:
-        """Takes in one chunk and returns it; ``b""`` when nothing is there."""
+        """Takes in one chunk and returns it; ``b""`` when nothing is there. It ends at ``end``, and begins where that
+        was before unless what lay between was let go of."""
         raise NotImplementedError
+
+    def rewind(self, offset: int) -> None:
+        """Where bytes may be let go of before they were looked at: take in again what comes after ``offset``."""
 
     def read(self, start: int, end: int) -> bytes:
         """The bytes from ``start`` to ``end``, or to the log's end if that comes first. Lost bytes read as NUL.
@@ -127,7 +136,7 @@ class OutputLog:
     def _release(self) -> None:
         limit = (self.end - self._retain_bytes) // RELEASE_BYTES * RELEASE_BYTES
         start = max(0, self.first - self._moved)
-        if _allocate(self._fd, _KEEP_SIZE | _PUNCH_HOLE, start, limit - self._moved - start):
+        if allocate(self._fd, KEEP_SIZE | PUNCH_HOLE, start, limit - self._moved - start):
             self._retain_bytes = 1 << 62
             return
         self.first = limit
@@ -213,9 +222,9 @@ class MappedLog(OutputLog):
         for size in _reserves(self.end):
             start = self.end if self._memory is None else self._memory_start
             try:
-                _reserve(self._fd, start, self.end + size - start)
+                reserve(self._fd, start, self.end + size - start)
                 if self._memory is not None:
-                    _write_all(self._fd, self._memory, start)
+                    write_all(self._fd, self._memory, start)
                     self._memory = None
                 self._unmap()
                 self._base = self.end // _PAGE * _PAGE
@@ -287,8 +296,17 @@ class FollowedLog(OutputLog):
         self._find_first()
         self._has_room()
 
+    @property
+    def size(self) -> int:
+        return max(self.end, self._moved + os.fstat(self._fd).st_size)
+
+    def rewind(self, offset: int) -> None:
+        self.end = max(self.first, min(offset, self.end))
+
     def fill(self, source: Source | None = None) -> bytes:
         data = os.pread(self._fd, FOLLOW_BYTES, self.end - self._moved)
+        if len(data) == FOLLOW_BYTES and self._was_let_go():
+            data = os.pread(self._fd, FOLLOW_BYTES, self.end - self._moved)
         if not data and os.fstat(self._fd).st_size < self.end - self._moved:
             # Cut to nothing by somebody: what comes from now on is new, what was before is gone.
             self.first = self._moved = self.end
@@ -299,11 +317,22 @@ class FollowedLog(OutputLog):
         self._has_room()
         return data
 
+    def _was_let_go(self) -> bool:
+        """Whether what was just read may have been let go of; ``end`` is then where more is kept."""
+        if self.size - self.end <= self._retain_bytes:
+            return False
+        kept = self._moved + _seek_data(self._fd, self.end - self._moved, self.size - self._moved)
+        if kept > self.end:
+            # Some way on, so that it is not let go of while it is read.
+            self.first = self.end = max(kept, self.size - self._retain_bytes // 2)
+            return True
+        return False
+
     def _has_room(self) -> bool:
         if self._reserved - self.end >= READ_BYTES:
             return True
         for size in _reserves(self.end):
-            if problem := _allocate(self._fd, _KEEP_SIZE, self.end - self._moved, size):
+            if problem := allocate(self._fd, KEEP_SIZE, self.end - self._moved, size):
                 if problem not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     # Not every file system can; what finds no room is then lost at once instead of a little later.
                     self._reserved = 1 << 62
@@ -319,20 +348,6 @@ def _reserves(end: int) -> tuple[int, int]:
     return READ_BYTES + min(max(end, FIRST_RESERVE_BYTES), RESERVE_BYTES), READ_BYTES
 
 
-def _reserve(fd: int, start: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, start, size)
-    else:
-        _write_all(fd, bytes(size), start)
-
-
-def _write_all(fd: int, data: bytes | bytearray, position: int) -> None:
-    with memoryview(data) as view:
-        done = 0
-        while done < len(view):
-            done += os.pwrite(fd, view[done:], position + done)
-
-
 def _seek_data(fd: int, position: int, end: int) -> int:
     """Where the next data behind ``position`` begins; ``end`` when there is none before it."""
     try:
@@ -344,15 +359,3 @@ def _seek_data(fd: int, position: int, end: int) -> int:
 def _all_nul(fd: int, position: int) -> bool:
     """Some file systems call pages that are not yet written back a hole: a hole counts only if it reads as one."""
     return not os.pread(fd, _PAGE, position).rstrip(b"\0")
-
-
-def _allocate(fd: int, mode: int, start: int, size: int) -> int:
-    """Linux's fallocate; the number of the error, 0 when it was done."""
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
-    if fallocate is None:
-        return errno.ENOSYS
-    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    return ctypes.get_errno() if fallocate(fd, mode, start, size) else 0

@@ -9,20 +9,28 @@ from __future__ import annotations
 import codecs
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ai_session.hiding import Hiding, Spans, breaks, places
-from ai_session.marks import MarkScanner
+from ai_session.marks import without_marks
 from ai_session.models import CommandRecord
 from ai_session.timing import Tick
+from ai_session.turns import Steps, finished, pausing
 
 MASK_BYTES = 1 << 20
 """Secrets are looked for in windows of this size, with an overlap longer than any secret."""
 
+STEP_BYTES = 1 << 16
+"""The same where it is done in steps."""
+
 OVERLAP_BYTES = 1 << 14
+
+POINTS = 2000
+"""Gone through in one step."""
 
 MARKER_CHARS = 200
 """So much of a command stands as its marker."""
@@ -46,15 +54,35 @@ class Source:
 
 def export(source: Source, spans: Spans, *, window_bytes: int = MASK_BYTES) -> Iterator[str]:
     """The lines of the file, each ending in a newline. Work is done as it is read."""
+    return (line for line in _lines(source, spans, window_bytes) if line)
+
+
+def exported(source: Source, spans: Spans, *, window_bytes: int = STEP_BYTES) -> Steps[list[str]]:
+    """All lines of the file, in steps."""
+    lines: list[str] = []
+    for count, line in enumerate(_lines(source, spans, window_bytes)):
+        if line:
+            lines.append(line)
+        if not line or count % POINTS == 0:
+            yield
+    return lines
+
+
+def _lines(source: Source, spans: Spans, window_bytes: int) -> Iterator[str | None]:
+    """None now and then where a line takes long."""
     sizes = [tick for tick in source.ticks if tick.rows]
     before = [tick for tick in sizes if tick.offset <= source.first]
     rows, cols = (before[-1].rows, before[-1].cols) if before else (source.rows, source.cols)
     began = next((tick.at for tick in source.ticks if tick.offset > source.first), 0.0)
     header: dict[str, Any] = {"version": 3, "term": {"cols": cols, "rows": rows, "type": "xterm-256color"}}
-    header |= {"timestamp": int(began), "title": Hiding(spans).cut(source.name, 0, len(source.name))}
+    header |= {"timestamp": int(began), "title": finished(Hiding(spans).cut(source.name, 0, len(source.name)))}
     yield json.dumps(header) + "\n"
     then = began
-    for at, code, text in _events(source, spans, began, window_bytes):
+    for event in _events(source, spans, began, window_bytes):
+        if event is None:
+            yield None
+            continue
+        at, code, text = event
         yield json.dumps([max(0.0, round(at - then, 6)), code, text], ensure_ascii=False) + "\n"
         then = max(then, at)
 
@@ -68,7 +96,10 @@ def write_recording(source: Source, spans: Spans, folder: Path) -> Path:
     return Path(path)
 
 
-def _events(source: Source, spans: Spans, began: float, window_bytes: int) -> Iterator[tuple[float, str, str]]:
+_Event = tuple[float, str, str]
+
+
+def _events(source: Source, spans: Spans, began: float, window_bytes: int) -> Iterator[_Event | None]:
     """Output cut at every tick, resize and command, in the order of the log."""
     points: list[tuple[int, int, float, str, str]] = []
     for tick in source.ticks:
@@ -76,7 +107,7 @@ def _events(source: Source, spans: Spans, began: float, window_bytes: int) -> It
             shape = f"{tick.cols}x{tick.rows}" if tick.rows else ""
             points.append((tick.offset, 0, tick.at, "r" if shape else "o", shape))
     points += [
-        (record.start_offset, 1, 0.0, "m", Hiding(spans).cut(record.command, 0, MARKER_CHARS))
+        (record.start_offset, 1, 0.0, "m", finished(Hiding(spans).cut(record.command, 0, MARKER_CHARS)))
         for record in source.commands
         if source.first <= record.start_offset < source.end
     ]
@@ -86,11 +117,11 @@ def _events(source: Source, spans: Spans, began: float, window_bytes: int) -> It
     at = began
     for offset, _, told, code, text in points:
         at = max(at, told)
-        if shown := decoder.decode(output.until(offset)):
+        if shown := decoder.decode((yield from output.until(offset))):
             yield at, "o", shown
         if code != "o":
             yield at, code, text
-    if rest := decoder.decode(output.until(source.end), True):
+    if rest := decoder.decode((yield from output.until(source.end)), True):
         yield at, "o", rest
     if source.exit_code is not None:
         yield at, "x", str(source.exit_code)
@@ -109,14 +140,17 @@ class _Piece:
 class _Output:
     """Cleaned pieces, taken up to log offsets that never fall."""
 
-    def __init__(self, pieces: Iterator[_Piece]) -> None:
+    def __init__(self, pieces: Iterator[_Piece | None]) -> None:
         self._pieces = pieces
         self._held: _Piece | None = None
 
-    def until(self, offset: int) -> bytes:
+    def until(self, offset: int) -> Generator[None, None, bytes]:
         taken: list[bytes] = []
-        while (piece := self._held or next(self._pieces, None)) is not None:
+        for piece in chain((self._held,) if self._held else (), self._pieces):
             self._held = None
+            if piece is None:
+                yield None
+                continue
             if piece.start >= offset:
                 self._held = piece
                 break
@@ -129,8 +163,8 @@ class _Output:
         return b"".join(taken)
 
 
-def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece]:
-    """The log in order: marks left out, each secret replaced as a whole where it begins."""
+def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece | None]:
+    """The log in order: marks left out, each secret replaced as a whole where it begins. None now and then."""
     position, growing = source.first, source.exit_code is None
     if position:  # what is kept may begin within a secret
         position += source.read(position, min(source.end, position + OVERLAP_BYTES)).find(b"\n") + 1
@@ -140,10 +174,11 @@ def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece]:
         if not data:
             return
         base, position = position, position + len(data)
-        parts = _without_marks(data, source.nonce)
-        for piece in _masked(
-            parts, data, places(b"".join(data[a:b] for a, b in parts), spans, growing and position == source.end)
-        ):
+        parts = list(without_marks(data, source.nonce))
+        yield None
+        shown = b"".join(data[a:b] for a, b in parts)
+        found = yield from pausing(places(shown, spans, growing and position == source.end))
+        for piece in _masked(parts, data, found):
             start, end = base + piece.start, base + piece.end
             if start >= stop:
                 position = start
@@ -153,17 +188,6 @@ def _clean(source: Source, spans: Spans, window_bytes: int) -> Iterator[_Piece]:
                 position = stop
                 break
             yield _Piece(start, end, piece.data, piece.masked)
-
-
-def _without_marks(data: bytes, nonce: str) -> list[tuple[int, int]]:
-    """The parts of ``data`` between whole marks."""
-    scanner = MarkScanner(nonce)
-    parts: list[tuple[int, int]] = []
-    position = 0
-    for mark in scanner.feed(data):
-        parts.append((position, mark.start))
-        position = mark.end
-    return [part for part in (*parts, (position, len(data))) if part[0] < part[1]]
 
 
 def _masked(

@@ -11,8 +11,9 @@ import hmac
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
 
@@ -20,6 +21,7 @@ import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
 
 from ai_session.errors import ConfigInvalid
 from ai_session.secret_patterns import BEGINNING, KEY_END, KINDS, OVERLAP_BYTES, UNSURE, plausible
+from ai_session.turns import Steps, finished
 
 re2 = cast(Any, _re2)
 MIN_KNOWN_CHARS = 8
@@ -29,6 +31,9 @@ MAX_HELD_BYTES = 1 << 20
 _CONTEXT_BYTES = 64
 _BEGUN_BYTES, _LEAST_BEGUN = 16384, 6
 _REMEMBERED, _REMEMBERED_CHARS = 1024, 128
+
+_SPANS = 50
+"""Secrets judged in one step: a millisecond."""
 
 _SEQUENCE = re.compile(
     rb"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|\[[0-?]*[ -/]*[@-~]?|[ -/]*[0-~]?)"
@@ -90,12 +95,17 @@ class Redactor:
 
     def redact_text(self, text: str) -> tuple[str, int]:
         """``text`` with every secret masked, and how many were."""
+        return finished(self.redacting(text))
+
+    def redacting(self, text: str) -> Steps[tuple[str, int]]:
+        """``redact_text`` in steps."""
         short = len(text) <= _REMEMBERED_CHARS
         if short and text in self._clean:
             return text, 0  # names, ids and directories, most of what is looked at, come with every call again
-        data, count = self.redact_bytes(text.encode(errors="surrogatepass"))
-        if count:
-            return data.decode(errors="surrogatepass"), count
+        data = text.encode(errors="surrogatepass")
+        if found := (yield from self.finding(data)):
+            masked = yield from self._masking(data, 0, len(data), found)
+            return masked.decode(errors="surrogatepass"), len(found)
         if short:
             if len(self._clean) >= _REMEMBERED:
                 self._clean.clear()
@@ -116,13 +126,33 @@ class Redactor:
 
         Masking one leaves UTF-8, JSON and escape sequences whole.
         """
+        return finished(self.finding(data, start))
+
+    def finding(self, data: bytes, start: int = 0, before: int = sys.maxsize) -> Steps[list[Span]]:
+        """``spans`` that begin ``before``, in steps, the longest of which goes once through ``data`` with one
+        expression."""
         if len(data) < MIN_KNOWN_CHARS and self._further is None:
             return []  # as most values of a result are, and none of the kinds is
-        found = [*self._values_in(data, start), *self._patterned(data, start)]
+        found: list[Span] = []
+        for count, span in enumerate(self._raw(data, start, before), 1):
+            if span:
+                found.append(span)
+            if count % _SPANS == 0:
+                yield
+        settled: list[Span] = []
+        for count, span in enumerate(_merged(found), 1):
+            settled += _settled(data, span)
+            if count % _SPANS == 0:
+                yield
+        return settled
+
+    def _raw(self, data: bytes, start: int, before: int) -> Iterator[Span | None]:
+        """In any order, and None now and then where finding one takes long."""
+        further = (_span(match, "pattern") for match in _all(self._further, data, start))
+        for found in (self._values_in(data, start), self._patterned(data, start), further):
+            yield from takewhile(lambda span: span.start < before, found)
         if b"PRIVATE KEY" in data:
-            found += _ends_of_keys(data, start)
-        found += [_span(match, "pattern") for match in _all(self._further, data, start)]
-        return [piece for span in _merged(found) for piece in _settled(data, span)] if found else []
+            yield from (span for span in _ends_of_keys(data, start) if span is None or span.start < before)
 
     def beginning(self, data: bytes) -> Span | None:
         """What at the end of ``data`` may become a secret when more of it comes."""
@@ -148,10 +178,15 @@ class Redactor:
 
     def masked(self, data: bytes, start: int, end: int, found: Iterable[Span]) -> bytes:
         """The bytes of ``data`` from ``start`` to ``end``, with labels for the spans ``found`` there."""
+        return finished(self._masking(data, start, end, found))
+
+    def _masking(self, data: bytes, start: int, end: int, found: Iterable[Span]) -> Steps[bytes]:
         pieces: list[bytes] = []
-        for span in found:
+        for count, span in enumerate(found, 1):
             pieces += (data[start : span.start], self.label(data, span))
             start = span.end
+            if count % _SPANS == 0:
+                yield
         return b"".join((*pieces, data[start:end]))
 
     def _values_in(self, data: bytes, start: int) -> Iterator[Span]:
@@ -269,15 +304,16 @@ def _all(pattern: Any, data: bytes, start: int, end: int | None = None) -> Itera
 
 _BEGINNING = _compile(BEGINNING.encode())
 _END_OF_KEY = _compile(KEY_END.encode())
-_KEY_LINE = re.compile(rb"[A-Za-z0-9+/=]{2,160}(?:\s|\\[nrt]){1,4}\Z")
+_KEY_LINE = re.compile(rb"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{2,168}(?:\s|\\[nrt]){1,4}\Z")
 
 
-def _ends_of_keys(data: bytes, start: int) -> Iterator[Span]:
-    """The last lines of keys, as ``tail`` prints them, and where output is kept no further back."""
+def _ends_of_keys(data: bytes, start: int) -> Iterator[Span | None]:
+    """The last lines of keys, as ``tail`` prints them, and where output is kept no further back. None for each line."""
     for end in _all(_END_OF_KEY, data, start):
         begin = end.start()
         while line := _KEY_LINE.search(data[max(start, begin - 168) : begin]):
             begin -= len(line[0])
+            yield None
         if begin < end.start():
             yield Span(begin, end.end(), "private-key")
 

@@ -11,13 +11,14 @@ import os
 import stat
 from typing import Any
 
-from ai_session.clean_text import clean
+from ai_session.clean_text import cleaning
 from ai_session.hiding import Hiding, Spans
 from ai_session.models import CommandRecord, InputMode, ToolResult
 from ai_session.recording import Source
 from ai_session.session import Session
 from ai_session.timing import read_ticks
 from ai_session.transcript import Transcript
+from ai_session.turns import Steps, finished
 
 STDERR_READ_BYTES = 1 << 20
 
@@ -77,11 +78,13 @@ def result(
 
 
 def cut(text: str, start: int, stop: int, spans: Spans | None) -> str:
-    """The characters from ``start`` to ``stop``, without what is left there of secrets cut in two."""
-    return Hiding(spans).cut(text, start, stop) if spans else text[start:stop]
+    """The characters from ``start`` to ``stop``, which are few, without what is left there of secrets cut in two."""
+    return finished(Hiding(spans).cut(text, start, stop)) if spans else text[start:stop]
 
 
-def read_stderr(path: str, max_chars: int, spans: Spans | None = None, *, growing: bool = False) -> tuple[str, int]:
+def read_stderr(
+    path: str, max_chars: int, spans: Spans | None = None, *, growing: bool = False
+) -> Steps[tuple[str, int]]:
     """The separate standard error, clean and bounded (its end is kept), and the bytes left out.
 
     The file is the shell's to write, so a link there is not followed and a pipe not waited for.
@@ -91,9 +94,11 @@ def read_stderr(path: str, max_chars: int, spans: Spans | None = None, *, growin
         size = file.seek(0, 2)
         file.seek(max(0, size - STDERR_READ_BYTES))
         data = file.read()
-    text = clean(data)
+    text = yield from cleaning(data)
     begin = max(0, len(text) - max_chars)
-    kept = Hiding(spans).cut(text, begin, len(text), growing) if spans and (begin or growing) else text[begin:]
+    kept = text[begin:]
+    if spans and (begin or growing):
+        kept = yield from Hiding(spans).cut(text, begin, len(text), growing)
     return kept, size - len(data) + len(text[:begin].encode())
 
 
@@ -122,9 +127,9 @@ def command_result(
     notes: list[str],
     spans: Spans | None = None,
     **extra: Any,
-) -> ToolResult:
+) -> Steps[ToolResult]:
     """What ``execute_command`` answers: the whole output when it fits, else head and tail."""
-    rendering = transcript(session, record, spans).render(max_chars)
+    rendering = yield from transcript(session, record, spans).render(max_chars)
     note_lost(session, record, notes)
     if rendering.omitted_bytes:
         notes.append(
@@ -133,7 +138,9 @@ def command_result(
         )
     stderr = None
     if record.stderr_path:
-        stderr, omitted = read_stderr(record.stderr_path, max_chars, spans, growing=record.status == "running")
+        stderr, omitted = yield from read_stderr(
+            record.stderr_path, max_chars, spans, growing=record.status == "running"
+        )
         if omitted:
             notes.append(f"first {omitted} bytes of stderr omitted")
     facts = record_facts(record)
@@ -145,9 +152,10 @@ def command_result(
     return result(facts, rendering.text, notes=notes, extra=more | extra, stderr=stderr)
 
 
-def recording_source(session: Session) -> Source:
+def recording_source(session: Session) -> Steps[Source]:
     """What a recording of the session is made of, as it is now; its log is read apart, from any thread."""
     path = session.directory / "log"
+    ticks = yield from read_ticks(session.directory / "times")
 
     def read(start: int, end: int) -> bytes:
         with path.open("rb") as file:
@@ -161,7 +169,7 @@ def recording_source(session: Session) -> Source:
         read=read,
         first=session.log.first,
         end=session.log.end,
-        ticks=read_ticks(session.directory / "times"),
+        ticks=ticks,
         commands=session.history.all(),
         exit_code=session.exit.code if session.exit else None,
     )

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from ai_session.errors import InvalidArguments, StorageFull, TerminalsExhausted, UnknownTool
 from ai_session.models import ToolResult
 from ai_session.tools.base import Arguments, Tool
+from ai_session.turns import Steps
 from ai_session.workspace_notices import Notice
 from ai_session.workspace_words import sentence
 
@@ -87,22 +88,30 @@ def with_notices(result: ToolResult, notices: Sequence[Notice]) -> ToolResult:
     return replace(result, text=f"[{sentence(rows)}]\n{result.text}", structured=structured)
 
 
-def masked(result: ToolResult, mask: Callable[[str], tuple[str, int]]) -> tuple[ToolResult, int]:
+def masked(result: ToolResult, mask: Callable[[str], Steps[tuple[str, int]]]) -> Steps[tuple[ToolResult, int]]:
     """The result with every text run through ``mask``, and how much was masked in the main one."""
-    text, count = mask(result.text)
-    structured = _masked(result.structured, mask)
+    text, count = yield from mask(result.text)
+    structured = yield from _masked(result.structured, mask)
     # Every call comes by here; replace() would take three times as long.
     shown = ToolResult(text, structured, result.is_error, result.call_id, result.meta, result.question, result.state)
     return shown, count
 
 
-def _masked(value: Any, mask: Callable[[str], tuple[str, int]]) -> Any:
+def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]]) -> Steps[Any]:
     if isinstance(value, str):
-        return mask(value)[0]
+        shown, _ = yield from mask(value)
+        return shown
     if value is None or isinstance(value, (int, float)):
         return value
     if isinstance(value, Mapping):
-        return {k: _masked(v, mask) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        pairs: dict[Any, Any] = {}
+        for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]
+            pairs[name] = yield from _masked(item, mask)
+        return pairs
     if isinstance(value, list | tuple):
-        return [_masked(v, mask) for v in value]  # pyright: ignore[reportUnknownVariableType]
+        items: list[Any] = []
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            items.append((yield from _masked(item, mask)))
+            yield
+        return items
     return value

@@ -9,19 +9,32 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ScreenSnapshot
+from ai_session.turns import Steps
 
 QUERY_TAIL_BYTES = 64
 UNREAD_BYTES = 1 << 20
 """More than this is not fed in full (20 ms at the slowest): drawing starts at a clear of the screen or near the end."""
 _REDRAW_BYTES = 256 << 10
 _MODES_BYTES = 8 << 20
-_CHUNK_BYTES = 256 << 10
+_FEED_SECONDS = 0.5
+"""So long the emulator works for one look; what it has not drawn by then is left out, but for the end of it."""
+
+_PIECE_SECONDS = 0.005
+"""What is fed at once is to take about so long."""
+
+_USUAL_CELLS, _LEAST_BYTES, _FIRST_BYTES, _CHUNK_BYTES = 50 * 200, 64, 512, 32 << 10
+"""How much is fed at once to a screen of usual size, first and at most; to a larger one less. Of what takes longest
+the former takes 10 ms, the latter a second."""
+
+_MODES = 256
+_MODES_PIECE_BYTES = 64 << 10
 _REPLIES_BYTES = 4096
 _LIMITS = {"SCROLLBACK_MAX_BYTES": 0, "KITTY_IMAGE_STORAGE_LIMIT": 0, "CONTINUATION_MAX_BYTES": 4096}
 _FOREGROUND, _BACKGROUND = (0xE5, 0xE5, 0xE5), (0, 0, 0)
@@ -94,45 +107,65 @@ class Screen:
         self._terminal.feed(data)
         self.offset += len(data)
 
-    def catch_up(self, read: Callable[[int, int], bytes], first: int, end: int, *, answer_from: int = 0) -> None:
+    def catch_up(self, read: Callable[[int, int], bytes], first: int, end: int, *, answer_from: int = 0) -> Steps[None]:
         """Draw what the log has between ``offset`` and ``end``; ``read(start, end)`` gives bytes from ``first`` on.
 
         When more than ``UNREAD_BYTES`` are unread, or some are no longer there, older bytes are left out as far as a
         later clear of the screen makes them invisible, and further where there is none; terminal modes set in the last
-        8 MB are kept. Questions that ended before ``answer_from`` were answered by someone else.
+        8 MB are kept. So they are when drawing them takes too long. Questions that ended before ``answer_from`` were
+        answered by someone else.
         """
         start = max(self.offset, first)
         if start > self.offset or end - start > UNREAD_BYTES:
-            self._skip(read, start, end)
+            yield from self._skip(read, start, end, _REDRAW_BYTES)
+        first_bytes, most_bytes = self.quick_bytes, self._share(_CHUNK_BYTES)
+        piece_bytes, left = first_bytes, _FEED_SECONDS
         while self.offset < end:
-            stop = min(self.offset + _CHUNK_BYTES, end)
+            stop = min(self.offset + piece_bytes, end)
             if self.offset < answer_from:
                 stop = min(stop, answer_from)
             data = read(self.offset, stop)
             if not data:
                 break
-            self.feed(data)
+            took = yield functools.partial(self._timed, data)
+            left -= took
             if self.offset <= answer_from:
                 self._replies.clear()
+            faster = int(len(data) * _PIECE_SECONDS / max(took, 1e-6))
+            piece_bytes = max(_LEAST_BYTES, min(faster, 4 * piece_bytes, most_bytes))
+            if left < 0 and end - self.offset > first_bytes:
+                yield from self._skip(read, self.offset, end, first_bytes)
+                left, piece_bytes = _FEED_SECONDS, first_bytes
 
-    def _skip(self, read: Callable[[int, int], bytes], start: int, end: int) -> None:
+    @property
+    def quick_bytes(self) -> int:
+        """So many bytes of any kind are fed in some milliseconds."""
+        return self._share(_FIRST_BYTES)
+
+    def _share(self, usual_bytes: int) -> int:
+        return max(_LEAST_BYTES, min(usual_bytes, usual_bytes * _USUAL_CELLS // (self.rows * self.cols)))
+
+    def _timed(self, data: bytes) -> float:
+        """As ``feed``; the seconds of processor time it took."""
+        begun = time.thread_time()
+        self.feed(data)
+        return time.thread_time() - begun
+
+    def _skip(self, read: Callable[[int, int], bytes], start: int, end: int, redraw_bytes: int) -> Steps[None]:
         window_start = max(start, end - UNREAD_BYTES)
         window = read(window_start, end)
         clear = max(window.rfind(mark) for mark in _CLEARS)
         if window.endswith(b"\x1b[H", 0, max(clear, 0)):
             clear -= 3
-        at = max(0, len(window) - _REDRAW_BYTES)
+        at = max(0, len(window) - redraw_bytes)
         if 0 <= clear < at:
             at = clear
         elif at or window_start > self.offset:
             # Begin where no sequence or character is cut in two.
             at = min((found for mark in (b"\x1b", b"\n") if (found := window.find(mark, at)) >= 0), default=at)
-        before = read(max(start, end - _MODES_BYTES), window_start + at)
-        modes: dict[bytes, None] = {}
-        for mode in _PRIVATE_MODES.findall(before):
-            modes.pop(mode, None)
-            modes[mode] = None
-        self._terminal.feed(_CANCEL + b"\x1b[r\x1b[0m\x1b(B\x0f" + b"".join(modes))
+        yield
+        modes = yield from _modes_in(read, max(start, end - _MODES_BYTES), window_start + at)
+        yield functools.partial(self._terminal.feed, _CANCEL + b"\x1b[r\x1b[0m\x1b(B\x0f" + modes)
         self._replies.clear()
         self.offset = window_start + at
 
@@ -213,6 +246,21 @@ class Screen:
 
     def _unfinished(self) -> bytes:
         return _filled(functools.partial(_emulator().lib.ghostty_terminal_continuation_buf, self._terminal._t[0]))
+
+
+def _modes_in(read: Callable[[int, int], bytes], start: int, end: int) -> Steps[bytes]:
+    """The newest settings of modes that the bytes from ``start`` to ``end`` hold, each once, in order."""
+    modes: dict[bytes, None] = {}
+    last = end
+    while end > start and len(modes) < _MODES:
+        begin = max(start, end - _MODES_PIECE_BYTES)
+        # One that lies across the border of two pieces is whole in the earlier one.
+        found = _PRIVATE_MODES.findall(read(begin, min(end + QUERY_TAIL_BYTES, last)))
+        for mode in reversed(found):
+            modes.setdefault(mode)
+        end = begin
+        yield
+    return b"".join(reversed(list(modes)[:_MODES]))
 
 
 def _collect(replies: bytearray, reply: bytes) -> None:

@@ -31,9 +31,19 @@ from ai_session.output_log import OutputLog
 from ai_session.shell_state import ShellState
 from ai_session.shells.base import Shell
 from ai_session.timing import Timing
+from ai_session.turns import SLICE_SECONDS, Result, Steps, Turns
 
-DRAIN = 4
-"""Chunks taken per wake-up: keeps another session's latency under a millisecond while one prints flat out."""
+CATCH_UP_BYTES = 1 << 18
+"""Read of the log at once where it is looked through for marks."""
+
+UNSENT_BYTES = 16 << 20
+"""Input that waits for a program to read it; more is refused."""
+
+REPLY_BYTES = 1 << 16
+"""With more input waiting, a program that asks its terminal something gets no answer: it does not read them."""
+
+SHORT_BYTES = 2048
+"""A read from a pseudo-terminal that gives less has emptied it."""
 
 READY_SECONDS = 0.3
 """How long the ready mark is waited for before typing ahead; a prompt replaced by the person sends none."""
@@ -45,16 +55,21 @@ STARTUP_SECONDS = 15.0
 
 
 class Session:
-    """A named terminal. All methods belong to the event loop."""
+    """A named terminal. All methods belong to the event loop.
+
+    Its output is taken in by ``turns``, so what is known of it may be behind what it has printed; nothing is told in
+    another order than it was printed in.
+    """
 
     def __init__(
-        self, spec: SessionSpec, directory: Path, shell: Shell, log: OutputLog, terminal: Terminal | None
+        self, spec: SessionSpec, directory: Path, shell: Shell, log: OutputLog, terminal: Terminal | None, turns: Turns
     ) -> None:
-        self.spec, self.directory = spec, directory
+        self.spec, self.directory, self.turns = spec, directory, turns
         self.shell, self.log, self.terminal = shell, log, terminal
         self.box_end: asyncio.Future[int] | None = None
         self.files, self.history = directory / "shell", CommandHistory(directory)
         self._timing = Timing(directory / "times")
+        self._thinning: asyncio.Task[None] | None = None
         self.running: RunningCommand | None = None
         self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
         self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
@@ -62,22 +77,17 @@ class Session:
         self.own_size: tuple[int, int] | None = None
         self.watched: Callable[[Session], None] = lambda _: None
         self._shell_pid: int | None = None
-        self._display = Display(log, spec.rows, spec.cols)
+        self._display = Display(log, spec.rows, spec.cols, turns, spec.session_id)
         self._waiters: set[asyncio.Future[None]] = set()
         self._scanner = MarkScanner(spec.nonce, log.first)
+        self._in_line = False
+        self._left: ExitStatus | None = None
+        self._resumed: tuple[int, int] | None = None
 
     def start(self) -> None:
         """Begin to read the terminal; what it already printed into the log is taken in first."""
         assert self.terminal is not None
-        self._catch_up()
         self.terminal.start(self._on_output, self._on_exit)
-
-    def _catch_up(self) -> None:
-        offset, end = self._scanner.offset, self.log.end
-        while offset < end and (chunk := self.log.read(offset, min(end, offset + (1 << 20)))):
-            offset += len(chunk)
-            for mark in self._scanner.feed(chunk):
-                self._on_mark(mark)
 
     def resume(self) -> None:
         """Take up a terminal an earlier daemon left: what happened meanwhile is read from the log."""
@@ -93,23 +103,37 @@ class Session:
             # Beyond the end: somebody removed the log, and this is another one.
             offset = max(offset, self.log.first) if offset <= self.log.end else self.log.first
         self._scanner = MarkScanner(self.spec.nonce, offset)
-        self._catch_up()
+        self._resumed = (offset, self.log.end)
+        self.log.rewind(offset)
         if self.terminal is None:
-            self._on_exit(ExitStatus(code=self.at.exit_code, lost=self.at.exit_code is None))
+            self._on_exit(ExitStatus(lost=True))
         else:
             self.start()
-            self._on_output()
-            lost = self.log.lost_bytes(offset, self.log.end)
-            if self.running and (lost or not self.log.first <= self.running.trigger_offset <= self.log.end):
-                self._ask_end()
-            if self.running is not None and not self.running.started:
-                self._watch_start(self.running)
+            self._read()
+
+    def _caught_up(self, offset: int) -> None:
+        """All that an earlier daemon left from ``offset`` on is known."""
+        self._resumed = None
+        lost = self.log.lost_bytes(offset, self.log.end)
+        if self.running and (lost or not self.log.first <= self.running.trigger_offset <= self.log.end):
+            self._ask_end()
+        if self.running is not None and not self.running.started and self.terminal is not None:
+            self._watch_start(self.running)
+
+    async def work(self, steps: Steps[Result]) -> Result:
+        """Does what is asked about the session's output, which may hold much, by its turns."""
+        return await self.turns.run(self.spec.session_id, steps)
+
+    async def up_to_date(self) -> None:
+        """Returns when what an earlier daemon left is known, which takes moments where a session printed much."""
+        while self._resumed is not None:
+            await self.changed()
 
     def respawn(self, terminal: Terminal) -> None:
         """Go on with a new shell on a new terminal; the log and the history continue."""
         self.terminal, self.exit, self._shell_pid = terminal, None, None
         self.at.reset()
-        self._display = Display(self.log, self.spec.rows, self.spec.cols)
+        self._display = Display(self.log, self.spec.rows, self.spec.cols, self.turns, self.spec.session_id)
         self.start()
 
     async def wait_started(self) -> None:
@@ -125,8 +149,10 @@ class Session:
         if self.terminal is not None:
             await self.terminal.close()
         await asyncio.to_thread(processes.end, self.spec.cookie, grace_seconds)
+        self._resumed = None
         if self.exit is None:
-            self._on_exit(ExitStatus(signal=1))
+            self._conclude(self._left or ExitStatus(signal=1))
+        self.wake()
         self.release()
 
     def release(self) -> None:
@@ -135,35 +161,89 @@ class Session:
             self.terminal.detach()
         if self.running and self.running.watchdog:
             self.running.watchdog.cancel()
+        if self._thinning is not None:
+            self._thinning.cancel()
         for file in (self.log, self.history, self._timing):
             file.close()
 
     def _on_output(self) -> None:
+        if not self._in_line and not self.turns.at_once(self.spec.session_id, self._read):
+            self._line_up()
+
+    def _line_up(self) -> None:
+        if not self._in_line:
+            self._in_line = True
+            self.turns.add(self.spec.session_id, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._in_line = False
+        if not self.log.closed:
+            self._read()
+
+    def _read(self) -> None:
+        """Takes in what there is, for as long as a slice; the rest gets a turn of its own."""
         terminal = self.terminal
-        if terminal is None:
-            return
-        lost, self.log.losing = self.log.losing, terminal.losing
-        parts, more = list[bytes](), False
-        for _ in range(DRAIN):
-            if not (chunk := self.log.fill(terminal.read_into)):
-                break
-            parts.append(chunk)
-            # A short read from a pty emptied it; a log that somebody else writes tells only by giving nothing.
-            more = terminal.writes_log and len(parts) == DRAIN
-            if len(chunk) < 2048 and not terminal.writes_log:
-                break
-        if parts:
-            self._timing.note(self.log.end, self.log.first)
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
-            for mark in self._scanner.feed(data):
-                self._on_mark(mark)
-            if not terminal.writes_log:
-                self._display.answer(data, terminal.write)
-        if more:
-            asyncio.get_running_loop().call_soon(self._on_output)
+        lost = self.log.losing
+        self.log.losing = terminal is not None and terminal.losing
+        until, before = time.perf_counter() + SLICE_SECONDS, self.log.end
+        more = self._look_through(until) or self._take_in(until)
+        if self.log.end != before:
+            self._timing.note(self.log.end)
+            if self._timing.full and self._thinning is None:
+                self._thinning = asyncio.ensure_future(self._thin())
+        if self._resumed and (not more or self._scanner.offset >= self._resumed[1]):
+            self._caught_up(self._resumed[0])
         if lost and not self.log.losing:
             self._ask_end()
+        if more:
+            self._line_up()
+        elif self._left is not None:
+            self._conclude(self._left)
         self.wake()
+
+    async def _thin(self) -> None:
+        try:
+            await self.work(self._timing.thin(self.log.first))
+        finally:
+            self._thinning = None
+
+    def _look_through(self, until: float) -> bool:
+        """Takes in what the log holds already; whether it holds more."""
+        while (offset := self._scanner.offset) < self.log.end:
+            self._note(self.log.read(offset, offset + CATCH_UP_BYTES))
+            if time.perf_counter() >= until:
+                return self._scanner.offset < self.log.end
+        return False
+
+    def _take_in(self, until: float) -> bool:
+        """Takes in what the terminal has printed; whether it may have printed more."""
+        terminal = self.terminal
+        source = terminal.read_into if terminal is not None else None
+        while chunk := self.log.fill(source):
+            if self.log.end - len(chunk) != self._scanner.offset:
+                self._missed(self.log.end - len(chunk))
+            self._note(chunk)
+            if terminal is not None and not terminal.writes_log:
+                self._display.answer(chunk, self._answer)
+                if len(chunk) < SHORT_BYTES:
+                    # A log that somebody else writes tells its end only by giving nothing.
+                    return False
+            if time.perf_counter() >= until:
+                return True
+        return False
+
+    def _missed(self, offset: int) -> None:
+        """What came before ``offset`` was let go of before it was looked at, and with it maybe marks."""
+        self._scanner = MarkScanner(self.spec.nonce, offset)
+        self._ask_end()
+
+    def _answer(self, reply: bytes) -> None:
+        if self.terminal is not None and self.terminal.unsent < REPLY_BYTES:
+            self.terminal.write(reply)
+
+    def _note(self, chunk: bytes) -> None:
+        for mark in self._scanner.feed(chunk, self.running.record.seq if self.running else None):
+            self._on_mark(mark)
 
     def _on_mark(self, mark: Mark) -> None:
         running = self.running
@@ -209,6 +289,14 @@ class Session:
         self.history.append(running.finish(status, end, exit_code, self.at.cwd, seconds))
 
     def _on_exit(self, status: ExitStatus) -> None:
+        self._left = status
+        self._on_output()
+
+    def _conclude(self, status: ExitStatus) -> None:
+        """The shell has ended, and all it printed is known."""
+        if status.lost and self.terminal is None:
+            status = ExitStatus(code=self.at.exit_code, lost=self.at.exit_code is None)
+        self._left = None
         self.exit = status = self.at.exit_status(status, self.spec.level)
         self.at.ready = False
         if self.spec.level is not SandboxLevel.NONE:
@@ -217,7 +305,6 @@ class Session:
         if (running := self.running) is not None:
             code = status.code if status.signal is None else 128 + status.signal
             self._end(running, "lost" if status.lost else "finished", self.log.end, None if status.lost else code)
-        self.wake()
 
     def wake(self) -> None:
         """Let everyone waiting for a change look again."""
@@ -249,6 +336,8 @@ class Session:
         self._claimed = True
         try:
             await self._at_prompt()
+            await self._display.settled()  # else the answer to what the prompt asked would be input of the command
+            self._check_alive()
             self.log.require_room()
         finally:
             self._claimed = False
@@ -304,15 +393,24 @@ class Session:
         self.terminal.write(self.shell.trigger(ready=self.at.ready and self.shell.line_editor))
         self.at.ready = False
 
-    def _watch_start(self, running: RunningCommand) -> None:
-        running.watchdog = asyncio.get_running_loop().call_later(START_SECONDS, self._check_started, running)
+    def _watch_start(self, running: RunningCommand, unread: int = 0) -> None:
+        loop = asyncio.get_running_loop()
+        running.watchdog = loop.call_later(START_SECONDS, self._check_started, running, unread)
 
-    def _check_started(self, running: RunningCommand) -> None:
-        """The start mark is late: act only on proof that the idle shell never got the trigger."""
+    def _check_started(self, running: RunningCommand, unread: int) -> None:
+        """The start mark is late: act only on proof that the idle shell never got the trigger.
+
+        ``unread``: where the log ended at the last look, if what lay before that was not known then.
+        """
         terminal = self.terminal
         if running is not self.running or running.started or terminal is None or self.exit is not None:
             return
         self._on_output()
+        if running.started:
+            return
+        if self._in_line and not 0 < unread <= self._scanner.offset:
+            self._watch_start(running, unread or self.log.size)
+            return
         holder = self.holder()
         idle = holder is not None and holder.leads_itself and bool(holder.input_mode) and not self.at.human_line
         if not running.started and idle and not self.log.losing:
@@ -375,12 +473,12 @@ class Session:
     async def screen(self) -> ScreenSnapshot:
         """The rendered screen: the backend's own where it keeps one, else from the log."""
         snapshot = await self.terminal.capture() if self.terminal and self.exit is None else None
-        return snapshot or self._display.snapshot()
+        return snapshot or await self._display.snapshot()
 
     async def redraw(self) -> bytes:
         """Bytes that draw the present screen on a terminal of the same size."""
         data = await self.terminal.capture_ansi() if self.terminal and self.exit is None else None
-        return data if data is not None else self._display.ansi()
+        return data if data is not None else await self._display.ansi()
 
     async def resize(self, rows: int, cols: int) -> None:
         """Change the terminal's size; the foreground program is told."""
@@ -392,9 +490,11 @@ class Session:
         self.spec = replace(self.spec, rows=rows, cols=cols)
 
     def send(self, data: bytes) -> None:
-        """Type ``data``; raises SessionExited."""
+        """Type ``data``; raises SessionExited, LimitReached where what was typed before is not read."""
         self._check_alive()
         assert self.terminal is not None
+        if self.terminal.unsent + len(data) > UNSENT_BYTES:
+            raise commands.unread(self.spec.name, self.terminal.unsent)
         if self.running is not None and self.log.losing:
             self.running.disturbed = True
         self.terminal.write(data)

@@ -35,6 +35,7 @@ from ai_session.session import Session
 from ai_session.session_changes import ChangeFeed
 from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, store
 from ai_session.shells.base import Shell
+from ai_session.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class SessionManager:
     ) -> None:
         self.runtime_directory = runtime_directory
         self._event = event
+        self.turns = Turns()
         self.boxes = boxes or Boxes()
         self.boxes.command_of = self._command_of
         self.defaults = defaults
@@ -242,6 +244,7 @@ class SessionManager:
                 working_directory=spec.working_directory,
                 rows=spec.rows,
                 cols=spec.cols,
+                retain_bytes=self.defaults.retain_bytes,
             )
         )
         try:
@@ -260,7 +263,7 @@ class SessionManager:
                     spare.callback(os.close, os.open(os.devnull, os.O_RDONLY))
             log = self._log(spec, terminal)
             undo.callback(log.close)
-            session = Session(spec, self._root / spec.session_id, shell, log, terminal)
+            session = Session(spec, self._root / spec.session_id, shell, log, terminal, self.turns)
             undo.callback(session.history.close)
             session.start()
             undo.pop_all()
@@ -354,7 +357,7 @@ class SessionManager:
         directory = self._root / spec.session_id
         try:
             shell, _ = find_shell(spec.shell)
-            session = Session(spec, directory, shell, self._log(spec, terminal), terminal)
+            session = Session(spec, directory, shell, self._log(spec, terminal), terminal, self.turns)
         except (AiSessionError, OSError):
             return
         self._sessions[spec.session_id] = session

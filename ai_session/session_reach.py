@@ -10,6 +10,7 @@ from ai_session.ownership import Reach
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession
+from ai_session.turns import Result, Steps
 
 
 class VisibleSessions:
@@ -54,6 +55,10 @@ class VisibleSessions:
             f"no session {reference[:80]!r}; open sessions: {known}",
             suggestion="use one of these names, or create_session first (sessions end when closed)",
         )
+
+    async def work(self, steps: Steps[Result]) -> Result:
+        """Does what takes long by this caller's turns."""
+        return await self._manager.turns.run(self._reach.owner, steps)
 
     async def create(self, request: NewSession) -> Session:
         """As SessionManager.create, for this caller."""

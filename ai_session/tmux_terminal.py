@@ -24,9 +24,31 @@ from ai_session.tmux_server import EXIT_OPTION, ServerGone, TmuxServer
 
 CHUNK_BYTES = 16384
 CHUNKS_IN_FLIGHT = 4
-SINK = "cd #{q:@ais-dir} && exec 3<>sink >>log && echo >&3 && LC_ALL=C exec cat"
-ROOM = SINK.replace("echo", "head -c 16384 /dev/zero >room && rm room && echo", 1) + " || rm -f room"
-LOST = ROOM.replace("echo", "echo && echo '[output is missing here: it could not be stored]' && echo", 1)
+SPARE_BYTES, STEP_BYTES = 8 << 20, 4 << 20
+"""The sink lets go of what is older than the bytes to keep, and that much more, whenever it has written a step."""
+
+_KEEP = f"#{{?@ais-keep,#{{@ais-keep}},{(64 << 20) + SPARE_BYTES}}}"
+_READY = "echo >&3"
+# dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
+# read it writes at once, as cat does. The daemon lets go of more; but it may be stopped, or not be there. A copy that
+# fails ends the sink, which the daemon hears of.
+_COPY = f"""\
+copy='dd bs=65536 count={STEP_BYTES} iflag=count_bytes'
+$copy count=0 </dev/null 2>/dev/null || copy='dd bs=65536 count={STEP_BYTES // 65536}'
+had=$(wc -c <log)
+while $copy 2>/dev/null && now=$(wc -c <log) && [ $now -gt $had ]; do
+had=$now old=$((now - {_KEEP}))
+[ $old -le 0 ] || fallocate -p -o 0 -l $old log 2>/dev/null || #{{q:@ais-python}} -IS -c '
+import ctypes, os, sys
+size = ctypes.c_int64(int(sys.argv[1]))
+ctypes.CDLL(None).fallocate(os.open("log", os.O_RDWR), 3, ctypes.c_int64(0), size)
+' $old 2>/dev/null
+done
+"""
+SINK = f"cd #{{q:@ais-dir}} && exec 3<>sink >>log && {_READY} || exit\nLC_ALL=C; export LC_ALL\n{_COPY}"
+_TRY = f"{{ head -c 16384 /dev/zero >room && rm room || {{ rm -f room; false; }}; }} && {_READY}"
+ROOM = SINK.replace(_READY, _TRY, 1)
+LOST = ROOM.replace(_READY, f"echo && echo '[output is missing here: it could not be stored]' && {_READY}", 1)
 SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{alternate_on} #{pane_title}"
 
 
@@ -66,6 +88,10 @@ class TmuxTerminal:
         self._gate = -1
         self._hold: BorrowedTty | None = None
         self._reaper: asyncio.Task[None] | None = None
+
+    @property
+    def unsent(self) -> int:
+        return len(self._queue)
 
     @property
     def log(self) -> str:

@@ -1,6 +1,7 @@
 """The output of one command as clean text: head and tail, pages, last lines, search.
 
 Offsets count raw bytes from the command's first. Work is bounded whatever the log's size: only windows of it are read.
+It is done in steps, since a window may hold what takes a tenth of a second; meanwhile the log may grow and let go.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ai_session.clean_text import clean
+from ai_session.clean_text import ALTERNATE, cleaning
 from ai_session.errors import OutputExpired
 from ai_session.hiding import Hiding, Spans
 from ai_session.line_search import Expression, Listing, Match, Window, compile_expression
 from ai_session.output_log import OutputLog
+from ai_session.turns import Steps
 
 WHOLE_BYTES = 256 * 1024
 """Longer output is cut without looking whether it would collapse into less."""
@@ -44,7 +46,7 @@ _UNFINISHED = re.compile(
     rb"(?:\x1b(?:\][^\x07\x1b\n]*|[PX^_][^\x1b\n]*|\[[0-?]*[ -/]*|[ -/]*)"
     rb"|[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
 )
-_ALTERNATE = re.compile(rb"\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*([hl])")
+_ALTERNATE = re.compile(ALTERNATE + rb"([hl])")
 _ENTER_ALTERNATE = b"\x1b[?1049h"
 
 
@@ -120,16 +122,25 @@ class Transcript:
         """The oldest byte still kept."""
         return max(0, self._log.first - self._start)
 
-    def render(self, max_chars: int) -> Rendering:
+    def render(self, max_chars: int) -> Steps[Rendering]:
         """At most ``max_chars`` characters: everything if it fits, else about 40 % head and 60 % tail."""
-        end = self.end_offset
-        if end <= WHOLE_BYTES and not self.first_offset:
-            text = self._clean(self._shown(0, end) if self._end is None else self._raw(0, end))  # uncut if it has ended
+        while True:
+            first, end = self.first_offset, self.end_offset
+            try:
+                return (yield from self._render(first, end, max_chars))
+            except OutputExpired:
+                if first == self.first_offset:
+                    raise
+
+    def _render(self, first: int, end: int, max_chars: int) -> Steps[Rendering]:
+        if end <= WHOLE_BYTES and not first:
+            raw = (yield from self._shown(0, end)) if self._end is None else self._raw(0, end)  # uncut if it has ended
+            text = yield from self._clean(raw)
             if len(text) <= max_chars:
                 return Rendering(text, 0, end, truncated=False)
-        return self._head_and_tail(end, max_chars)
+        return (yield from self._head_and_tail(first, end, max_chars))
 
-    def page(self, offset: int, max_chars: int) -> Page:
+    def page(self, offset: int, max_chars: int) -> Steps[Page]:
         """What follows ``offset``. Going on at ``next_offset`` shows everything once.
 
         Raises OutputExpired when ``offset`` lies before ``first_offset``.
@@ -137,24 +148,33 @@ class Transcript:
         self._check_kept(offset)
         end = self.end_offset
         offset = min(max(0, offset), end)
-        text, following = self._forward(offset, end, max_chars)
+        text, following = yield from self._forward(offset, end, max_chars)
         return Page(text, offset, following, end, following >= end)
 
-    def tail(self, lines: int, max_chars: int) -> Page:
+    def tail(self, lines: int, max_chars: int) -> Steps[Page]:
         """The last ``lines`` lines, fewer when they do not fit into ``max_chars``."""
-        end = self.end_offset
-        text, offset = self._backward(self.first_offset, end, max_chars)
-        position = max(0, len(text) - 1)
-        for _ in range(lines):
-            position = text.rfind("\n", 0, position)
-            if position < 0:
-                return Page(text, offset, end, end, at_end=True)
-        raw = self._shown(offset, end)
+        while True:
+            first, end = self.first_offset, self.end_offset
+            try:
+                return (yield from self._tail(first, end, lines, max_chars))
+            except OutputExpired:
+                if first == self.first_offset:
+                    raise
+
+    def _tail(self, first: int, end: int, lines: int, max_chars: int) -> Steps[Page]:
+        text, offset = yield from self._backward(first, end, max_chars)
+        before = text[: max(0, len(text) - 1)].rsplit("\n", lines)
+        if len(before) <= lines:
+            return Page(text, offset, end, end, at_end=True)
+        position = len(before[0])
+        raw = yield from self._shown(offset, end)
         if raw.count(b"\n") == text.count("\n"):
             offset += _line_start(raw, text.count("\n", 0, position + 1))
         return Page(text[position + 1 :], offset, end, end, at_end=True)
 
-    def search(self, pattern: str, max_matches: int, context_lines: int, max_chars: int, from_offset: int = 0) -> Found:
+    def search(
+        self, pattern: str, max_matches: int, context_lines: int, max_chars: int, from_offset: int = 0
+    ) -> Steps[Found]:
         """Lines that match an RE2 expression, with ``context_lines`` before and after, in at most ``max_chars``.
 
         Stops after SEARCH_BYTES. Raises InvalidArguments for an expression RE2 does not take.
@@ -166,27 +186,32 @@ class Transcript:
         alternate: bool | None = None
         work = 0
         while position < end and work < SEARCH_BYTES and listing.stopped_at is None:
-            window, alternate = self._window(position, end, alternate)
-            listing.add(expression, window)
-            position = window.end
+            if position < self.first_offset:
+                position, alternate = self.first_offset, None  # let go of meanwhile
+                continue
+            try:
+                window, following = yield from self._window(position, end, alternate)
+                yield from listing.add(expression, window)
+            except OutputExpired:
+                continue
+            position, alternate = window.end, following
             work += len(window.raw) + _ESCAPE_BYTES * window.raw.count(b"\x1b")
-        following = position if listing.stopped_at is None else listing.stopped_at
-        return Found(tuple(listing.matches), "\n".join(listing.entries), following, following >= end)
+        reached = position if listing.stopped_at is None else listing.stopped_at
+        return Found(tuple(listing.matches), "\n".join(listing.entries), reached, reached >= end)
 
     def seeker(self, pattern: str, from_offset: int = 0) -> Seeker:
         """Looks for a line that matches as output arrives; raises InvalidArguments for a bad expression."""
         return Seeker(self, self._window, compile_expression(pattern), from_offset)
 
-    def _head_and_tail(self, end: int, max_chars: int) -> Rendering:
-        first = self.first_offset
+    def _head_and_tail(self, first: int, end: int, max_chars: int) -> Steps[Rendering]:
         room = max_chars - _MARKER_CHARS
         if room < _MARKER_CHARS:
-            text, begin = self._backward(first, end, max_chars)
+            text, begin = yield from self._backward(first, end, max_chars)
             return Rendering(text, begin, first if begin else end, truncated=begin > 0)
         head, head_end = "", first
-        tail, begin = self._backward(first, end, room if first else room - int(room * _HEAD_SHARE))
+        tail, begin = yield from self._backward(first, end, room if first else room - int(room * _HEAD_SHARE))
         if not first:
-            head, head_end = self._forward(0, begin, room - len(tail))
+            head, head_end = yield from self._forward(0, begin, room - len(tail))
         omitted = begin if first else begin - head_end
         if not omitted:
             return Rendering(head + tail, 0, end, truncated=False)
@@ -195,29 +220,29 @@ class Transcript:
         marker = f"… [{omitted} bytes omitted{gone}; read_output offset={head_end}] …\n"
         return Rendering(head + border + marker + tail, omitted, head_end, truncated=True)
 
-    def _forward(self, offset: int, stop: int, max_chars: int) -> tuple[str, int]:
+    def _forward(self, offset: int, stop: int, max_chars: int) -> Steps[tuple[str, int]]:
         """Text from ``offset`` on that nearly fills ``max_chars`` unless it collapses, and where it ends."""
-        text, following = self._ahead(offset, stop, max_chars)
+        text, following = yield from self._ahead(offset, stop, max_chars)
         for _ in range(MORE_PIECES):
             missing = max_chars - len(text)
             if following >= stop or missing < _NEARLY_CHARS or len(text) < missing // 4:
                 break
-            more, following = self._ahead(following, stop, missing)
+            more, following = yield from self._ahead(following, stop, missing)
             text += more
         return text, following
 
-    def _backward(self, floor: int, stop: int, max_chars: int) -> tuple[str, int]:
+    def _backward(self, floor: int, stop: int, max_chars: int) -> Steps[tuple[str, int]]:
         """The same for text that ends at ``stop``, and where it begins."""
-        text, begin = self._behind(floor, stop, max_chars)
+        text, begin = yield from self._behind(floor, stop, max_chars)
         for _ in range(MORE_PIECES):
             missing = max_chars - len(text)
             if begin <= floor or missing < _NEARLY_CHARS or len(text) < missing // 4:
                 break
-            more, begin = self._behind(floor, begin, missing)
+            more, begin = yield from self._behind(floor, begin, missing)
             text = more + text
         return text, begin
 
-    def _ahead(self, offset: int, stop: int, max_chars: int) -> tuple[str, int]:
+    def _ahead(self, offset: int, stop: int, max_chars: int) -> Steps[tuple[str, int]]:
         """Text from ``offset`` on that fits, at least one character or sequence, and where it ends."""
         begin, alternate = self._enter(offset, stop)
         prefix = _ENTER_ALTERNATE if alternate else b""
@@ -225,34 +250,37 @@ class Transcript:
         fit = _Fit(limit, max_chars)
         data = b""
         while fit.size:
-            data = self._shown(begin, min(begin + fit.size + _AHEAD_BYTES, stop))
+            data = yield from self._shown(begin, min(begin + fit.size + _AHEAD_BYTES, stop))
             cut = fit.size if begin + fit.size >= stop else _cut(data, fit.size)
-            fit.tried(cut, self._clean(prefix + data[:cut]))
+            fit.tried(cut, (yield from self._clean(prefix + data[:cut])))
+            yield
         if not fit.taken and begin < stop:
             step = _unit(data, 1)[1] if len(data) > 1 else 1
-            return self._clean(prefix + data[:step])[:max_chars], begin + step
+            text = yield from self._clean(prefix + data[:step])
+            return text[:max_chars], begin + step
         return fit.text, begin + fit.taken
 
-    def _behind(self, floor: int, stop: int, max_chars: int) -> tuple[str, int]:
+    def _behind(self, floor: int, stop: int, max_chars: int) -> Steps[tuple[str, int]]:
         """Text that fits and ends at ``stop``, and where it begins."""
         fit = _Fit(min(WINDOW_BYTES, stop - floor), max_chars)
         begin, text = stop, ""
         while fit.size:
             begin, alternate = self._enter(stop - fit.size, stop) if stop - fit.size > floor else (floor, False)
-            data = self._shown(begin, stop)
+            data = yield from self._shown(begin, stop)
             if begin > floor:
                 line = data.find(b"\n", 0, len(data) // 2) + 1
                 data, begin = data[line:], begin + line
             if alternate is None:
                 toggle = _ALTERNATE.search(data)
                 alternate = toggle is not None and toggle[1] == b"l"
-            text = self._clean(_ENTER_ALTERNATE + data if alternate else data)
+            text = yield from self._clean(_ENTER_ALTERNATE + data if alternate else data)
             fit.tried(len(data), text)
+            yield
         if not fit.taken:
             return text[max(0, len(text) - max_chars) :], begin
         return fit.text, stop - fit.taken
 
-    def _window(self, position: int, end: int, alternate: bool | None) -> tuple[Window, bool]:
+    def _window(self, position: int, end: int, alternate: bool | None) -> Steps[tuple[Window, bool]]:
         """Whole lines from ``position`` on, and whether the alternate screen is on after them.
 
         ``alternate`` says the same of ``position`` where it is known. The last line may be unfinished; a line longer
@@ -266,12 +294,13 @@ class Transcript:
             data = data[: _cut(data, WINDOW_BYTES) or WINDOW_BYTES]
         prefix = _ENTER_ALTERNATE if alternate else b""
 
-        def hidden() -> tuple[bytes, str]:
-            shown = self._shown(begin, begin + len(data))
-            return shown, self._clean(prefix + shown)
+        def hidden() -> Steps[tuple[bytes, str]]:
+            shown = yield from self._shown(begin, begin + len(data))
+            return shown, (yield from self._clean(prefix + shown))
 
         toggles = _ALTERNATE.findall(data) if b"\x1b[?" in data else []
-        window = Window(begin, data, self._clean(prefix + data), hidden if self._hiding else None)
+        text = yield from self._clean(prefix + data)
+        window = Window(begin, data, text, hidden if self._hiding else None)
         return window, toggles[-1] == b"h" if toggles else bool(alternate)
 
     def _enter(self, offset: int, stop: int) -> tuple[int, bool | None]:
@@ -297,22 +326,25 @@ class Transcript:
                 f"output before offset {first} is no longer kept", suggestion=f"read from offset {first} on"
             )
 
-    def _clean(self, raw: bytes) -> str:
+    def _clean(self, raw: bytes) -> Steps[str]:
         if self._mark in raw:
             raw = re.sub(re.escape(self._mark) + rb"[^\x07\x1b]*\x07", b"", raw)
-        text = clean(raw)
+            yield
+        text = yield from cleaning(raw)
         return self._hiding.told(text) if self._hiding else text
 
-    def _shown(self, start: int, end: int) -> bytes:
+    def _shown(self, start: int, end: int) -> Steps[bytes]:
         """As ``_raw``, with secrets hidden."""
+        if not self._hiding:
+            return self._raw(start, end)
         known = (self.first_offset, self.end_offset, self._end is None)
-        return self._hiding.piece(self._raw, start, end, *known) if self._hiding else self._raw(start, end)
+        return (yield from self._hiding.piece(self._raw, start, end, *known))
 
     def _raw(self, start: int, end: int) -> bytes:
         return self._log.read(self._start + start, self._start + end)
 
 
-_WindowReader = Callable[[int, int, bool | None], tuple[Window, bool]]
+_WindowReader = Callable[[int, int, bool | None], Steps[tuple[Window, bool]]]
 
 
 class Seeker:
@@ -325,17 +357,23 @@ class Seeker:
         self._offset = offset
         self._found = False
 
-    def found(self) -> bool:
+    def look(self) -> Steps[bool]:
         """Whether a line that matches has come; a line that is not ended yet (a prompt) counts."""
         end = self._transcript.end_offset
         while not self._found and self._offset < end:
-            window, _ = self._window(max(self._offset, self._transcript.first_offset), end, None)
-            self._found = window.hit(self._expression) and window.hidden().hit(self._expression)
+            try:
+                window, _ = yield from self._window(max(self._offset, self._transcript.first_offset), end, None)
+                self._found = (yield from window.hit(self._expression)) and (
+                    yield from (yield from window.hidden()).hit(self._expression)
+                )
+            except OutputExpired:
+                continue  # let go of meanwhile: what is kept goes on further behind
             self._offset = window.end
             if window.end >= end:
                 unfinished = window.begin + window.raw.rfind(b"\n") + 1
                 self._offset = max(unfinished, end - _UNFINISHED_BYTES)
                 break
+            yield
         return self._found
 
 
@@ -394,7 +432,4 @@ def _unit(data: bytes, at: int) -> tuple[int, int]:
 
 def _line_start(raw: bytes, lines: int) -> int:
     """Where the line after ``lines`` newlines begins."""
-    position = 0
-    for _ in range(lines):
-        position = raw.index(b"\n", position) + 1
-    return position
+    return len(raw) - len(raw.split(b"\n", lines)[lines])

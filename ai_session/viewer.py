@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
+from ai_session.errors import LimitReached
 from ai_session.marks import strip_marks
 from ai_session.models import ExitStatus
 from ai_session.session import Session
@@ -70,7 +72,8 @@ class Viewer:
         """Type ``data``; ignored for a read-only viewer and after the shell's end."""
         typed = TERMINAL_REPLY.sub(b"", data)
         if typed and not self._read_only and self._session.exit is None:
-            self._session.send(typed)
+            with suppress(LimitReached):  # nobody reads it
+                self._session.send(typed)
 
     def hold(self) -> None:
         """Something else is shown instead: output stands still, beginning with this call."""

@@ -15,6 +15,7 @@ from ai_session.masking import MAX_KNOWN, Masking
 from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.redaction import Redactor
 from ai_session.transcript import Transcript
+from ai_session.turns import finished
 from benchmarks.report import Report
 from benchmarks.size import sized
 
@@ -73,7 +74,7 @@ def reading(log: MappedLog, places: Sequence[int], chars: int, spans: Spans | No
     """Milliseconds for a page, the median over ``places``."""
 
     def page(at: int) -> object:
-        return Transcript(log, 0, log.end, "n", spans).page(at, chars)
+        return finished(Transcript(log, 0, log.end, "n", spans).page(at, chars))
 
     return median(milliseconds(partial(page, at), 1) for at in places)
 

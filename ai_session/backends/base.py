@@ -43,6 +43,11 @@ class Terminal(Protocol):
         """
         ...
 
+    @property
+    def unsent(self) -> int:
+        """How many bytes of input the terminal has not taken yet."""
+        ...
+
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         """Begin to watch. ``on_output`` is called when bytes are there; ``on_exit`` once, after the last of them."""
         ...

@@ -53,6 +53,7 @@ class PtyTerminal:
         self._pid: int = facts["pid"]
         self._tty: str = facts["tty"]
         self.directory: str = facts["directory"]
+        self._kept: Message = {name: facts[name] for name in ("retain",) if name in facts}
         self._master = fds[0]
         self._pidfd = fds[1] if len(fds) > 1 else -1
         self._on_output: Callable[[], None] | None = None
@@ -73,6 +74,10 @@ class PtyTerminal:
     @property
     def tty(self) -> str:
         return self._tty
+
+    @property
+    def unsent(self) -> int:
+        return sum(map(len, self._input))
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         self._on_output, self._on_exit = on_output, on_exit
@@ -180,7 +185,8 @@ class PtyTerminal:
     def facts(self) -> Message:
         """What a new holder must know."""
         status = None if self._exit is None else {"code": self._exit.code, "signal": self._exit.signal}
-        return {"id": self._session_id, "pid": self._pid, "tty": self._tty, "directory": self.directory, "exit": status}
+        known = {"id": self._session_id, "pid": self._pid, "tty": self._tty, "directory": self.directory}
+        return known | self._kept | {"exit": status}
 
     def descriptors(self) -> list[int]:
         return [fd for fd in (self._master, self._pidfd) if fd >= 0]
@@ -251,6 +257,7 @@ class PtyBackend:
             "rows": spec.rows,
             "cols": spec.cols,
             "directory": spec.directory,
+            "retain": spec.retain_bytes,
         }
         for _ in range(ATTEMPTS):
             link = await self._connect()

@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -18,7 +19,7 @@ from ai_session.kernel_events import FileGrowth
 from ai_session.models import BackendStatus, TerminalSpec
 from ai_session.tmux_control import ControlClosed, TmuxRefused, join, literal, lock_file
 from ai_session.tmux_server import ANSWER_SECONDS, EXIT_OPTION, INSTALL, OLDEST, ServerGone, TmuxServer, version_number
-from ai_session.tmux_terminal import SINK, TmuxTerminal, exit_status
+from ai_session.tmux_terminal import SINK, SPARE_BYTES, TmuxTerminal, exit_status
 
 if TYPE_CHECKING:
     import libtmux
@@ -303,10 +304,12 @@ def creation(spec: TerminalSpec, env_options: Sequence[str]) -> list[str]:
     commands = [
         # Paths travel as option values: as arguments tmux would expand formats and times in them.
         ["set-option", "-g", "@ais-cwd", spec.working_directory],
+        ["set-option", "-g", "@ais-python", sys.executable],
         [*start, *map(literal, child)],
         ["set-option", "-p", "-t", target, "remain-on-exit", "on"],
         ["set-option", "-p", "-t", target, "@ais-id", spec.session_id],
         ["set-option", "-p", "-t", target, "@ais-dir", spec.directory],
+        ["set-option", "-p", "-t", target, "@ais-keep", str(spec.retain_bytes + SPARE_BYTES)],
         ["select-pane", "-t", target, "-T", ""],
         # Pins the size also while a person with another window is attached.
         ["resize-window", "-t", target, *size],

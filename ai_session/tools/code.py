@@ -27,6 +27,7 @@ from ai_session.report import open_plain, record_facts, result
 from ai_session.session import Session
 from ai_session.session_spec import NewSession
 from ai_session.tools.base import Context, EffectfulArguments, Subject, Tool, output
+from ai_session.turns import Steps
 
 PROGRAM = "python3 -u -X utf8 -"
 """Unbuffered, so that what was printed is there when its time is over."""
@@ -125,8 +126,8 @@ async def _run(context: Context, arguments: RunPython, session: Session) -> Tool
         notes.append(f"the session's shell has ended ({session.exit})")
     sizes: dict[str, int] = {}
     exact: dict[str, str] = {}
-    out = await asyncio.to_thread(_read, path, context.spans)
-    err = await asyncio.to_thread(_read, Path(record.stderr_path), context.spans, end=True)
+    out = await session.work(_read(path, context.spans))
+    err = await session.work(_read(Path(record.stderr_path), context.spans, end=True))
     for name, (_, size, cut, encoded) in {"stdout": out, "stderr": err}.items():
         if cut:
             which = "first" if name == "stdout" else "last"
@@ -138,7 +139,7 @@ async def _run(context: Context, arguments: RunPython, session: Session) -> Tool
     return replace(told, structured={**told.structured, **exact})
 
 
-def _read(path: Path, spans: Spans | None, *, end: bool = False) -> tuple[str, int, bool, str | None]:
+def _read(path: Path, spans: Spans | None, *, end: bool = False) -> Steps[tuple[str, int, bool, str | None]]:
     """The beginning or the end of a file, without secrets: text, the file's size, whether it was cut, and the bytes in
     base64 where they are no UTF-8."""
     data, size = b"", 0
@@ -149,7 +150,8 @@ def _read(path: Path, spans: Spans | None, *, end: bool = False) -> tuple[str, i
         data = file.read(window)
     cut = len(data) > MAX_OUTPUT_BYTES
     start = max(0, len(data) - MAX_OUTPUT_BYTES) if end else 0
-    kept = _without(data, start, start + MAX_OUTPUT_BYTES, spans(data) if spans else ())
+    found = (yield from spans(data)) if spans else ()
+    kept = _without(data, start, start + MAX_OUTPUT_BYTES, found)
     if cut and end:
         kept = kept.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a character
     try:

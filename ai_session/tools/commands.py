@@ -90,20 +90,21 @@ async def _wait_and_report(
     notes: list[str],
 ) -> ToolResult:
     if isinstance(command, CommandRecord):
-        return command_result(session, command, chars, notes, context.spans)
+        return await session.work(command_result(session, command, chars, notes, context.spans))
     reason = await waiting.for_command(session, command, seconds, until_input=True)
     record = command.record
     if reason == "finished":
         if session.exit is not None:
             notes.append(f"the session's shell has ended ({session.exit})")
-        return command_result(session, record, chars, notes, context.spans)
+        return await session.work(command_result(session, record, chars, notes, context.spans))
     if reason == "input" and (holder := session.holder()) and holder.input_mode:
         notes.append(INPUT_HINT[holder.input_mode])
-        return command_result(session, record, chars, notes, context.spans, input_mode=holder.input_mode)
+        shown = command_result(session, record, chars, notes, context.spans, input_mode=holder.input_mode)
+        return await session.work(shown)
     notes.append(
         f"still running after {seconds:g} s: read_output(wait_for='finish') waits on, interrupt_command stops it"
     )
-    return command_result(session, record, chars, notes, context.spans)
+    return await session.work(command_result(session, record, chars, notes, context.spans))
 
 
 async def interrupt_command(context: Context, arguments: InterruptCommand) -> ToolResult:
@@ -120,7 +121,8 @@ async def interrupt_command(context: Context, arguments: InterruptCommand) -> To
     notes = [f"sent {', '.join(outcome.steps)}"] if outcome.steps else []
     if not outcome.ended:
         notes.append("it has not ended: look with read_screen, or close_session to end everything in the session")
-    return command_result(session, running.record, context.limits.max_output_chars, notes, context.spans)
+    shown = command_result(session, running.record, context.limits.max_output_chars, notes, context.spans)
+    return await session.work(shown)
 
 
 RESULT = output(

@@ -15,6 +15,7 @@ from ai_session.errors import Denied, InvalidArguments
 from ai_session.hiding import Spans
 from ai_session.models import Effect, SandboxProfile, ToolResult
 from ai_session.tools.base import Arguments, Context, EffectfulArguments, Subject, Tool, output
+from ai_session.turns import Steps
 from ai_session.workspace import Place
 
 MAX_READ_BYTES = 1 << 20
@@ -79,18 +80,22 @@ async def read_file(context: Context, arguments: ReadFile) -> ToolResult:
         workspace_files.check_visible(at, profile.masked)
         return workspace_files.read(at, MAX_READ_BYTES)
 
-    text, encoding = shown(await asyncio.to_thread(work), context.spans)
+    data = await asyncio.to_thread(work)
+    text, encoding = await context.sessions.work(shown(data, context.spans))
     return ToolResult(text, {"path": at.path, "encoding": encoding})
 
 
-def shown(data: bytes, spans: Spans | None) -> tuple[str, str]:
+def shown(data: bytes, spans: Spans | None) -> Steps[tuple[str, str]]:
     """Bytes as a text, and its encoding: base64 for those that are no UTF-8, without the secrets in them."""
     try:
         return data.decode(), "utf-8"
     except UnicodeDecodeError:
-        for start, end, label in reversed(spans(data) if spans else ()):
-            data = data[:start] + label + data[end:]
-        return base64.b64encode(data).decode(), "base64"
+        parts: list[bytes] = []
+        at = 0
+        for start, end, label in (yield from spans(data)) if spans else ():
+            parts += (data[at:start], label)
+            at = end
+        return base64.b64encode(b"".join((*parts, data[at:]))).decode(), "base64"
 
 
 async def write_file(context: Context, arguments: WriteFile) -> ToolResult:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ai_session.models import Effect, ToolResult
 from ai_session.tools.base import Arguments, Context, Subject, Tool
+from ai_session.turns import finished
 from ai_session.workspace import Place, unboxed
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ async def _in_tree(context: Context, look: Callable[[Tree], Facts]) -> Facts:
 
 def _secret(context: Context) -> Callable[[str], bool]:
     spans = context.spans
-    return lambda text: bool(spans and spans(text.encode(errors="surrogatepass")))
+    return lambda text: bool(spans and finished(spans(text.encode(errors="surrogatepass"))))
 
 
 async def analyze_repository(context: Context, arguments: AnalyzeRepository) -> ToolResult:

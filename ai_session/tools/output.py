@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,6 +15,10 @@ from ai_session.models import CommandRecord, Effect, InputMode, ToolResult
 from ai_session.report import INPUT_HINT, command_result, note_lost, record_facts, result, transcript
 from ai_session.session import Session
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
+from ai_session.transcript import Found, Seeker, Transcript
+
+SEARCH_SECONDS = 20.0
+"""A search that takes longer, as it does beside much else, says from where to go on."""
 
 CONTEXT_LINES = 2
 MAX_MATCHES = 50
@@ -98,25 +103,33 @@ async def _read(
     facts = record_facts(record)
     about: dict[str, Any] = {"command_id": record.command_id}
     if arguments.pattern:
-        found = text.search(arguments.pattern, MAX_MATCHES, CONTEXT_LINES, chars, max(arguments.offset, 0))
-        while not found.count and not found.complete:
-            await asyncio.sleep(0)
-            found = text.search(arguments.pattern, MAX_MATCHES, CONTEXT_LINES, chars, found.next_offset)
+        found = await _search(session, text, arguments, chars)
         about |= {"matches": found.count, "next_offset": found.next_offset}
         if not found.complete:
             notes.append(f"search stopped early: go on with offset={found.next_offset}")
         return result(facts, found.text, notes=notes, extra=about | extra)
     if arguments.tail_lines:
-        tail = text.tail(arguments.tail_lines, chars)
+        tail = await session.work(text.tail(arguments.tail_lines, chars))
         about |= {"offset": tail.offset, "next_offset": tail.next_offset}
         return result(facts, tail.text, notes=notes, extra=about | extra)
     if arguments.offset >= 0:
-        page = text.page(arguments.offset, chars)
+        page = await session.work(text.page(arguments.offset, chars))
         about |= {"offset": page.offset, "next_offset": page.next_offset, "end_offset": page.end_offset}
         if not page.at_end:
             notes.append(f"more: offset={page.next_offset}")
         return result(facts, page.text, notes=notes, extra=about | extra)
-    return command_result(session, record, chars, notes, context.spans, **extra)
+    return await session.work(command_result(session, record, chars, notes, context.spans, **extra))
+
+
+async def _search(session: Session, text: Transcript, arguments: ReadOutput, chars: int) -> Found:
+    """The first matches, looked for as long as a call may take."""
+    loop = asyncio.get_running_loop()
+    deadline, offset = loop.time() + SEARCH_SECONDS, max(arguments.offset, 0)
+    while True:
+        found = await session.work(text.search(arguments.pattern, MAX_MATCHES, CONTEXT_LINES, chars, offset))
+        offset = found.next_offset
+        if found.count or found.complete or loop.time() >= deadline:
+            return found
 
 
 def _input_mode(session: Session, facts: dict[str, Any]) -> InputMode | None:
@@ -146,9 +159,7 @@ async def _wait(
                 return "timeout"
             record, seconds = find_command(session, record.command_id), deadline - loop.time()
         seeker = transcript(session, record, context.spans).seeker(arguments.pattern, max(arguments.offset, 0))
-        if await waiting.for_output(session, seconds, lambda: seeker.found() or _over(session, record)):
-            return "pattern" if seeker.found() else "finished"
-        return "timeout"
+        return await _wait_for_pattern(session, seeker, seconds, lambda: _over(session, record))
     if not current and record.command_id != "all":
         return "finished"
     if arguments.wait_for == "output":
@@ -159,6 +170,23 @@ async def _wait(
         return "timeout"
     assert running is not None
     return await waiting.for_command(session, running, seconds, until_input=True)
+
+
+async def _wait_for_pattern(
+    session: Session, seeker: Seeker, seconds: float, over: Callable[[], bool]
+) -> waiting.Reason:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        ended, seen = over(), session.log.end
+        if await session.work(seeker.look()):
+            return "pattern"
+        if ended:
+            return "finished"
+        # What came while it was looked for is looked through first.
+        new = over() or session.log.end != seen
+        if loop.time() >= deadline or not (new or await session.changed(deadline - loop.time())):
+            return "timeout"
 
 
 def _over(session: Session, record: CommandRecord) -> bool:
@@ -175,7 +203,7 @@ async def read_screen(context: Context, arguments: ReadScreen) -> ToolResult:
     lines = list(snapshot.lines)
     if context.spans:
         printed = session.log.read(max(session.log.first, session.log.end - PRINTED_BYTES), session.log.end)
-        lines = on_screen(lines, snapshot.cols, context.spans, printed)
+        lines = await session.work(on_screen(lines, snapshot.cols, context.spans, printed))
     while lines and not lines[-1]:
         lines.pop()
     facts = {

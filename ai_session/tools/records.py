@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,10 +18,11 @@ from pydantic import Field
 from ai_session.audit_files import records, segments
 from ai_session.hiding import Spans
 from ai_session.models import CommandRecord, Effect, ToolResult
-from ai_session.recording import export
+from ai_session.recording import exported
 from ai_session.report import cut, record_facts, recording_source
 from ai_session.session import Session
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
+from ai_session.turns import Steps
 
 COMMAND_CHARS = 200
 RECORDED_BYTES = 1 << 20
@@ -153,11 +155,11 @@ def _call(start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
 async def get_recording(context: Context, arguments: OfSession) -> ToolResult:
     """An asciicast v3 file as text, of the newest part of a session's output."""
     session = context.sessions.get(arguments.session_id)
-    source = recording_source(session)
+    source = await session.work(recording_source(session))
     whole = source.first
     source = replace(source, first=max(source.first, source.end - RECORDED_BYTES))
     spans: Spans = context.spans or _no_secrets
-    lines = await asyncio.to_thread(lambda: list(export(source, spans)))
+    lines = await session.work(exported(source, spans))
     facts: dict[str, Any] = {"session_id": session.spec.session_id, "name": session.spec.name}
     facts |= {"from_offset": source.first, "end_offset": source.end}
     if source.first > whole:
@@ -166,7 +168,10 @@ async def get_recording(context: Context, arguments: OfSession) -> ToolResult:
     return ToolResult("".join(lines), facts)
 
 
-def _no_secrets(data: bytes, growing: bool = False, /) -> Sequence[tuple[int, int, bytes]]:
+def _no_secrets(
+    data: bytes, growing: bool = False, before: int = sys.maxsize, /
+) -> Steps[Sequence[tuple[int, int, bytes]]]:
+    yield from ()
     return ()
 
 

@@ -15,6 +15,7 @@ from ai_session.report import transcript
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession
+from ai_session.turns import finished
 from tests.bounds import BOUND_SECONDS
 
 LOOK_SECONDS = 0.002
@@ -51,7 +52,7 @@ def request(name: str = "main", **fields: str) -> NewSession:
 
 
 def text_of(session: Session, record: CommandRecord) -> str:
-    return transcript(session, record).render(200_000).text
+    return finished(transcript(session, record).render(200_000)).text
 
 
 async def run(session: Session, command: str, **options: object) -> Result:

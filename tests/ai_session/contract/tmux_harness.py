@@ -67,7 +67,7 @@ def sinks(owned: Owned) -> list[int]:
     found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if os.stat(folder / "fd" / "1").st_ino == wanted and (folder / "comm").read_text() == "cat\n":
+            if os.stat(folder / "fd" / "1").st_ino == wanted and (folder / "comm").read_text() == "dd\n":
                 found.append(int(folder.name))
     return found
 

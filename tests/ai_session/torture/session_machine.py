@@ -19,6 +19,7 @@ from ai_session.report import transcript
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.turns import finished
 from tests.ai_session.torture.kills import spin
 from tests.ai_session.torture.random_material import characters
 from tests.ai_session.torture.random_posix import quote
@@ -180,7 +181,7 @@ class SessionMachine:
         assert begun
         assert running
         assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: running.started)
-        seen = lambda: transcript(self.session, running.record).render(9999).text  # noqa: E731
+        seen = lambda: finished(transcript(self.session, running.record).render(9999)).text  # noqa: E731
         assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: len(seen()) >= len(begun.text))
         if begun.kind == "reader":
             assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=True) == "input"
@@ -314,7 +315,7 @@ class SessionMachine:
         for ended in model.ended[-6:]:
             record = session.history.get(ended.command_id)
             assert record
-            text = transcript(session, record).render(9999).text
+            text = finished(transcript(session, record).render(9999)).text
             text = text.removesuffix("\n") if ended.loosely else text
             found = Ended(ended.command_id, text, record.exit_code, record.status, ended.loosely)
             assert found == ended, (found, ended)

@@ -19,6 +19,7 @@ from ai_session.report import transcript
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.turns import finished
 from tests.ai_session.torture.random_fish import FishCommands
 from tests.ai_session.torture.random_material import Expected
 from tests.ai_session.torture.random_posix import PosixCommands
@@ -52,12 +53,12 @@ async def manager(backend: str, home: Path) -> AsyncIterator[SessionManager]:
 def all_text(session: Session, record: CommandRecord) -> str:
     """At once where that is possible, else page by page."""
     whole = transcript(session, record)
-    if not (rendering := whole.render(MOST_CHARS)).truncated:
+    if not (rendering := finished(whole.render(MOST_CHARS))).truncated:
         return rendering.text
-    text, page = "", whole.page(0, MOST_CHARS)
+    text, page = "", finished(whole.page(0, MOST_CHARS))
     while not page.at_end:
         text += page.text
-        page = whole.page(page.next_offset, MOST_CHARS)
+        page = finished(whole.page(page.next_offset, MOST_CHARS))
     return text + page.text
 
 

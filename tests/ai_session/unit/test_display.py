@@ -20,6 +20,7 @@ def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path
         from pathlib import Path
         from ai_session.display import Display
         from ai_session.output_log import MappedLog
+        from ai_session.turns import Turns
 
         def printed(log, data):
             reader, writer = os.pipe()
@@ -28,7 +29,8 @@ def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path
 
         async def main():
             log, other, answers, answered = MappedLog(Path("log")), MappedLog(Path("other")), [], asyncio.Semaphore(0)
-            display, looked_at = Display(log, 24, 80), Display(other, 24, 80)
+            turns = Turns()
+            display, looked_at = Display(log, 24, 80, turns, 1), Display(other, 24, 80, turns, 2)
 
             def reply(data):
                 answers.append(data)
@@ -38,11 +40,11 @@ def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path
                 display.answer(printed(log, question), reply)
             looked_at.answer(printed(other, b"123\\x1b[6n"), reply)
             print(answers)
-            print(looked_at.snapshot().lines[0])
+            print((await looked_at.snapshot()).lines[0])
             async with asyncio.timeout(180):
                 for _ in range(2):
                     await answered.acquire()
-            print(answers)
+            print(sorted(answers))
 
         asyncio.run(main())
     """

@@ -19,6 +19,7 @@ from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.redaction import Redactor
 from ai_session.report import cut, read_stderr
 from ai_session.transcript import Transcript
+from ai_session.turns import Steps, finished
 from tests.ai_session.unit.test_redaction import NAMED, SECRETS
 
 LEAST = 8
@@ -28,8 +29,9 @@ KNOWN = "correct-horse battery%staple"
 REDACTOR = Redactor([("MY_PASSWORD", KNOWN)], [], b"k" * 32)
 
 
-def spans(data: bytes, growing: bool = False, /) -> list[tuple[int, int, bytes]]:
+def spans(data: bytes, growing: bool = False, before: int = 0, /) -> Steps[list[tuple[int, int, bytes]]]:
     assert not growing
+    yield
     return [(span.start, span.end, REDACTOR.label(data, span)) for span in REDACTOR.spans(data)]
 
 
@@ -72,7 +74,7 @@ def test_what_is_left_of_a_secret_where_output_is_kept_no_further_back_is_hidden
     data = f"{secret} is it\r\na line\r\n".encode()
     for first in range(1, len(secret)):
         hiding = Hiding(spans)
-        piece = hiding.piece(lambda a, b: data[a:b], first, len(data), first, len(data), False)
+        piece = finished(hiding.piece(lambda a, b: data[a:b], first, len(data), first, len(data), False))
         assert hiding.told(clean(piece)) == "\na line\n"
 
 
@@ -92,9 +94,9 @@ def test_output_that_comes_in_drops_tells_no_beginning_of_a_secret(home: Path, d
             drop = shown[at : at + step].encode()
             log.fill(lambda room, drop=drop: copied(room, drop))
             text = Transcript(log, 0, None, "n", masking.spans)
-            page = text.page(offset, 400)
+            page = finished(text.page(offset, 400))
             seen, offset = seen + page.text, page.next_offset
-            for whole in (text.render(5000).text, text.tail(3, 400).text, seen):
+            for whole in (finished(text.render(5000)).text, finished(text.tail(3, 400)).text, seen):
                 assert not told(body, masking.masked(whole)), (kind, whole)
         log.close()
 
@@ -109,7 +111,7 @@ def test_the_end_of_ordinary_output_that_goes_on_is_shown(home: Path, end: str) 
     masking.learn({"MY_VALUE": "correcting" + KNOWN})
     log = MappedLog(home / "log")
     log.fill(lambda room: copied(room, f"a line\r\n{end}".encode()))
-    shown = Transcript(log, 0, None, "n", masking.spans).page(0, 400).text
+    shown = finished(Transcript(log, 0, None, "n", masking.spans).page(0, 400)).text
     log.close()
     assert shown == f"a line\n{end}" if end != "correct" else "[REDACTED:unfinished:" in shown
 
@@ -137,13 +139,13 @@ def test_no_cut_of_a_page_tells_any_of_it(dress: type) -> None:
         with transcript(f"{before}key {shown} end\r\n{after}".encode()) as text:
             start = len((before + "key ").encode())
             for offset in range(start - 2, start + len(shown) + 2):
-                page = text.page(offset, 200)
+                page = finished(text.page(offset, 200))
                 assert not told(secret, page.text), (secret, offset, page.text)
-                first = text.page(0, max(1, offset - 4))
-                rest = text.page(first.next_offset, 500)
+                first = finished(text.page(0, max(1, offset - 4)))
+                rest = finished(text.page(first.next_offset, 500))
                 assert not told(secret, first.text), (secret, offset, first.text)
                 assert not told(secret, rest.text), (secret, offset, rest.text)
-                assert not told(secret, text.tail(6, max(1, offset)).text)
+                assert not told(secret, finished(text.tail(6, max(1, offset))).text)
 
 
 def test_keys_of_many_lines_are_hidden_at_every_cut() -> None:
@@ -151,9 +153,9 @@ def test_keys_of_many_lines_are_hidden_at_every_cut() -> None:
         before = lines(3, 1)
         with transcript(f"{before}{secret}\r\n{lines(3, 2)}".encode()) as text:
             for offset in range(len(before.encode()), len((before + secret).encode()), 37):
-                assert not told(secret, text.page(offset, 200).text)
-                assert not told(secret, text.page(0, offset).text)
-                assert not told(secret, text.tail(5, offset).text)
+                assert not told(secret, finished(text.page(offset, 200)).text)
+                assert not told(secret, finished(text.page(0, offset)).text)
+                assert not told(secret, finished(text.tail(5, offset)).text)
 
 
 DRESSES = st.sampled_from([str, coloured])
@@ -171,7 +173,7 @@ def test_pages_that_follow_each_other_are_the_masked_whole(data: st.DataObject) 
     with transcript(raw) as text:
         whole, offset = "", 0
         while offset < len(raw):
-            page = text.page(offset, data.draw(st.integers(60, 400)))
+            page = finished(text.page(offset, data.draw(st.integers(60, 400))))
             whole, offset = whole + page.text, page.next_offset
     assert whole == REDACTOR.redact_text(clean(raw))[0]
 
@@ -181,7 +183,7 @@ def test_head_and_tail_hide_what_their_borders_cut() -> None:
     raw = "".join(f"{'.' * (number % 40)} {secret} tail\r\n" for number in range(200)).encode()
     with transcript(raw) as text:
         for room in range(300, 900, 7):
-            rendering = text.render(room)
+            rendering = finished(text.render(room))
             assert rendering.truncated
             assert not told(secret, rendering.text)
             assert label(secret) in rendering.text
@@ -190,27 +192,27 @@ def test_head_and_tail_hide_what_their_borders_cut() -> None:
 def test_a_search_finds_lines_and_tells_no_secret_letter_by_letter() -> None:
     secret = PLANTED["github"]
     with transcript((lines(50, 3) + f"key={secret} used by line 7\r\n" + lines(50, 4)).encode()) as text:
-        found = text.search("used by", 5, 2, 3000)
+        found = finished(text.search("used by", 5, 2, 3000))
         assert found.count == 1
         assert label(secret) in found.text
         for length in (3, 5, 20, 36):
-            assert text.search(secret[4 : 4 + length] + ".* used", 5, 2, 3000).count == 0, length
-            assert not text.seeker(secret[: 4 + length]).found()
-        assert text.seeker("used by").found()
+            assert finished(text.search(secret[4 : 4 + length] + ".* used", 5, 2, 3000)).count == 0, length
+            assert not finished(text.seeker(secret[: 4 + length]).look())
+        assert finished(text.seeker("used by").look())
 
 
 def test_a_match_in_a_long_line_is_cut_without_halves() -> None:
     secret = PLANTED["jwt"]
     for gap in range(0, 700, 7):
         with transcript(f"{'a ' * gap}{secret} needle {'b ' * 300}\r\n".encode()) as text:
-            assert not told(secret, text.search("needle", 5, 0, 3000).text)
+            assert not told(secret, finished(text.search("needle", 5, 0, 3000)).text)
 
 
 def test_lines_around_a_match_are_hidden_too() -> None:
     secret = PLANTED["openai"]
     long = "c " * 230 + secret + "\r\n"
     with transcript(f"{long}needle\r\n{long}".encode()) as text:
-        found = text.search("needle", 5, 1, 3000)
+        found = finished(text.search("needle", 5, 1, 3000))
     assert found.text.count("\n") == 2
     assert not told(secret, found.text)
 
@@ -218,7 +220,7 @@ def test_lines_around_a_match_are_hidden_too() -> None:
 @given(st.binary(max_size=300), st.integers(0, 300), st.integers(0, 300))
 def test_what_holds_no_secret_is_as_it_was_and_lengths_always_stay(data: bytes, a: int, b: int) -> None:
     start, end = sorted((min(a, len(data)), min(b, len(data))))
-    piece = Hiding(spans).piece(lambda x, y: data[x:y], start, end, 0, len(data), False)
+    piece = finished(Hiding(spans).piece(lambda x, y: data[x:y], start, end, 0, len(data), False))
     assert len(piece) == end - start
     if not spans(data):
         assert piece == data[start:end]
@@ -227,7 +229,9 @@ def test_what_holds_no_secret_is_as_it_was_and_lengths_always_stay(data: bytes, 
 def test_a_secret_further_away_than_the_context_is_left_alone() -> None:
     secret = PLANTED["github"].encode()
     data = b"x" * 10 + b" " + secret + b" " * (2 * CONTEXT_BYTES)
-    assert Hiding(spans).piece(lambda x, y: data[x:y], len(data) - 5, len(data), 0, len(data), False) == b"     "
+    assert (
+        finished(Hiding(spans).piece(lambda x, y: data[x:y], len(data) - 5, len(data), 0, len(data), False)) == b"     "
+    )
 
 
 def test_characters_used_as_marks_stay_where_nothing_is_hidden() -> None:
@@ -249,7 +253,7 @@ def test_the_end_of_standard_error_is_kept_without_halves(tmp_path: Path) -> Non
     path = tmp_path / "e"
     path.write_text(f"first\nkey {secret}\nlast\n")
     for chars in range(1, path.stat().st_size):
-        kept, omitted = read_stderr(str(path), chars, spans)
+        kept, omitted = finished(read_stderr(str(path), chars, spans))
         assert not told(secret, kept)
         assert omitted == max(0, path.stat().st_size - chars)
 
@@ -270,11 +274,11 @@ def test_what_a_terminal_does_not_show_breaks_no_secret(broken: Callable[[str, s
         for cut_at in range(1, len(secret), 8):
             shown = broken(secret[:cut_at], secret[cut_at:])
             data = f"a line\r\nkey {shown} end\r\n".encode()
-            found = places(data, spans)
+            found = finished(places(data, spans))
             assert found[0][:2] == (12, 12 + len(shown)) or not told(secret, without(data, found)), (secret, shown)
             with transcript(data) as text:
                 for offset in range(12, 12 + len(shown), 19):
-                    assert not told(secret, clean(text.page(offset, 200).text.encode()))
+                    assert not told(secret, clean(finished(text.page(offset, 200)).text.encode()))
 
 
 def without(data: bytes, found: list[tuple[int, int, bytes]]) -> str:
@@ -288,11 +292,11 @@ def test_the_end_of_a_secret_whose_beginning_has_left_the_screen_is_hidden() -> 
     printed = f"one\r\n{secret[:50]} \x08{secret[50:]}\r\n".encode()
     for cut_at in range(1, len(secret) - LEAST_CHARS):
         rows = [secret[cut_at:][at : at + 20] for at in range(0, len(secret) - cut_at, 20)] + ["next"]
-        shown = on_screen(rows, 20, spans, printed)
+        shown = finished(on_screen(rows, 20, spans, printed))
         assert [len(row) for row in shown] == [len(row) for row in rows]
         assert shown[-1] == "next"
         assert not told(secret, "".join(shown)), cut_at
-    assert on_screen(["plain text here", "b"], 20, spans, printed) == ["plain text here", "b"]
+    assert finished(on_screen(["plain text here", "b"], 20, spans, printed)) == ["plain text here", "b"]
 
 
 @pytest.mark.parametrize("cols", [10, 17, 20, 33, 80])
@@ -300,7 +304,7 @@ def test_a_screen_keeps_its_columns_and_hides_what_goes_on_in_the_next_row(cols:
     for secret in PLANTED.values():
         text = f"$ echo {secret}"
         rows = [text[at : at + cols] for at in range(0, len(text), cols)] + ["", "née 世界"]
-        shown = on_screen(rows, cols, spans)
+        shown = finished(on_screen(rows, cols, spans))
         assert [len(row) for row in shown] == [len(row) for row in rows]
         assert shown[-1] == rows[-1]
         assert not told(secret, "".join(shown)), (cols, shown)

@@ -236,14 +236,29 @@ def test_what_a_full_disk_cannot_take_waits_in_the_terminal(keeper: Keeper) -> N
     assert keeper.log("a", lambda data: len(data) >= len(LINES)) == LINES
 
 
-def test_the_log_of_an_unowned_terminal_is_bounded(tmp_path: Path) -> None:
-    tail = LogTail(str(tmp_path), limit=200_000)
-    written = 0
+def used_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def test_what_an_owner_has_not_read_stays_and_the_rest_makes_room_for_it(tmp_path: Path) -> None:
+    """An owner has read 3 MiB of which 2 are to be kept; then nobody reads."""
+    retain, path = 2 << 20, tmp_path / "log"
+    log = MappedLog(path, retain_bytes=retain)
+    for _ in range(3 << 4):
+        log.fill(lambda room: len(room))
+    read = log.end
+    log.close()
+    tail = LogTail(str(tmp_path), retain)
+    written, most = bytearray(), 0
     while tail.room():
-        tail.append(LINES[written : written + 50_000])
-        written += 50_000
+        piece = LINES[len(written) % 1000 :][:50_000]
+        tail.append(piece)
+        written += piece
+        most = max(most, used_bytes(path))
     tail.close()
-    assert written == 150_000
-    log = MappedLog(tmp_path / "log")
-    assert log.read(0, log.end) == LINES[:written]
+    assert retain - WINDOW <= len(written) <= retain
+    assert most <= retain + (3 << 20)
+    log = MappedLog(path, retain_bytes=retain)
+    assert log.first <= read
+    assert log.read(read, log.end) == written
     log.close()

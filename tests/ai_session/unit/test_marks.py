@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ai_session.marks import MAX_MARK_BYTES, Mark, MarkKind, MarkScanner, strip_marks
+from ai_session.marks import MAX_MARK_BYTES, MOST_MARKS, Mark, MarkKind, MarkScanner, strip_marks, without_marks
+from ai_session.shell_state import ShellState
 
 NONCE = "5f0c9a7be1d2"
 PREFIX = b"\x1b]7777;5f0c9a7be1d2;"
@@ -143,3 +144,78 @@ def test_stripping_leaves_exactly_what_is_between_the_marks(data: bytes) -> None
 def test_stripping_marks_from_output() -> None:
     data = b"one" + mark(b"C;1;") + b"two" + mark(b"Z") + b"three" + PREFIX + b"open"
     assert strip_marks(data, NONCE) == b"onetwothree" + PREFIX + b"open"
+
+
+def flood(body: bytes, count: int) -> bytes:
+    return mark(body) * count
+
+
+def folded(marks: list[Mark]) -> tuple[object, ...]:
+    """What the marks say of the shell."""
+    state = ShellState("/start", line_editor=True)
+    for found in marks:
+        state.apply(found)
+    named = [m.cwd for m in marks if m.kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START)]
+    # A shell always tells its directory; what does not may be taken for one that does.
+    cwd = state.cwd if named and named[-1] else ""
+    return (state.up, state.ready, state.human_line, state.last_exit, state.flags, cwd, state.exit_code)
+
+
+def ended(marks: list[Mark], seq: int) -> tuple[int | None, Mark | None]:
+    """Where the command's output begins, and the mark that ends it."""
+    begun = next((m for m in marks if m.kind is MarkKind.COMMAND_EXECUTED and m.seq == seq), None)
+    ends = (m for m in marks if m.seq == seq and m.exit_code is not None and begun and m.start >= begun.end)
+    return (begun.end if begun else None), next(ends, None)
+
+
+def one_by_one(data: bytes, seq: int) -> list[Mark]:
+    """As ``scan``, in chunks of so few marks that none is skimmed."""
+    scanner = MarkScanner(NONCE)
+    return [found for at in range(0, len(data), 900) for found in scanner.feed(data[at : at + 900], seq)]
+
+
+many = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from([*BODIES, b"C;9;1.0", b"D;9;3;;;/nine", b"D;9;;;;", b"A;9;4;;;/"]), st.integers(1, 4)
+        ),
+        st.tuples(
+            st.sampled_from([b"D;1;0;;;/x", b"B", b"P", b"A;;0;;;/y", b"R;1;5", b"D;9;x;;;"]), st.integers(20, 60)
+        ),
+    ).map(lambda made: flood(*made)),
+    min_size=3,
+    max_size=8,
+).map(b"".join)
+
+
+@given(many, st.binary(max_size=20))
+@example(flood(b"D;1;0;;;/", 500) + mark(b"C;9;1") + flood(b"D;1;0;;;/", 500) + mark(b"D;9;0;;;/"), b"")
+def test_of_a_flood_the_state_of_the_shell_and_the_end_of_the_command_are_known(data: bytes, between: bytes) -> None:
+    data = mark(b"R;1;5") + data + between.replace(b"\x1b", b"") + mark(b"P")
+    all_of_them, skimmed = one_by_one(data, 9), MarkScanner(NONCE).feed(data, 9)
+    assert folded(skimmed) == folded(all_of_them)
+    assert ended(skimmed, 9) == ended(all_of_them, 9)
+    assert [m.start for m in skimmed] == sorted({m.start for m in skimmed})
+
+
+@pytest.mark.parametrize("body", [b"D;1;0;;;/x", b"B", b"R;1;5", b"C;8;1", b"D;9;;;;", b"", b"Z"])
+def test_what_a_flood_costs_does_not_grow_with_it(body: bytes) -> None:
+    scanner = MarkScanner(NONCE)
+    for _ in range(20):
+        assert len(scanner.feed(flood(body, 20_000) + PREFIX + b"D;9", 9)) <= MOST_MARKS + 10
+    assert [m.seq for m in scanner.feed(b";5;;;/end\x07", 9)] == [9]
+    assert scanner.offset == 20 * (20_000 * len(mark(body)) + len(PREFIX) + 3) + 10
+
+
+def test_a_flood_of_beginnings_hides_no_mark() -> None:
+    beginnings = (PREFIX + b"D;9;0") * 5000
+    scanner = MarkScanner(NONCE)
+    assert [m.exit_code for m in scanner.feed(beginnings + mark(b"D;9;7;;;/") + beginnings, 9)] == [7]
+    assert [m.exit_code for m in scanner.feed(b";;;/\x07", 9)] == [0]
+
+
+def test_stripping_a_flood_is_as_stripping_each() -> None:
+    parts = [flood(b"D;1;0;;;/x", 3000), b"one", PREFIX * 4000, mark(b"B"), b"two", PREFIX + b"x" * MAX_MARK_BYTES]
+    left = strip_marks(b"".join(parts) + b"\x07", NONCE)
+    assert left == b"one" + PREFIX * 4000 + b"two" + parts[-1] + b"\x07"
+    assert b"".join(b"-abc"[a:b] for a, b in without_marks(b"-abc", NONCE)) == b"-abc"

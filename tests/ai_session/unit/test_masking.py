@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ai_session.errors import LimitReached
 from ai_session.masking import MAX_KNOWN, MAX_SEEN, PIECE_CHARS, Masking
+from ai_session.turns import finished
 from tests.ai_session.unit.test_redaction import SECRETS
 
 NAMES = ("*_TOKEN", "*_KEY", "*_PASSWORD")
@@ -118,9 +119,9 @@ def test_the_most_values_cost_no_time(home: Path) -> None:
 def test_nothing_is_masked_where_it_is_switched_off(home: Path) -> None:
     masking = made(home, enabled=False)
     masking.learn(many(2 * MAX_KNOWN))
-    assert masking.mask(arbitrary(0) + SECRETS["github"]) == (arbitrary(0) + SECRETS["github"], 0)
-    assert masking.spans(SECRETS["github"].encode()) == []
-    assert masking.echo(SECRETS["github"], SECRETS["github"]) == SECRETS["github"]
+    assert finished(masking.mask(arbitrary(0) + SECRETS["github"])) == (arbitrary(0) + SECRETS["github"], 0)
+    assert finished(masking.spans(SECRETS["github"].encode())) == []
+    assert finished(masking.echo(SECRETS["github"], SECRETS["github"])) == SECRETS["github"]
 
 
 @settings(max_examples=150, deadline=None)
@@ -136,7 +137,7 @@ def test_what_repeats_a_secret_in_part_tells_none_of_it(
     masking = made(tmp_path_factory.getbasetemp())
     masking.learn({"A_TOKEN": secret})
     given = before + " " + secret
-    told = masking.echo(f"no such thing: {spell(given[:cut])}; try another", [{"name": given}, 7])
+    told = finished(masking.echo(f"no such thing: {spell(given[:cut])}; try another", [{"name": given}, 7]))
     assert "no such thing" in told
     left = spell(secret[:cut])
     assert not any(left[at : at + 12] in told for at in range(1, len(left) - 12)), told

@@ -11,12 +11,14 @@ from ai_session.marks import strip_marks
 from ai_session.models import CommandRecord
 from ai_session.recording import Source, export
 from ai_session.timing import ENTRY, MAX_BYTES, Tick, Timing, read_ticks
+from ai_session.turns import Steps, finished
 
 NONCE = "0123456789abcdef"
 MARK = f"\x1b]7777;{NONCE};D;1;0;;;/tmp\x07".encode()
 
 
-def secrets(data: bytes, growing: bool = False, /) -> Sequence[tuple[int, int, bytes]]:
+def secrets(data: bytes, growing: bool = False, before: int = 0, /) -> Steps[Sequence[tuple[int, int, bytes]]]:
+    yield
     return [(m.start(), m.end(), b"[masked]") for m in re.finditer(rb"s3cret\d+", data)]
 
 
@@ -83,23 +85,30 @@ def test_the_line_that_is_cut_where_output_is_kept_no_further_back_is_left_out()
 
 def test_ticks_are_kept_apart_by_a_step_and_survive_a_torn_end(home: Path) -> None:
     timing = Timing(home / "times")
-    timing.note(5, 0)
-    timing.note(9, 0)
+    timing.note(5)
+    timing.note(9)
     timing.resized(9, 30, 90)
     timing.close()
     with (home / "times").open("ab") as file:
         file.write(b"torn")
-    assert [(t.offset, t.rows) for t in read_ticks(home / "times")] == [(5, 0), (9, 30)]
+    assert [(t.offset, t.rows) for t in finished(read_ticks(home / "times"))] == [(5, 0), (9, 30)]
 
 
 def test_ticks_stay_bounded_and_the_newest_stay(home: Path) -> None:
     count = MAX_BYTES // ENTRY.size
     (home / "times").write_bytes(b"".join(ENTRY.pack(n * 20_000, n, 0, 0) for n in range(count)))
     timing = Timing(home / "times")
-    timing.note(count, count // 4)
-    timing.note(count + 1, count // 4)
+    timing.note(count)
+    assert timing.full
+    thinning = timing.thin(count // 4)
+    next(thinning)
+    timing.resized(count + 1, 30, 90)
+    finished(thinning)
+    assert not timing.full
+    timing.resized(count + 2, 40, 90)
     timing.close()
-    ticks = read_ticks(home / "times")
+    ticks = finished(read_ticks(home / "times"))
+    assert [tick.rows for tick in ticks if tick.rows] == [30, 40]
     assert len(ticks) * ENTRY.size <= MAX_BYTES // 2 + ENTRY.size
     assert ticks[-1].offset >= count
     assert ticks[0].offset >= count // 4
@@ -107,10 +116,10 @@ def test_ticks_stay_bounded_and_the_newest_stay(home: Path) -> None:
 
 def test_without_a_file_nothing_is_kept_and_nothing_fails(home: Path) -> None:
     timing = Timing(home / "gone" / "times")
-    timing.note(1, 0)
+    timing.note(1)
     timing.resized(1, 2, 3)
     timing.close()
-    assert read_ticks(home / "gone" / "times") == []
+    assert finished(read_ticks(home / "gone" / "times")) == []
 
 
 def test_title_and_markers_are_masked_and_a_marker_ends_before_what_is_cut() -> None:

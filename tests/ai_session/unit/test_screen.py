@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.screen import QUERY_TAIL_BYTES, UNREAD_BYTES, Screen, has_query
+from ai_session.turns import finished
 
 RECORDINGS = {
     path.stem: path.read_bytes() for path in (Path(__file__).parents[2] / "data" / "recordings").glob("*.raw")
@@ -204,10 +205,10 @@ class Log:
 def test_a_log_is_read_on_from_where_it_was_left() -> None:
     log, screen = Log(RECORDINGS["vim"]), Screen(24, 80)
     for end in range(0, len(log.data), 777):
-        screen.catch_up(log.read, 0, end)
+        finished(screen.catch_up(log.read, 0, end))
         assert screen.offset == end
-    screen.catch_up(log.read, 0, len(log.data))
-    screen.catch_up(log.read, 0, len(log.data))
+    finished(screen.catch_up(log.read, 0, len(log.data)))
+    finished(screen.catch_up(log.read, 0, len(log.data)))
     assert log.bytes_read == len(log.data)
     assert screen.snapshot() == screen_of(log.data).snapshot()
 
@@ -227,7 +228,7 @@ LONG = {
 @pytest.mark.parametrize("name", LONG)
 def test_far_behind_only_the_end_is_drawn(name: str) -> None:
     log, screen = Log(LONG[name]), Screen(24, 80)
-    screen.catch_up(log.read, 0, len(log.data))
+    finished(screen.catch_up(log.read, 0, len(log.data)))
     assert screen.snapshot().lines == screen_of(log.data).snapshot().lines
     assert screen.snapshot() == screen_of(log.data).snapshot()
     assert log.bytes_read < 10 << 20
@@ -238,7 +239,7 @@ def test_where_drawing_begins_no_sequence_or_character_is_cut(cut: int) -> None:
     filler = "\x1b[1;31m世界\x1b[0m é\r\n".encode()
     log = Log(filler * (UNREAD_BYTES * 2 // len(filler)) + b"x" * cut + b"\r\n" + filler * 2000)
     screen = Screen(24, 80)
-    screen.catch_up(log.read, 0, len(log.data))
+    finished(screen.catch_up(log.read, 0, len(log.data)))
     assert screen.snapshot() == screen_of(log.data).snapshot()
 
 
@@ -246,17 +247,17 @@ def test_bytes_that_are_gone_are_left_out() -> None:
     log = Log(LINES[: 400 << 10], first=3000)
     fresh, behind = Screen(24, 80), screen_of(b"\x1b]2;a title that never ends")
     for screen in (fresh, behind):
-        screen.catch_up(log.read, log.first, len(log.data))
+        finished(screen.catch_up(log.read, log.first, len(log.data)))
         assert screen.offset == len(log.data)
         assert screen.snapshot() == screen_of(log.data).snapshot()
 
 
 def test_questions_that_someone_else_answered_are_not_answered_again() -> None:
     log, screen = Log(b"\x1b[6n" + b"x" * 100 + b"\x1b[c"), Screen(24, 80)
-    screen.catch_up(log.read, 0, len(log.data), answer_from=50)
+    finished(screen.catch_up(log.read, 0, len(log.data), answer_from=50))
     assert screen.replies() == b"\x1b[?62;22c"
     late = Screen(24, 80)
-    late.catch_up(log.read, 0, len(log.data), answer_from=len(log.data))
+    finished(late.catch_up(log.read, 0, len(log.data), answer_from=len(log.data)))
     assert late.replies() == b""
 
 

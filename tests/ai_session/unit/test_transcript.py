@@ -16,6 +16,7 @@ from ai_session.clean_text import clean
 from ai_session.errors import InvalidArguments, OutputExpired
 from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.transcript import SEARCH_BYTES, WINDOW_BYTES, Transcript
+from ai_session.turns import finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def numbered(count: int) -> bytes:
 
 def test_short_output_is_whole() -> None:
     with output(b"\x1b[32mok\x1b[0m\r\n") as made:
-        rendering = made.finished().render(7000)
+        rendering = finished(made.finished().render(7000))
     assert (rendering.text, rendering.omitted_bytes, rendering.next_offset) == ("ok\n", 0, 13)
     assert not rendering.truncated
 
@@ -75,16 +76,16 @@ def test_short_output_is_whole() -> None:
 def test_no_output_at_all() -> None:
     with output() as made:
         transcript = made.finished()
-        assert transcript.render(7000).text == transcript.tail(5, 100).text == ""
-        page = transcript.page(0, 100)
+        assert finished(transcript.render(7000)).text == finished(transcript.tail(5, 100)).text == ""
+        page = finished(transcript.page(0, 100))
         assert (page.text, page.next_offset, page.at_end) == ("", 0, True)
-        assert transcript.search("x", 5, 1, 500).complete
+        assert finished(transcript.search("x", 5, 1, 500)).complete
 
 
 def test_long_output_is_head_and_tail_of_whole_lines() -> None:
     data = numbered(10_000)
     with output(data) as made:
-        rendering = made.finished().render(7000)
+        rendering = finished(made.finished().render(7000))
     assert 6000 < len(rendering.text) <= 7000
     head, omitted, _, offset, tail = MARKER.split(rendering.text)
     assert head.startswith("line 0 of the output\nline 1 ")
@@ -101,7 +102,7 @@ def test_progress_that_collapses_is_not_cut() -> None:
     bar = b"".join(b"\r\x1b[K%d of 3000 files" % number for number in range(3000)) + b"\r\n"
     layers = b"".join(b"\x1b[2A\x1b[2Ka %d\r\n\x1b[2Kb %d\r\n" % (step, step) for step in range(2000))
     with output(bar + b"\r\n\r\n" + layers) as made:
-        rendering = made.finished().render(200)
+        rendering = finished(made.finished().render(200))
     assert rendering.text == "2999 of 3000 files\na 1999\nb 1999\n"
 
 
@@ -109,10 +110,10 @@ def test_one_long_line() -> None:
     data = ("é世x" * 400_000).encode()
     with output(data) as made:
         transcript = made.finished()
-        rendering = transcript.render(5000)
+        rendering = finished(transcript.render(5000))
         assert 4000 < len(rendering.text) <= 5000
         assert "\ufffd" not in rendering.text
-        assert transcript.tail(3, 500).text in "é世x" * 400_000
+        assert finished(transcript.tail(3, 500)).text in "é世x" * 400_000
 
 
 def test_a_full_screen_program_leaves_no_garbage() -> None:
@@ -120,11 +121,11 @@ def test_a_full_screen_program_leaves_no_garbage() -> None:
     data = numbered(3) + b"\x1b[?1049h" + frames + b"\x1b[?1049l" + b"left\r\n"
     with output(data) as made:
         transcript = made.finished()
-        assert "~" not in transcript.render(2000).text
-        assert transcript.render(2000).text.endswith("left\n")
-        assert transcript.tail(3, 1000).text == "left\n"
-        assert transcript.search("frame 1999", 5, 0, 1000).count == 0
-        assert "~" not in transcript.page(data.index(b"frame 9\r"), 1000).text
+        assert "~" not in finished(transcript.render(2000)).text
+        assert finished(transcript.render(2000)).text.endswith("left\n")
+        assert finished(transcript.tail(3, 1000)).text == "left\n"
+        assert finished(transcript.search("frame 1999", 5, 0, 1000)).count == 0
+        assert "~" not in finished(transcript.page(data.index(b"frame 9\r"), 1000)).text
 
 
 def test_expired_output_says_so() -> None:
@@ -133,51 +134,51 @@ def test_expired_output_says_so() -> None:
         transcript = made.finished()
         first = transcript.first_offset
         assert first > 1 << 20
-        rendering = transcript.render(1000)
+        rendering = finished(transcript.render(1000))
         head, omitted, gone, offset, tail = MARKER.split(rendering.text)
         assert (head, int(gone), int(offset)) == ("", first, first)
         assert tail == clean(data[int(omitted) :])
         with pytest.raises(OutputExpired, match=str(first)):
-            transcript.page(first - 1, 1000)
-        assert transcript.page(first, 1000).text
-        found = transcript.search("line 1 of", 5, 0, 1000)
+            finished(transcript.page(first - 1, 1000))
+        assert finished(transcript.page(first, 1000)).text
+        found = finished(transcript.search("line 1 of", 5, 0, 1000))
         assert (found.count, found.complete) == (0, True)
 
 
 def test_a_running_command_holds_back_what_is_not_whole() -> None:
     with output(b"caf\xc3") as made:
         transcript = made.running()
-        assert transcript.render(100).text == "caf"
-        page = transcript.page(0, 100)
+        assert finished(transcript.render(100)).text == "caf"
+        page = finished(transcript.page(0, 100))
         made.add(b"\xa9\r\n\x1b[3")
-        following = transcript.page(page.next_offset, 100)
+        following = finished(transcript.page(page.next_offset, 100))
         assert page.text + following.text == "café\n"
         made.add(b"1mred" + MARK[:9])
-        assert transcript.page(following.next_offset, 100).text == "red"
-        assert transcript.render(100).text == "café\nred"
+        assert finished(transcript.page(following.next_offset, 100)).text == "red"
+        assert finished(transcript.render(100)).text == "café\nred"
 
 
 def test_our_marks_are_cut_where_they_split_others() -> None:
     with output(b"\x1b[3" + MARK + b"1mred\x1b[0m") as made:
-        assert made.finished().render(100).text == "red"
+        assert finished(made.finished().render(100)).text == "red"
 
 
 def test_the_last_lines() -> None:
     data = numbered(5000)
     with output(data) as made:
         transcript = made.finished()
-        page = transcript.tail(2, 7000)
+        page = finished(transcript.tail(2, 7000))
         assert page.text == "line 4998 of the output\nline 4999 of the output\n"
         assert page.offset == data.index(b"line 4998")
         assert (page.next_offset, page.end_offset, page.at_end) == (len(data), len(data), True)
-        assert 160 < len(transcript.tail(1000, 200).text) <= 200
-        assert transcript.page(page.offset, 7000).text == page.text
+        assert 160 < len(finished(transcript.tail(1000, 200)).text) <= 200
+        assert finished(transcript.page(page.offset, 7000)).text == page.text
 
 
 def test_the_last_line_may_be_unfinished() -> None:
     with output(b"one\r\ntwo\r\nthree") as made:
-        assert made.running().tail(2, 100).text == "two\nthree"
-        assert made.running().tail(9, 100).text == "one\ntwo\nthree"
+        assert finished(made.running().tail(2, 100)).text == "two\nthree"
+        assert finished(made.running().tail(9, 100)).text == "one\ntwo\nthree"
 
 
 @pytest.mark.parametrize("size", [3, WINDOW_BYTES // 20 - 2, 90_000])
@@ -185,11 +186,11 @@ def test_search_says_where(size: int) -> None:
     data = numbered(size) + b"\x1b[31mERR\x1b[1mOR\x1b[0m: it broke\r\n" + numbered(3)
     with output(data) as made:
         transcript = made.finished()
-        found = transcript.search("^ERROR: .*ke$", 10, 1, 1000)
+        found = finished(transcript.search("^ERROR: .*ke$", 10, 1, 1000))
         assert [match.line for match in found.matches] == ["ERROR: it broke"]
         assert (found.count, found.complete, found.next_offset) == (1, True, len(data))
         (offset,) = [match.offset for match in found.matches]
-        assert transcript.page(offset, 200).text.startswith("ERROR: it broke\nline 0 ")
+        assert finished(transcript.page(offset, 200)).text.startswith("ERROR: it broke\nline 0 ")
         before, line, after = found.text.split("\n")
         assert before == f"{data.index(b'line %d of' % (size - 1))}-line {size - 1} of the output"
         assert line == f"{offset}:ERROR: it broke"
@@ -198,7 +199,7 @@ def test_search_says_where(size: int) -> None:
 
 def test_search_lists_neighbours_once_and_gaps_as_such() -> None:
     with output(b"a\r\nhit 1\r\nb\r\nhit 2\r\nc\r\nd\r\ne\r\nhit 3\r\n") as made:
-        found = made.finished().search("hit", 10, 1, 1000)
+        found = finished(made.finished().search("hit", 10, 1, 1000))
     assert found.text.split("\n") == ["0-a", "3:hit 1", "10-b", "13:hit 2", "20-c", "--", "26-e", "29:hit 3"]
 
 
@@ -209,7 +210,7 @@ def test_search_can_be_continued() -> None:
         transcript = made.finished()
         offset, complete = 0, False
         while not complete:
-            found = transcript.search("7 of", 100, 2, 2000, offset)
+            found = finished(transcript.search("7 of", 100, 2, 2000, offset))
             assert len(found.text) <= 2000
             assert found.count <= 100
             lines += [match.line for match in found.matches]
@@ -220,15 +221,15 @@ def test_search_can_be_continued() -> None:
 def test_search_is_bounded_in_bytes() -> None:
     with output(numbered(450_000)) as made:
         transcript = made.finished()
-        found = transcript.search("line 449999", 10, 0, 1000)
+        found = finished(transcript.search("line 449999", 10, 0, 1000))
         assert (found.count, found.complete) == (0, False)
         assert SEARCH_BYTES <= found.next_offset <= SEARCH_BYTES + WINDOW_BYTES
-        assert transcript.search("line 449999", 10, 0, 1000, found.next_offset).count == 1
+        assert finished(transcript.search("line 449999", 10, 0, 1000, found.next_offset)).count == 1
 
 
 def test_a_match_in_a_very_long_line_is_shown_in_part() -> None:
     with output(b"x" * 100_000 + b"needle" + b"y" * 100_000) as made:
-        found = made.finished().search("needle", 10, 0, 1000)
+        found = finished(made.finished().search("needle", 10, 0, 1000))
     assert 6 < len(found.matches[0].line) <= 500
     assert "xneedley" in found.matches[0].line
 
@@ -236,14 +237,17 @@ def test_a_match_in_a_very_long_line_is_shown_in_part() -> None:
 def test_matches_do_not_reach_over_lines() -> None:
     with output(b"one\r\ntwo\r\n") as made:
         transcript = made.finished()
-        assert transcript.search(r"one\s+two", 10, 0, 1000).count == 0
-        assert transcript.search(r"\w+\s*", 10, 0, 1000).count == 2
+        assert finished(transcript.search(r"one\s+two", 10, 0, 1000)).count == 0
+        assert finished(transcript.search(r"\w+\s*", 10, 0, 1000)).count == 2
 
 
 @pytest.mark.parametrize("pattern", ["(", r"(?=x)", r"\1", "a{9999}", "\ud800"])
 def test_a_bad_pattern_is_the_callers_to_mend(pattern: str) -> None:
     with output(b"text") as made:
-        for look in (lambda: made.running().search(pattern, 1, 0, 100), lambda: made.running().seeker(pattern)):
+        for look in (
+            lambda: finished(made.running().search(pattern, 1, 0, 100)),
+            lambda: made.running().seeker(pattern),
+        ):
             with pytest.raises(InvalidArguments) as caught:
                 look()
             assert "look-around" in caught.value.suggestion
@@ -253,20 +257,20 @@ def test_a_bad_pattern_is_the_callers_to_mend(pattern: str) -> None:
 def test_a_seeker_sees_what_comes_later() -> None:
     with output(b"starting\r\n") as made:
         seeker = made.running().seeker(r"^ready on port \d+")
-        assert not seeker.found()
+        assert not finished(seeker.look())
         made.add(b"\x1b[1mready\x1b[0m on ")
-        assert not seeker.found()
+        assert not finished(seeker.look())
         made.add(b"port 80")
-        assert seeker.found()
-        assert seeker.found()
+        assert finished(seeker.look())
+        assert finished(seeker.look())
 
 
 def test_a_seeker_starts_where_it_is_told() -> None:
     with output(b"done\r\nworking\r\n") as made:
         seeker = made.running().seeker("done", 6)
-        assert not seeker.found()
+        assert not finished(seeker.look())
         made.add(numbered(50_000) + b"done\r\n" + numbered(50_000))
-        assert seeker.found()
+        assert finished(seeker.look())
 
 
 pieces = st.one_of(
@@ -297,7 +301,7 @@ streams = st.lists(pieces, max_size=60).map(b"".join)
 @settings(max_examples=200, deadline=None)
 def test_a_rendering_keeps_its_bound_and_accounts_for_every_byte(data: bytes, max_chars: int) -> None:
     with output(data) as made:
-        rendering = made.finished().render(max_chars)
+        rendering = finished(made.finished().render(max_chars))
     assert len(rendering.text) <= max_chars
     rendering.text.encode()
     assert rendering.truncated == (rendering.omitted_bytes > 0)
@@ -313,7 +317,7 @@ def test_pages_follow_each_other_to_the_end(data: bytes, max_chars: int, offset:
         transcript = made.finished()
         offset = min(offset, len(data))
         while True:
-            page = transcript.page(offset, max_chars)
+            page = finished(transcript.page(offset, max_chars))
             assert page.offset == offset
             assert len(page.text) <= max_chars
             assert page.end_offset == len(data)
@@ -337,11 +341,11 @@ def test_pages_of_plain_text_put_together_are_the_whole(lines: list[str], max_ch
         transcript = made.finished()
         offset, at_end = 0, False
         while not at_end:
-            page = transcript.page(offset, max_chars)
+            page = finished(transcript.page(offset, max_chars))
             texts.append(page.text)
             offset, at_end = page.next_offset, page.at_end
         assert "".join(texts) == "\n".join(lines)
-        tail = transcript.tail(10**6, max_chars)
+        tail = finished(transcript.tail(10**6, max_chars))
         assert "\n".join(lines).endswith(tail.text)
 
 
@@ -349,7 +353,7 @@ def test_pages_of_plain_text_put_together_are_the_whole(lines: list[str], max_ch
 @settings(max_examples=100, deadline=None)
 def test_search_keeps_its_bounds(data: bytes, context: int, max_chars: int, pattern: str) -> None:
     with output(data) as made:
-        found = made.finished().search(pattern, 5, context, max_chars)
+        found = finished(made.finished().search(pattern, 5, context, max_chars))
     assert len(found.text) <= max_chars
     assert found.count <= 5
     assert 0 <= found.next_offset <= len(data)
@@ -363,11 +367,11 @@ def test_a_page_is_as_long_as_it_may_be(line: str) -> None:
     text = "".join(line.format(number=number) + "\n" for number in range(900_000 // len(line)))
     with output(text.replace("\n", "\r\n").encode()) as made:
         transcript = made.finished()
-        page = transcript.page(0, 200_000)
+        page = finished(transcript.page(0, 200_000))
         assert 199_000 < len(page.text) <= 200_000
         assert text.startswith(page.text)
-        following = transcript.page(page.next_offset, 200_000)
+        following = finished(transcript.page(page.next_offset, 200_000))
         assert text.startswith(page.text + following.text)
-        tail = transcript.tail(100_000, 200_000)
+        tail = finished(transcript.tail(100_000, 200_000))
         assert 100_000 < len(tail.text) <= 200_000
         assert text.endswith(tail.text)
