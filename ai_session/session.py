@@ -191,6 +191,8 @@ class Session:
             self._timing.note(self.log.end)
             if self._timing.full and self._thinning is None:
                 self._thinning = asyncio.ensure_future(self._thin())
+        if terminal is not None:
+            terminal.unread(self.log.size - self.log.end)
         if self._resumed and (not more or self._scanner.offset >= self._resumed[1]):
             self._caught_up(self._resumed[0])
         if lost and not self.log.losing:

@@ -27,6 +27,9 @@ CHUNKS_IN_FLIGHT = 4
 SPARE_BYTES, STEP_BYTES = 8 << 20, 4 << 20
 """The sink lets go of what is older than the bytes to keep, and that much more, whenever it has written a step."""
 
+HOLD_BYTES, GO_BYTES = 4 << 20, 1 << 20
+"""With more unread than the former the terminal holds its programs back, until it is less than the latter."""
+
 _KEEP = f"#{{?@ais-keep,#{{@ais-keep}},{(64 << 20) + SPARE_BYTES}}}"
 _READY = "echo >&3"
 # dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
@@ -84,6 +87,7 @@ class TmuxTerminal:
         self._sink: Lifeline | None = None
         self._stalled = False
         self._settling = False
+        self._held_back = -1
         self._piped_at = -1
         self._gate = -1
         self._hold: BorrowedTty | None = None
@@ -154,6 +158,8 @@ class TmuxTerminal:
         elif self.ended is None:
             self._hold_on()
         self.open_gate()
+        if self.ended is None:
+            self._go_on()  # the daemon that held it back may have been killed
 
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         self._on_output, self._on_exit = on_output, on_exit
@@ -173,11 +179,33 @@ class TmuxTerminal:
             self._pump()
             self.touch()
 
+    def unread(self, count: int) -> None:
+        """As ``Terminal.unread``. The kernel stops the output, for tmux reads on whatever happens.
+
+        It is no barrier: a program inside may undo it. The log keeps to its bounds all the same.
+        """
+        if self._held_back < 0 and count > HOLD_BYTES and self.ended is None:
+            with contextlib.suppress(OSError, termios.error):
+                # Kept open, so that going on needs no descriptor.
+                self._held_back = self._open_tty()
+                termios.tcflow(self._held_back, termios.TCOOFF)
+        elif self._held_back >= 0 and count < GO_BYTES:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        with contextlib.suppress(OSError, termios.error):
+            self._held_back = self._held_back if self._held_back >= 0 else self._open_tty()
+            termios.tcflow(self._held_back, termios.TCOON)
+        self._held_back = closed(self._held_back)
+
+    def _open_tty(self) -> int:
+        return os.open(self.tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+
     async def resize(self, rows: int, cols: int) -> None:
         await self._ask(join(["resize-window", "-t", self.pane, "-x", str(cols), "-y", str(rows)]))
         # tmux tells the tty up to 250 ms later when it was resized shortly before.
         with contextlib.suppress(OSError, termios.error):
-            tty = os.open(self.tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+            tty = self._open_tty()
             try:
                 termios.tcsetwinsize(tty, (rows, cols))
             finally:
@@ -213,6 +241,8 @@ class TmuxTerminal:
 
     def detach(self) -> None:
         self._on_output = self._on_exit = None
+        if self._held_back >= 0:
+            self._go_on()
         if self._reaper is not None:
             self._reaper.cancel()
         self._growth.remove(self.log)

@@ -48,6 +48,13 @@ class Terminal(Protocol):
         """How many bytes of input the terminal has not taken yet."""
         ...
 
+    def unread(self, count: int) -> None:
+        """Says how many bytes that were printed the owner has not taken in. With too many, programs wait in writing.
+
+        Of no consequence where nothing is taken from the terminal but by the owner.
+        """
+        ...
+
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         """Begin to watch. ``on_output`` is called when bytes are there; ``on_exit`` once, after the last of them."""
         ...

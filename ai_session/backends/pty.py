@@ -79,6 +79,9 @@ class PtyTerminal:
     def unsent(self) -> int:
         return sum(map(len, self._input))
 
+    def unread(self, count: int) -> None:
+        pass
+
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         self._on_output, self._on_exit = on_output, on_exit
         if self._exit is None:

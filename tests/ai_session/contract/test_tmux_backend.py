@@ -9,6 +9,7 @@ import random
 import resource
 import shutil
 import signal
+import termios
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -16,8 +17,9 @@ import pytest
 
 from ai_session.backends.tmux import creation
 from ai_session.errors import BackendUnavailable
-from ai_session.kernel_events import process_ended
+from ai_session.kernel_events import FileGrowth, process_ended
 from ai_session.models import ExitStatus
+from ai_session.tmux_terminal import HOLD_BYTES
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, Owned, World, gone
 from tests.ai_session.contract.tmux_harness import (
     CAT,
@@ -32,6 +34,9 @@ from tests.ai_session.contract.tmux_harness import (
 )
 
 pytestmark = pytest.mark.anyio
+
+NOTICED_BYTES = 8 << 20
+"""What a terminal may print before its owner hears of the first of it."""
 
 
 @pytest.fixture
@@ -360,3 +365,78 @@ async def test_probe_repeats_what_tmux_complains_of(here: World, home: Path) -> 
     finally:
         os.environ["PATH"] = kept
     assert (status.usable, status.reason) == (False, "tmux does not start: unknown option -- N")
+
+
+class Behind(Owned):
+    """An owner that takes nothing in until it is asked to."""
+
+    reads = False
+
+    def _on_output(self) -> None:
+        self.terminal.unread(self.log.size - self.log.end)
+        if self.reads:
+            super()._on_output()
+            self.terminal.unread(self.log.size - self.log.end)
+        self._changed.set()
+
+    def read_on(self) -> None:
+        self.reads = True
+        self._on_output()
+
+    def stopped(self) -> bool:
+        """Whether nothing that is printed comes further than the terminal."""
+        tty = os.open(self.terminal.tty, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            return not os.write(tty, b"x")
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(tty)
+
+
+async def a_flood(here: World) -> Behind:
+    spec = here.spec(
+        ["/bin/sh", "-c", "trap 'echo; echo the end; exit' INT; while :; do head -c 1048576 /dev/zero; done"]
+    )
+    owned = Behind(await here.backend.open(spec), spec.directory)
+    await owned.until(lambda: owned.log.size > HOLD_BYTES)
+    await owned.until(owned.stopped)
+    return owned
+
+
+async def test_a_session_that_is_far_behind_is_held_back_until_it_is_read(either: World) -> None:
+    owned = await a_flood(either)
+    size = owned.log.size
+    assert size < HOLD_BYTES + NOTICED_BYTES
+    owned.read_on()
+    await owned.holds(size + HOLD_BYTES)
+    os.kill(owned.terminal.pid, signal.SIGINT)
+    assert b"the end" in await owned.shows(b"the end")
+    assert await owned.ended() == ExitStatus(code=0)
+    await owned.close()
+
+
+async def test_what_was_held_back_goes_on_when_the_daemon_leaves_it(either: World) -> None:
+    owned = await a_flood(either)
+    size = owned.log.size
+    owned.detach()
+    log = Path(either.directory("ses_1")) / "log"
+    growth = FileGrowth()
+    grown = asyncio.Event()
+    growth.add(str(log), lambda: grown.set() if log.stat().st_size > size + HOLD_BYTES else None)
+    async with asyncio.timeout(BOUND_SECONDS):
+        await grown.wait()
+    growth.close()
+
+
+async def test_what_a_killed_daemon_held_back_goes_on_when_it_is_adopted(either: World) -> None:
+    owned = await a_flood(either)
+    size = owned.log.size
+    terminal = pane(owned)
+    tty = os.open(terminal.tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+    owned.detach()
+    termios.tcflow(tty, termios.TCOOFF)
+    os.close(tty)
+    [again] = (await either.succeed()).values()
+    await again.holds(size + HOLD_BYTES)
+    await again.close()
