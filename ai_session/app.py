@@ -166,6 +166,7 @@ def session_defaults(settings: Settings) -> SessionDefaults:
         rows=session.rows,
         cols=session.cols,
         max_sessions=session.max_sessions,
+        max_sessions_per_owner=session.max_sessions_per_owner,
         retain_bytes=session.retain_bytes,
         close_grace_seconds=session.close_grace_seconds,
         env=dict(session.env),

@@ -23,6 +23,9 @@ MAX_OPEN = 256
 MAX_OPEN_OF_ONE = 32
 """Open questions of one client; with more, calls that would ask are refused."""
 
+MAX_OPEN_OF_USER = 128
+"""Open questions of all clients of one user, whatever they call themselves."""
+
 MAX_GRANTS = 1000
 ONCE_SECONDS = 3600.0
 """How long an answer waits for its call to be made again."""
@@ -97,11 +100,18 @@ class Approvals:
             asker = client_of(question.principal)
             waiting = [a for a in self if a.answer is None]
             own = sum(client_of(a.question.principal) == asker for a in waiting)
-            if len(waiting) >= MAX_OPEN or own >= MAX_OPEN_OF_ONE:
-                raise LimitReached(
-                    f"{own if own >= MAX_OPEN_OF_ONE else len(waiting)} questions wait for a person already",
-                    suggestion="a person answers or rejects them: ai-session approvals",
-                )
+            user = user_of(question.principal)
+            of_user = sum(user_of(a.question.principal) == user for a in waiting)
+            for count, most, whose in (
+                (own, MAX_OPEN_OF_ONE, "of this client "),
+                (of_user, MAX_OPEN_OF_USER, "of this user "),
+                (len(waiting), MAX_OPEN, ""),
+            ):
+                if count >= most:
+                    raise LimitReached(
+                        f"{count} questions {whose}wait for a person already",
+                        suggestion="a person answers or rejects them: ai-session approvals",
+                    )
         if not NAME.match(question.question_id):
             raise ValueError(f"{question.question_id!r} cannot name a file")
         self._open[question.question_id] = approval
@@ -159,6 +169,11 @@ def client_of(principal: Principal) -> str:
     """Who asks, the same after the client or its relay was started again; no user of a front is another."""
     subject = [principal.subject] if principal.subject else []
     return json.dumps([principal.kind, principal.uid, principal.client, *subject])
+
+
+def user_of(principal: Principal) -> tuple[str, int, str]:
+    """For whom a client asks, which it does not say itself."""
+    return principal.kind, principal.uid, principal.subject
 
 
 def binding(question: Question) -> str:

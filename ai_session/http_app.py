@@ -28,6 +28,7 @@ from ai_session import plugins
 from ai_session.errors import AiSessionError
 from ai_session.http_exchange import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
 from ai_session.http_wire import LOOPBACK_NAMES, Site, host_of
+from ai_session.shares import share
 
 if TYPE_CHECKING:
     from ai_session.settings import HttpSettings
@@ -108,6 +109,7 @@ def application(
         gate,
         max_body_bytes=settings.max_body_bytes,
         max_sessions=settings.max_connections,
+        sessions_of_one=share(settings.max_connections, settings.max_user_sessions),
         messages_path=MESSAGES_PATH,
         heartbeat_seconds=heartbeat_seconds,
         registry=registry,
@@ -129,7 +131,7 @@ def protection(
     tokens = Tokens(plugins.load("servers", "mcp_http"), access) if access else None
 
     def protected(app: Asgi) -> Protected:
-        return Protected(app, exchange, tokens, settings.max_requests, advice)
+        return Protected(app, exchange, tokens, share(settings.max_connections, settings.max_requests), advice)
 
     return protected
 

@@ -30,10 +30,11 @@ EVERYONE = "everyone"
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a caller stands. ``everything``: a person on this machine, or an administrator's token."""
+    """Where a caller stands. ``everything``: a ``person`` on this machine, or an administrator's token."""
 
     owner: str = ""
     everything: bool = False
+    person: bool = False
 
     def covers(self, spec: SessionSpec) -> bool:
         """Whether this caller sees that session."""
@@ -49,10 +50,17 @@ class Reach:
 def reach_of(principal: Principal, run: str = "", agent: str = "") -> Reach:
     """Where the caller stands who says that an agent of a run calls; a person stands above all."""
     if principal.kind == "person":
-        return Reach(everything=True)
+        return Reach(everything=True, person=True)
     known = zip(KINDS, (principal.subject, run, agent), strict=True)
     owner = "/".join(f"{kind}:{quote(name, safe='@:+ ')}" for kind, name in known if name)
     return Reach(owner, everything=ADMIN in (principal.scopes or ()))
+
+
+def widening(owner: str) -> tuple[str, ...]:
+    """The owner and those it is part of, up to the user: empty for the user of this machine."""
+    parts = owner.split("/") if owner else []
+    paths = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    return tuple(paths) if owner.startswith("user:") else (*paths, "")
 
 
 def reach_of_call(call: ToolCall) -> Reach:

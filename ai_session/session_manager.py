@@ -31,9 +31,11 @@ from ai_session.errors import (
 )
 from ai_session.models import SessionSpec, TerminalSpec
 from ai_session.output_log import FollowedLog, MappedLog, OutputLog
+from ai_session.ownership import widening
 from ai_session.session import Session
 from ai_session.session_changes import ChangeFeed
 from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, store
+from ai_session.shares import share
 from ai_session.shells.base import Shell
 from ai_session.turns import Turns
 
@@ -131,11 +133,7 @@ class SessionManager:
                 f"session {request.name!r} is just being created",
                 suggestion="retry in a moment, or choose another name",
             )
-        if len(self._sessions) >= self.defaults.max_sessions:
-            raise LimitReached(
-                f"{len(self._sessions)} sessions exist, the most allowed",
-                suggestion="close_session one that is not needed",
-            )
+        self._check_share(request)
         session_id = "ses_" + secrets.token_urlsafe(16)
         self._names[known_as] = session_id
         directory = self._root / session_id
@@ -169,6 +167,26 @@ class SessionManager:
         self._created(spec)
         await session.wait_started()
         return session
+
+    def _check_share(self, request: NewSession) -> None:
+        """Raises LimitReached. Sessions that are just being created count."""
+        most = self.defaults.max_sessions
+        if len(self._names) >= most:
+            raise LimitReached(
+                f"{len(self._names)} sessions exist, the most allowed",
+                suggestion="close_session one that is not needed; session.max_sessions in the configuration sets the"
+                " limit",
+            )
+        shares = () if request.person else widening(request.owner)
+        for whose in reversed(shares):
+            most = share(most, self.defaults.max_sessions_per_owner)
+            count = sum(whose in widening(owner) for owner, _ in self._names)
+            if count >= most:
+                raise LimitReached(
+                    f"{count} sessions are of {whose or 'this user'}, the most allowed to one owner",
+                    suggestion="close_session one that is not needed; session.max_sessions_per_owner in the"
+                    " configuration sets the limit",
+                )
 
     def _created(self, spec: SessionSpec) -> None:
         self.changes.listed(spec)

@@ -62,7 +62,7 @@ class VisibleSessions:
 
     async def create(self, request: NewSession) -> Session:
         """As SessionManager.create, for this caller."""
-        return await self._manager.create(replace(request, owner=self._reach.owner))
+        return await self._manager.create(replace(request, owner=self._reach.owner, person=self._reach.person))
 
     async def resize(self, session: Session, rows: int, cols: int) -> None:
         """As SessionManager.resize."""

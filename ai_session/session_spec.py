@@ -28,6 +28,7 @@ class SessionDefaults:
     rows: int = 50
     cols: int = 200
     max_sessions: int = 64
+    max_sessions_per_owner: int = 48
     retain_bytes: int = 64 << 20
     close_grace_seconds: float = 2.0
     env: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -63,6 +64,8 @@ class NewSession:
     profile: SandboxProfile = TRUSTED
     call_key: str = ""
     owner: str = ""
+    person: bool = False
+    """Asked for by a person at this machine, who is bound by no share."""
     once: bool = False
 
 

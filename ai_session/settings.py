@@ -59,6 +59,12 @@ class SessionSettings(Section):
         description="Variables a session takes from its client: names or patterns (LC_*). The terminal sets TERM.",
     )
     max_sessions: int = Field(default=64, ge=1, le=10_000, description="Sessions open at once.")
+    max_sessions_per_owner: int = Field(
+        default=48,
+        ge=1,
+        description="Sessions of one user among them, never over 3/4; 3/4 of that for one run, and again for one agent"
+        " in it. A person at this machine may open what is left.",
+    )
     retain_bytes: int = Field(
         default=64 << 20, ge=1 << 20, description="Newest output kept on disk for each session, in bytes."
     )
@@ -243,7 +249,15 @@ class HttpSettings(Section):
     max_connections: int = Field(
         default=2000, ge=8, le=100_000, description="Connections at once; the longest idle one makes room for another."
     )
-    max_requests: int = Field(default=1000, ge=1, description="Requests of one user under way at once.")
+    max_requests: int = Field(
+        default=1000, ge=1, description="Requests of one user under way at once; never over 3/4 of max_connections."
+    )
+    max_user_sessions: int = Field(
+        default=500,
+        ge=1,
+        description="MCP sessions of one user (before 2026-07-28), never over 3/4 of max_connections; the longest idle"
+        " one makes room for another.",
+    )
     legacy_sse: bool = Field(default=False, description="Serve the transport of 2024-11-05 as well, at /sse.")
 
 

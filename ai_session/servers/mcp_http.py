@@ -21,6 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from ai_session.errors import InsufficientScope
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.mcp_caller import Caller, Stream
+from ai_session.servers.mcp_http_sessions import Shares
 from ai_session.servers.mcp_sdk import LISTEN, make_server
 
 Scope = MutableMapping[str, Any]
@@ -118,6 +119,7 @@ class Endpoint:
         *,
         max_body_bytes: int,
         max_sessions: int,
+        sessions_of_one: int,
         messages_path: str,
         heartbeat_seconds: float,
         registry: Server[Any] | None = None,
@@ -131,9 +133,10 @@ class Endpoint:
         self._sessions = StreamableHTTPSessionManager(
             self._server,
             max_request_body_size=max_body_bytes,
-            max_sessions=max_sessions,
+            max_sessions=None,
             session_idle_timeout=IDLE_SECONDS,
         )
+        self._shares = Shares(self._sessions.handle_request, subject_of, max_sessions, sessions_of_one)
         self._old_streams: set[Any] = set()
         self._sse = SseServerTransport(messages_path, max_request_body_size=max_body_bytes)
 
@@ -152,7 +155,7 @@ class Endpoint:
 
     async def streamable(self, scope: Scope, receive: Any, send: Any) -> None:
         """Streamable HTTP, both eras."""
-        await self._sessions.handle_request(scope, receive, send)
+        await self._shares(scope, receive, send)
 
     async def stream(self, scope: Scope, receive: Any, send: Any) -> None:
         """The stream of a client of 2024-11-05."""
@@ -187,7 +190,12 @@ class McpHttp:
 
     def subject(self, scope: Scope) -> str:
         """Whose request it is."""
-        return principal_of(scope, "").subject
+        return subject_of(scope)
+
+
+def subject_of(scope: Scope) -> str:
+    """Whose request it is; empty: the user of this machine."""
+    return principal_of(scope, "").subject
 
 
 def no_schema(name: str) -> None:

@@ -48,7 +48,7 @@ def successor(manager: SessionManager) -> SessionManager:
 
 def request(name: str = "main", **fields: str) -> NewSession:
     given = {"working_directory": str(workspace(Path(os.environ["HOME"]))), **fields}
-    return NewSession(name=name, client_env=dict(os.environ), env={}, **given)  # pyright: ignore[reportArgumentType]
+    return NewSession(name=name, client_env=dict(os.environ), env={}, person=True, **given)  # pyright: ignore[reportArgumentType]
 
 
 def text_of(session: Session, record: CommandRecord) -> str:

@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ai_session.approvals import MAX_GRANTS, MAX_OPEN, MAX_OPEN_OF_ONE, Approval, Approvals, binding, covers
+from ai_session.approvals import (
+    MAX_GRANTS,
+    MAX_OPEN,
+    MAX_OPEN_OF_ONE,
+    MAX_OPEN_OF_USER,
+    Approval,
+    Approvals,
+    binding,
+    covers,
+)
 from ai_session.errors import LimitReached
 from ai_session.models import Answer, Principal, Question
 
@@ -101,16 +110,31 @@ def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["questions"]
 
 
+def asking(client: int) -> Principal:
+    """One client of many, a few for each user."""
+    subject = f"user {client * MAX_OPEN_OF_ONE // MAX_OPEN_OF_USER}"
+    return Principal(kind="mcp", uid=1, client=str(client), subject=subject)
+
+
+def test_one_user_under_many_names_leaves_questions_to_others(tmp_path: Path) -> None:
+    store = Approvals(tmp_path, Clock())
+    for number in range(MAX_OPEN_OF_USER):
+        store.put(approval(number, principal=Principal("mcp", 1, client=f"name {number}", subject="mallory")))
+    with pytest.raises(LimitReached, match="of this user"):
+        store.put(approval(9999, principal=Principal("mcp", 1, client="another", subject="mallory")))
+    store.put(approval(9999, principal=Principal("mcp", 1, client="agent", subject="alice")))
+
+
 def test_open_questions_are_bounded_for_one_client_and_for_all(tmp_path: Path) -> None:
     clock = Clock()
     store = Approvals(tmp_path, clock)
     number = 0
     for client in range(MAX_OPEN // MAX_OPEN_OF_ONE):
         for _ in range(MAX_OPEN_OF_ONE):
-            store.put(approval(number := number + 1, 10.0, principal=Principal(kind="mcp", uid=1, client=str(client))))
+            store.put(approval(number := number + 1, 10.0, principal=asking(client)))
         if client == 0:
             with pytest.raises(LimitReached):
-                store.put(approval(9999, principal=Principal(kind="mcp", uid=1, client="0")))
+                store.put(approval(9999, principal=asking(0)))
     with pytest.raises(LimitReached):
         store.put(approval(9999))
     store.put(replace(approval(1), nonce="changed"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ai_session.errors import InsufficientScope, InvalidArguments
 from ai_session.models import Effect, Principal, SessionSpec
-from ai_session.ownership import EVERYONE, Reach, reach_of, require_scope, shared_with
+from ai_session.ownership import EVERYONE, Reach, reach_of, require_scope, shared_with, widening
 
 LOCAL = Principal("mcp", uid=1)
 ALICE = replace(LOCAL, subject="alice", scopes=frozenset({"sessions:read"}))
@@ -81,3 +81,16 @@ def test_a_token_reaches_as_far_as_its_scopes(effect: Effect) -> None:
     with pytest.raises(InsufficientScope) as problem:
         require_scope(replace(ALICE, scopes=frozenset()), "t", effect)
     require_scope(replace(ALICE, scopes=frozenset({problem.value.required_scope})), "t", effect)
+
+
+@pytest.mark.parametrize(
+    ("owner", "paths"),
+    [
+        ("", ("",)),
+        ("agent:a", ("agent:a", "")),
+        ("run:r/agent:a", ("run:r/agent:a", "run:r", "")),
+        ("user:u/run:r", ("user:u/run:r", "user:u")),
+    ],
+)
+def test_an_owner_is_part_of_a_run_and_of_a_user(owner: str, paths: tuple[str, ...]) -> None:
+    assert widening(owner) == paths
