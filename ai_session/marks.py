@@ -15,7 +15,7 @@ from enum import StrEnum
 MAX_MARK_BYTES = 8192
 """Longest mark, from ESC to BEL. A path may have 4096 bytes; anything longer without an end is not a mark."""
 
-MOST_MARKS = 64
+MOST_MARKS = 8
 """Marks of one chunk that are taken one by one. A shell writes four for each command; of more, the rest is skimmed."""
 
 _TRIES = 4

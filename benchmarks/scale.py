@@ -57,7 +57,7 @@ async def run(report: Report, directory: Path) -> None:
 
 def request(name: str) -> NewSession:
     """A plain session in the root directory."""
-    return NewSession(name=name, working_directory="/", client_env=dict(os.environ), env={})
+    return NewSession(name=name, working_directory="/", client_env=dict(os.environ), env={}, person=True)
 
 
 async def repeat(session: Session, times: int) -> None:

@@ -6,7 +6,7 @@ makes room for the next; its client is answered 404 then, upon which it shakes h
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,7 +97,7 @@ class Shares:
             await self._app(scope, receive, note)
 
     @contextmanager
-    def _using(self, held: Held) -> Iterator[None]:
+    def _using(self, held: Held) -> Generator[None]:
         held.requests += 1
         self._all.setdefault(held)
         try:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import termios
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -439,4 +440,24 @@ async def test_what_a_killed_daemon_held_back_goes_on_when_it_is_adopted(either:
     os.close(tty)
     [again] = (await either.succeed()).values()
     await again.holds(size + HOLD_BYTES)
+    await again.close()
+
+
+async def test_the_log_keeps_to_its_bounds_while_nobody_reads_it(here: World) -> None:
+    spec = replace(
+        here.spec(["/bin/sh", "-c", "read go; head -c 50331648 /dev/zero; echo the end; read x"]), retain_bytes=1 << 20
+    )
+    owned = Owned(await here.backend.open(spec), spec.directory)
+    log, growth, grown = Path(spec.directory) / "log", FileGrowth(), asyncio.Event()
+    growth.add(str(log), grown.set)
+    owned.terminal.write(b"go\n")
+    owned.detach()
+    async with asyncio.timeout(BOUND_SECONDS):
+        while log.stat().st_size < 48 << 20:
+            await grown.wait()
+            grown.clear()
+            assert log.stat().st_blocks * 512 <= (1 << 20) + (16 << 20)
+    growth.close()
+    [again] = (await here.succeed()).values()
+    assert (await again.shows(b"the end")).rstrip().endswith(b"the end")
     await again.close()
