@@ -7,11 +7,9 @@ answer is "unknown" (None, or an empty list) and nothing raises. Knows nothing o
 from __future__ import annotations
 
 import os
-import select
 import signal
 import stat
 import termios
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -264,26 +262,12 @@ def sweep(cookie: str) -> int:
     return len(killed)
 
 
-def end(cookie: str, grace_seconds: float) -> None:
-    """Ask every member to leave (SIGTERM), wait until all have or ``grace_seconds`` passed, then ``sweep``. Blocks."""
-    deadline = time.monotonic() + grace_seconds
+def ask_to_leave(cookie: str) -> list[int]:
+    """Sends every member SIGTERM; returns those that were still there then. Blocks some ms."""
     for pid in members(cookie):
         if _signal(pid, signal.SIGTERM):
             _signal(pid, signal.SIGCONT)
-    for pid in members(cookie):
-        _wait_gone(pid, deadline - time.monotonic())
-    sweep(cookie)
-
-
-def _wait_gone(pid: int, seconds: float) -> None:
-    if seconds <= 0 or not hasattr(os, "pidfd_open"):
-        return
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return
-    with open(fd, "rb", buffering=0):
-        select.select((fd,), (), (), seconds)
+    return members(cookie)
 
 
 def _stop_members(cookie: str) -> dict[int, int | None]:

@@ -7,6 +7,7 @@ or from the caller; never from what the output looks like and never from time al
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ai_session import commands, processes
 from ai_session.backends.base import Terminal
 from ai_session.commands import CommandHistory, RunningCommand, command_text, parse_header
 from ai_session.display import Display
+from ai_session.kernel_events import process_ended
 from ai_session.marks import Mark, MarkKind, MarkScanner
 from ai_session.models import (
     CommandRecord,
@@ -148,7 +150,13 @@ class Session:
         """End the shell and everything that carries the session's cookie, wherever it fled; killed after the grace."""
         if self.terminal is not None:
             await self.terminal.close()
-        await asyncio.to_thread(processes.end, self.spec.cookie, grace_seconds)
+        asked = await asyncio.to_thread(processes.ask_to_leave, self.spec.cookie)
+        # Not in a thread: there are few, and whoever closes many sessions would have them all for the whole grace.
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(grace_seconds):
+                for pid in asked:
+                    await process_ended(pid)
+        await asyncio.to_thread(processes.sweep, self.spec.cookie)
         self._resumed = None
         if self.exit is None:
             self._conclude(self._left or ExitStatus(signal=1))

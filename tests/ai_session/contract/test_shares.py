@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ai_session import processes
+from ai_session.daemon import THREADS, started_threads
 from ai_session.errors import LimitReached
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
 from ai_session.shares import share
 from tests.ai_session.contract.http_world import Here, called, running
-from tests.ai_session.contract.session_harness import request, runtime_directory
+from tests.ai_session.contract.session_harness import Result, request, run, runtime_directory
 from tests.ai_session.contract.wire import stop_daemons
+from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, new_home
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +75,23 @@ async def test_an_agent_leaves_room_to_its_run_and_a_run_to_its_user(manager: Se
     assert await opened(manager, "run:2") == 1
     assert await opened(manager, "") == 0
     assert await opened(manager, "user:alice") == 2
+
+
+async def test_whoever_closes_many_sessions_holds_up_nobody(home: Path) -> None:
+    asyncio.get_running_loop().set_default_executor(started_threads())
+    patient = SessionDefaults(backend="pty", max_sessions=20, close_grace_seconds=BOUND_SECONDS)
+    manager = SessionManager(runtime_directory(home), patient)
+    greedy = [await manager.create(request(f"s{number}", shell="sh")) for number in range(THREADS + 2)]
+    for session in greedy:
+        await run(session, "(trap '' TERM HUP; exec sleep 1000) </dev/null >/dev/null 2>&1 &")
+    closing = [asyncio.ensure_future(manager.close(session)) for session in greedy]
+    other = await manager.create(request("other", shell="sh"))
+    assert await run(other, "echo here") == Result("here\n", 0, "finished")
+    assert not any(done.done() for done in closing)
+    for session in greedy:
+        await asyncio.to_thread(processes.sweep, session.spec.cookie)
+    await asyncio.gather(*closing)
+    await manager.stop()
 
 
 async def answered(here: Here, token: str, session: str) -> int:

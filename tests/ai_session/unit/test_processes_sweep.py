@@ -118,7 +118,7 @@ def _command(pid: int) -> str:
         return ""
 
 
-def test_end_lets_members_leave_in_their_own_way_and_kills_the_deaf(home: Path) -> None:
+def test_members_leave_in_their_own_way_when_asked_and_the_deaf_are_left_to_the_sweep(home: Path) -> None:
     polite = f"trap 'echo bye >{home}/bye; exit 0' TERM; echo >{home}/up1; while :; do sleep 1000 & wait; done"
     deaf = f"trap '' TERM; echo >{home}/up2; exec sleep 1001"
     env = {**os.environ, "AI_SESSION_ID": "end-cookie"}
@@ -127,7 +127,9 @@ def test_end_lets_members_leave_in_their_own_way_and_kills_the_deaf(home: Path) 
     while not (home / "up1").exists() or not (home / "up2").exists():
         assert time.monotonic() < deadline
         os.sched_yield()
-    processes.end("end-cookie", 1.0)
+    assert started[1].pid in processes.ask_to_leave("end-cookie")
+    assert started[0].wait(BOUND_SECONDS) == 0
     assert (home / "bye").read_text() == "bye\n"
+    assert processes.sweep("end-cookie") >= 1
     assert processes.members("end-cookie") == []
-    assert [process.wait() for process in started] == [0, -9]
+    assert started[1].wait(BOUND_SECONDS) == -9
