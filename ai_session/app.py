@@ -26,6 +26,7 @@ from ai_session.lineage import Lineage
 from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
 from ai_session.network_proxy import environment as proxy_environment
+from ai_session.ownership import widening
 from ai_session.policy import Policy
 from ai_session.policy_mode import FILE, PolicyInForce
 from ai_session.rate_limits import RateLimiter
@@ -121,7 +122,8 @@ class App:
             if session.spec.level is not SandboxLevel.NONE:
                 self._written.add(session.spec.profile)
             with suppress(LimitReached):  # as each call on it is told
-                self._masking.learn(session.spec.env, partial(self._open, session.spec.session_id))
+                needed = partial(self._open, session.spec.session_id)
+                self._masking.learn(session.spec.env, needed, widening(session.spec.owner)[-1])
         self._expire()
 
     def _open(self, session_id: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from ai_session.errors import LimitReached
 from ai_session.masking import Masking
 from ai_session.models import Principal, ToolResult
+from ai_session.ownership import reach_of, widening
 from ai_session.results import failure, masked
 from ai_session.session_manager import SessionManager
 from ai_session.tools.base import Subject
@@ -21,11 +22,11 @@ def learn(
 ) -> tuple[Mapping[str, Any], LimitReached | None]:
     """The client's environment, and the variables it would give a session. Returns what may be recorded of the
     arguments, and why the call is to be refused: its secrets could not be masked."""
-    needed = partial(_runs, principal.pid)
+    needed, user = partial(_runs, principal.pid), widening(reach_of(principal).owner)[-1]
     try:
-        masking.learn(principal.env, needed)
+        masking.learn(principal.env, needed, user)
         if isinstance(variables := arguments.get("env"), dict):
-            masking.learn(variables, needed)  # pyright: ignore[reportUnknownArgumentType]
+            masking.learn(variables, needed, user)  # pyright: ignore[reportUnknownArgumentType]
     except LimitReached as error:
         return {}, error
     return arguments, None
@@ -34,8 +35,8 @@ def learn(
 def learn_session(masking: Masking, sessions: SessionManager, subject: Subject) -> None:
     """What a session was given, also by a client that has gone. Raises LimitReached."""
     if session := subject.session:
-        session_id = session.spec.session_id
-        masking.learn(session.spec.env, lambda: sessions.find(session_id) is not None)
+        session_id, user = session.spec.session_id, widening(session.spec.owner)[-1]
+        masking.learn(session.spec.env, lambda: sessions.find(session_id) is not None, user)
 
 
 def failed(

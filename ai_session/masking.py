@@ -9,11 +9,13 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ai_session.errors import LimitReached
 from ai_session.redaction import MIN_KNOWN_CHARS, Redactor
+from ai_session.shares import share
 from ai_session.turns import Steps, finished
 
 KEY_BYTES = 32
@@ -35,7 +37,18 @@ _KEY_LINE = re.compile(r"[A-Za-z0-9+/=_-]{32,}\Z")
 Needed = Callable[[], bool]
 """Whether whoever has these values is still there."""
 
+Secrets = frozenset[tuple[str, str]]
+"""Names and values."""
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has some secrets."""
+
+    needed: Needed
+    owner: str | None
 
 
 class Masking:
@@ -45,44 +58,45 @@ class Masking:
     def __init__(self, key_path: Path, names: Sequence[str], patterns: Sequence[str], *, enabled: bool = True) -> None:
         self._names, self._patterns = tuple(names), tuple(patterns)
         self._enabled = enabled
-        self._holders: dict[frozenset[tuple[str, str]], list[Needed]] = {}
+        self._holders: dict[Secrets, list[Holder]] = {}
         self._seen: dict[int, Mapping[str, Any]] = {}
         self._key = _key(key_path)
         self._shapes = self._redactor = Redactor((), self._patterns, self._key)
 
-    def learn(self, environment: Mapping[str, Any], needed: Needed = lambda: True) -> None:
+    def learn(self, environment: Mapping[str, Any], needed: Needed = lambda: True, owner: str | None = None) -> None:
         """The secrets in these variables are masked from now on, at least as long as they are ``needed``: values of the
-        configured names, and what looks like a secret in others.
+        configured names, and what looks like a secret in others. Those of one ``owner`` are never all that are known.
 
-        Raises LimitReached when they are more than can be masked beside those still needed: then nothing of whoever
-        has them may be shown or kept.
+        Raises LimitReached when they are more than can be masked beside those still needed, or more than one owner may
+        have: then nothing of whoever has them may be shown or kept.
         """
         if not self._enabled or id(environment) in self._seen:
             return
-        self._admit(frozenset(self._secrets(environment)), needed)
+        self._admit(frozenset(self._secrets(environment)), Holder(needed, owner))
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
         self._seen[id(environment)] = environment  # held, so that its id stays its own
 
-    def _admit(self, found: frozenset[tuple[str, str]], needed: Needed) -> None:
+    def _admit(self, found: Secrets, holder: Holder) -> None:
         if not found:
             return
         holders = self._holders.get(found, [])
         if len(holders) >= MAX_SEEN:
-            holders = [holder for holder in holders if holder()]
+            holders = [other for other in holders if other.needed()]
         kept = {group: who for group, who in self._holders.items() if group != found}
-        while (count := _count(kept, found)) > MAX_KNOWN:
-            gone = next((group for group, who in kept.items() if not any(holder() for holder in who)), None)
+        while (excess := _excess(kept, found, holder.owner)) is not None:
+            gone = next((group for group, who in kept.items() if not any(other.needed() for other in who)), None)
             if gone is None:
+                count, most = excess
                 log.warning("%d secret values of clients are more than can be masked", count)
                 raise LimitReached(
-                    f"{count} secret values of clients' environments are more than can be masked ({MAX_KNOWN})",
+                    f"{count} secret values of clients' environments are more than can be masked ({most})",
                     suggestion="start the client with fewer such variables, or close other clients and sessions; the"
                     " names that count as secret are redaction.environment in the configuration",
                 )
             del kept[gone]
         known = found in self._holders
-        self._holders = {**kept, found: [*holders, needed]}
+        self._holders = {**kept, found: [*holders, holder]}
         if not known:
             values = {value: name for group in self._holders for name, value in group}
             self._redactor = Redactor([(name, value) for value, name in values.items()], self._patterns, self._key)
@@ -153,8 +167,14 @@ def _key(path: Path) -> bytes:
     return key
 
 
-def _count(groups: Mapping[frozenset[tuple[str, str]], Any], found: frozenset[tuple[str, str]]) -> int:
-    return len({value for group in (*groups, found) for _, value in group})
+def _excess(groups: Mapping[Secrets, Sequence[Holder]], found: Secrets, owner: str | None) -> tuple[int, int] | None:
+    """How many values would be known, and how many may be, where those are fewer."""
+    own = [group for group, who in groups.items() if owner in {other.owner for other in who}]
+    most_of_one = share(MAX_KNOWN, MAX_KNOWN) if owner is not None else MAX_KNOWN
+    for among, most in ((groups, MAX_KNOWN), (own, most_of_one)):
+        if (count := len({value for group in (*among, found) for _, value in group})) > most:
+            return count, most
+    return None
 
 
 def _parts(value: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ai_session.errors import LimitReached
 from ai_session.masking import MAX_KNOWN, MAX_SEEN, PIECE_CHARS, Masking
+from ai_session.shares import share
 from ai_session.turns import finished
 from tests.ai_session.unit.test_redaction import SECRETS
 
@@ -80,6 +81,19 @@ def test_more_values_than_can_be_masked_are_refused_and_none_of_them_half_known(
     assert hides(masking, arbitrary(0))
     with pytest.raises(LimitReached):
         masking.learn({"ONE_TOKEN": arbitrary(30_000)})
+
+
+def test_one_user_leaves_room_for_the_secrets_of_others(home: Path) -> None:
+    masking = made(home)
+    most = share(MAX_KNOWN, MAX_KNOWN)
+    masking.learn(many(most // 2), owner="user:mallory")
+    masking.learn(many(most // 2, 10_000), owner="user:mallory")
+    with pytest.raises(LimitReached, match=f"{most + 1} secret values"):
+        masking.learn({"ONE_TOKEN": arbitrary(20_000)}, owner="user:mallory")
+    masking.learn(many(MAX_KNOWN - most, 30_000), owner="")
+    assert hides(masking, arbitrary(30_000))
+    with pytest.raises(LimitReached, match=f"{MAX_KNOWN + 1} secret values"):
+        masking.learn({"ONE_TOKEN": arbitrary(40_000)}, owner="user:alice")
 
 
 def test_only_values_of_who_has_gone_make_room(home: Path) -> None:
