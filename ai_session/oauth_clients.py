@@ -30,6 +30,10 @@ MAX_REGISTERED = 1000
 UNUSED_SECONDS = 86_400
 """A client that registered and never got a token is forgotten after a day."""
 
+SIGN_IN_SECONDS = 600
+"""It may take so long to get one; later it is forgotten where another wants its room. No more register in that time
+than there is room for, so that whoever registers without end keeps nobody out."""
+
 DOCUMENT_SECONDS = 900
 MAX_DOCUMENTS = 100
 
@@ -140,10 +144,20 @@ def register(db: Connection, now: float, client: Client) -> tuple[Client, str]:
     db.execute(
         "DELETE FROM clients WHERE kind = 'registered' AND used_at IS NULL AND created_at < ?", (now - UNUSED_SECONDS,)
     )
-    if db.execute("SELECT count(*) FROM clients WHERE kind = 'registered'").fetchone()[0] >= MAX_REGISTERED:
+    if _is_full(db):
+        db.execute(
+            "DELETE FROM clients WHERE client_id IN (SELECT client_id FROM clients WHERE kind = 'registered'"
+            " AND used_at IS NULL AND created_at < ? ORDER BY created_at LIMIT 1)",
+            (now - SIGN_IN_SECONDS,),
+        )
+    if _is_full(db):
         raise Refused("temporarily_unavailable", "too many clients are registered")
     secret = new_secret("cs") if client.auth_method != "none" else ""
     return _kept(db, now, client, "c_" + secrets.token_hex(12), secret), secret
+
+
+def _is_full(db: Connection) -> bool:
+    return db.execute("SELECT count(*) FROM clients WHERE kind = 'registered'").fetchone()[0] >= MAX_REGISTERED
 
 
 def add_machine(db: Connection, now: float, name: str, scopes: tuple[str, ...]) -> tuple[Client, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ai_session.oauth_authority import PER_MINUTE
-from ai_session.oauth_clients import MAX_REGISTERED
+from ai_session.oauth_clients import MAX_REGISTERED, SIGN_IN_SECONDS
 from tests.ai_session.contract.oauth_world import CALLBACK, Front, opened, stored
 
 pytestmark = pytest.mark.anyio
@@ -44,9 +44,18 @@ async def test_registrations_have_an_end_and_unused_ones_are_forgotten(front: Fr
     async with front.client() as http:
         answer = await http.post("/register", json={"redirect_uris": [CALLBACK]})
         assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
+        front.clock.now += SIGN_IN_SECONDS + 1
+        assert (await http.post("/register", json={"redirect_uris": [CALLBACK]})).status_code == 201
+        kept = await stored(front, lambda db: [name for (name,) in db.execute("SELECT client_id FROM clients")])
+        assert len(kept) == MAX_REGISTERED
+        assert len([name for name in kept if name.removeprefix("c_") in map(str, range(MAX_REGISTERED))]) == 999
         front.clock.now += 86_401
         assert (await http.post("/register", json={"redirect_uris": [CALLBACK]})).status_code == 201
     assert await stored(front, lambda db: db.execute("SELECT count(*) FROM clients").fetchone()[0]) == 1
+
+
+def test_nobody_registers_faster_than_there_is_room() -> None:
+    assert PER_MINUTE["registrations_of_all"] * (1 + SIGN_IN_SECONDS / 60) < MAX_REGISTERED
 
 
 @pytest.mark.parametrize(
