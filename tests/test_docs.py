@@ -81,3 +81,22 @@ def test_the_desktop_example_is_what_desktop_reads() -> None:
 def test_the_checks_run_what_contributors_run() -> None:
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec make test"
     assert "make test" in (ROOT / "README.md").read_text()
+
+
+PROMISES = re.findall(r"^\| (.+?) \| (`tests/.+) \|$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("promise", "proofs"), PROMISES, ids=[promise[:40] for promise, _ in PROMISES])
+def test_a_promise_of_security_names_tests_that_are_there(promise: str, proofs: str) -> None:
+    for proof in re.findall(r"`(tests/[^`]+)`", proofs):
+        package = proof.split("/")[1]
+        if package != "together" and package not in PACKAGES:
+            continue
+        files = sorted((ROOT / proof).glob("test_*.py")) if proof.endswith("/") else [ROOT / proof]
+        assert files, promise
+        assert all(re.search(r"^(async )?def test_", file.read_text(), re.MULTILINE) for file in files), proof
+
+
+def test_every_promise_of_security_has_its_tests() -> None:
+    text = (ROOT / "SECURITY.md").read_text().partition("## Promised")[2].partition("\n## ")[0]
+    assert len(PROMISES) == len(re.findall(r"^\| \w", text, re.MULTILINE))
