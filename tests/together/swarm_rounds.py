@@ -25,6 +25,7 @@ from tests.conftest import processes
 from tests.together.swarm_house import House, end, submit
 
 NEEDS = {"t1": (), "t2": (), "t3": (), "t4": ("t1", "t2"), "t5": ("t2", "t3"), "t6": ("t4", "t5")}
+SUM = "tr ' ' '\\n' | awk '{ sum += $1 } END { print sum }'"
 WORKS = ("one", "two", "three")
 """Each task opens a session, does these and closes it again: five steps."""
 
@@ -50,7 +51,7 @@ args = {{ session_id = "${{steps.open.session_id}}", command = '''touch ${{run.i
 
 def task(name: str, needs: tuple[str, ...]) -> str:
     """Numbers that come from those of the tasks before; its second step fails the first time."""
-    sums = "+".join(f"${{needs.{need}.steps.three.output}}" for need in needs) or name[1:]
+    numbers = " ".join(f"${{q:needs.{need}.steps.three.output}}" for need in needs) or name[1:]
     fails = f"[ -e ${{run.id}}.{name} ] || {{ : > ${{run.id}}.{name}; exit_with() {{ return 3; }}; exit_with; }}"
     return f"""
 [[tasks]]
@@ -63,9 +64,9 @@ id = "open"
 tool = "ai-session.create_session"
 args = {{ name = "${{run.id}}-{name}" }}
 gate = true
-{step(name, "one", f"echo $(({sums}))")}
+{step(name, "one", f"echo {numbers} | {SUM}")}
 {step(name, "two", fails)}
-{step(name, "three", "echo $((${steps.one.output} * 2))")}
+{step(name, "three", f"echo ${{q:steps.one.output}} ${{q:steps.one.output}} | {SUM}")}
 [[tasks.steps]]
 id = "close"
 tool = "ai-session.close_session"

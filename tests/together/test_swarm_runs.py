@@ -85,7 +85,9 @@ agent = "reader"
 needs = ["make"]
 """
     + OPEN
-    + command("see", "cat made.txt more.txt; echo ${needs.make.steps.write.exit_code}", 'expect = { contains = "42" }')
+    + command(
+        "see", "cat made.txt more.txt; echo ${q:needs.make.steps.write.exit_code}", 'expect = { contains = "42" }'
+    )
     + CLOSE
 )
 ASK = """
