@@ -43,7 +43,7 @@ def case(name: str, gate: str, more: str = "", check: str = "") -> str:
 
 def suite(desk: RunDesk, *cases: str) -> str:
     file = desk.home / "mine.toml"
-    file.write_text("[suite]\nname = 'mine'\n" + "".join(cases))
+    desk.rewrite("[suite]\nname = 'mine'\n" + "".join(cases), file)
     return str(file)
 
 
