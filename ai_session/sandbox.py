@@ -171,13 +171,19 @@ class Sandbox:
         return replace(boxed, level=status.level, release=release)
 
     def _too_weak(self, status: SandboxStatus) -> SandboxUnavailable:
-        unboxed = "open an unboxed session with ai-session new --profile trusted"
-        weaker = f'set sandbox.minimum_level = "{status.level}" and run ai-session daemon restart, or '
+        message = (
+            f"this machine makes {status.level} boxes, and {self._minimum} is asked for: {'; '.join(status.reasons)}"
+        )
+        if status.level is SandboxLevel.NONE:
+            return SandboxUnavailable(
+                message,
+                suggestion="run: ai-session doctor; a person can open an unboxed session with "
+                "ai-session new --profile trusted",
+            )
         return SandboxUnavailable(
-            f"this machine makes {status.level} boxes, and {self._minimum} is asked for: {'; '.join(status.reasons)}",
-            suggestion="run: ai-session doctor; a person can "
-            + ("" if status.level is SandboxLevel.NONE else weaker)
-            + unboxed,
+            message,
+            suggestion=f'run: ai-session doctor; a person can set sandbox.minimum_level = "{status.level}" and run '
+            "ai-session daemon restart, or open an unboxed session with ai-session new --profile trusted",
         )
 
     def release(self, directory: Path) -> None:
