@@ -10,6 +10,7 @@ import fcntl
 import fnmatch
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -108,7 +109,7 @@ async def _run(client: ControlClient, settings: Settings, chosen: SandboxProfile
         try:
             for note in (*boxed.notes, *boxed.unprotected):
                 remark(f"warning: {note}")
-            if boxed.introduction:
+            if boxed.introduction and sys.stderr.isatty():
                 remark(f"note: {boxed.introduction}")
             client.request("started", level=boxed.level)
             return await _start(client, boxed, command, chosen, environ.get("TERM", "dumb"), directory)

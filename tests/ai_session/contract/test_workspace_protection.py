@@ -376,7 +376,7 @@ def test_one_command_in_a_box_says_what_it_planted(project: Project) -> None:
     with verb(project, "git init -q lib; echo {} >.mcp.json") as process:
         out, err = process.communicate(timeout=BOUND_SECONDS)
     assert out == b""
-    assert b"note: " in err
+    assert b"note: " not in err, "a pipe has what the command says, and warnings"
     assert b"warning: new settings .mcp.json, new repository lib/.git" in err or b"new repository lib/.git" in err
     found = project.records("workspace.notice")
     assert {(record["kind"], record["path"]) for record in found} == {
@@ -385,6 +385,16 @@ def test_one_command_in_a_box_says_what_it_planted(project: Project) -> None:
     }
     assert all(record["call"] and record["actor"]["kind"] == "person" for record in found)
     assert sorted(path.name for path in project.root.iterdir()) == [".git", ".mcp.json", "lib"]
+
+
+def test_a_person_hears_once_of_what_a_command_in_a_box_finds(project: Project) -> None:
+    for first in (True, False):
+        person = project.line.spawn(
+            "sandbox", "--workspace", str(project.root), "--", "echo", "d" + "one", size=(24, 300)
+        )
+        person.expect("done")
+        assert (b"empty directories (.claude" in person.before) == first
+        person.close()
 
 
 def test_a_command_that_was_killed_leaves_nothing(project: Project) -> None:
