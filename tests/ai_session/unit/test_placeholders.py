@@ -316,3 +316,14 @@ class Ledger(RuleBasedStateMachine):
 
 Ledger.TestCase.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
 TestLedger = Ledger.TestCase
+
+
+def test_what_was_made_before_the_process_ended_is_on_record(scene: Scene) -> None:
+    """Every placeholder is on the ledger before it is made, whatever ends the process between two of them."""
+    (scene.workspace / "link").symlink_to(scene.runtime)
+    wanted = (*scene.wanted, Placeholder(str(scene.workspace / "link/dir")))
+    with pytest.raises(NotADirectoryError):
+        Placeholders(scene.runtime).put(scene.box("one"), wanted, [])
+    assert scene.there() == ALL | {"link"}
+    scene.drop("one")
+    assert scene.there() == {"link"}
