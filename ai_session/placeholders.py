@@ -52,7 +52,7 @@ class Placeholders:
             intended = [place for place in wanted if place.path in held or not os.path.lexists(place.path)]
             if intended or others:
                 self._enter(box, [*intended, *others], durable=any(place.path not in held for place in intended))
-            account = [place for place in intended if place.path in held or _make(place)]
+            account = [place for place in intended if _make(place) or place.path in held]
             if account != intended:
                 self._enter(box, [*account, *others])
             return tuple(place.path for place in wanted if os.path.lexists(place.path))

@@ -327,3 +327,11 @@ def test_what_was_made_before_the_process_ended_is_on_record(scene: Scene) -> No
     assert scene.there() == ALL | {"link"}
     scene.drop("one")
     assert scene.there() == {"link"}
+
+
+def test_what_is_gone_while_another_box_has_it_on_its_account_is_made_again(scene: Scene) -> None:
+    scene.put("one")
+    (scene.workspace / "file").unlink()
+    (scene.workspace / "dir").rmdir()
+    Placeholders(scene.runtime).put(scene.box("two"), scene.wanted[:2], [])
+    assert scene.there() == ALL
