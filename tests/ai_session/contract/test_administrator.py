@@ -42,10 +42,10 @@ commands = ["head"]
 
 
 @contextmanager
-def administered(home: Path, text: str) -> Iterator[None]:
+def administered(home: Path, text: str, mode: int = 0o644) -> Iterator[None]:
     """A daemon of that home under that policy."""
     (home / "laid-down.toml").write_text(text)
-    (home / "laid-down.toml").chmod(0o644)
+    (home / "laid-down.toml").chmod(mode)
     command = [sys.executable, str(DATA / "administered_daemon.py"), str(home / "laid-down.toml")]
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
     with (home / "log").open("ab") as log:
@@ -95,10 +95,8 @@ def test_it_binds_clients_and_people(house: Path) -> None:
 
 @pytest.mark.parametrize(("text", "mode"), [(POLICY, 0o666), ("[policy]\nmodes = 1\n", 0o644)])
 def test_nothing_runs_under_one_that_cannot_be_trusted_or_read(house: Path, text: str, mode: int) -> None:
-    with administered(house, text):
-        (house / "laid-down.toml").chmod(mode)
-        with client(house) as peer:
-            greet(peer, {})
-            refused = error_of(peer.call("create_session", name="main", backend="pty"))
+    with administered(house, text, mode), client(house) as peer:
+        greet(peer, {})
+        refused = error_of(peer.call("create_session", name="main", backend="pty"))
     assert refused["code"] == "config_invalid"
     assert str(house / "laid-down.toml") in refused["message"]
