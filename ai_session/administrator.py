@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from ai_session.config import read_toml
 from ai_session.errors import ConfigInvalid
 from ai_session.models import SandboxLevel
 from ai_session.path_steps import steps
-from ai_session.policy import Policy
-from ai_session.settings import Section, Settings
+from ai_session.policy import HookProgram, Policy
+from ai_session.settings import Section, Settings, checked_hook
 
 FILE = Path("/etc/ai-session/policy.toml")
 ROOT = 0
@@ -31,6 +31,13 @@ class PolicyBounds(Section):
 
     mode: Literal["read-only", "workspace", "ask-all", "trusted"] = "trusted"
     rules: tuple[dict[str, Any], ...] = ()
+    hook: tuple[str, ...] = ()
+    hook_seconds: float = Field(default=5.0, gt=0, le=30)
+
+    @field_validator("hook")
+    @classmethod
+    def _is_a_path(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_hook(words)
 
 
 class SandboxBounds(Section):
@@ -65,8 +72,10 @@ class Administrator:
         """Its modes and rules. Raises ConfigInvalid."""
         if not self.path:
             return None
+        own = self.bounds.policy
+        hook = HookProgram.of(own.hook, own.hook_seconds, self.path, "administrator:hook")
         try:
-            return Policy(uid, self.bounds.policy.mode, self.bounds.policy.rules, loosest=self.bounds.sandbox.profile)
+            return Policy(uid, own.mode, own.rules, loosest=self.bounds.sandbox.profile, hook=hook)
         except ConfigInvalid as error:
             raise ConfigInvalid(f"{self.path}: {error.message}", suggestion=error.suggestion) from None
 

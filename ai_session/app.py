@@ -27,7 +27,7 @@ from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
 from ai_session.network_proxy import environment as proxy_environment
 from ai_session.ownership import widening
-from ai_session.policy import Policy
+from ai_session.policy import HookProgram, Policy
 from ai_session.policy_mode import FILE, PolicyInForce
 from ai_session.rate_limits import RateLimiter
 from ai_session.resource_watch import ResourceWatch
@@ -72,7 +72,9 @@ class App:
             interrupt_step_seconds=settings.timeouts.interrupt_step_seconds,
         )
         workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
-        configured = Policy(os.getuid(), settings.policy.mode, settings.policy.rules)
+        own = settings.policy
+        hook = HookProgram.of(own.hook, own.hook_seconds, "the configuration")
+        configured = Policy(os.getuid(), own.mode, own.rules, hook=hook)
         above = administrator.policy(os.getuid())
         policy = PolicyInForce(configured, runtime_directory / FILE, above, administrator.path)
         rates = RateLimiter(
@@ -120,7 +122,7 @@ class App:
         await self.sessions.boxes.sweep()
         for session in self.sessions.all():
             if session.spec.level is not SandboxLevel.NONE:
-                self._written.add(session.spec.profile)
+                await self._written.add(session.spec.profile)
             with suppress(LimitReached):  # as each call on it is told
                 needed = partial(self._open, session.spec.session_id)
                 self._masking.learn(session.spec.env, needed, widening(session.spec.owner)[-1])

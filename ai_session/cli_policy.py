@@ -42,6 +42,8 @@ def show(as_json: Json = False) -> None:
         rows.append({**known, "reason": rule.get("reason")})
     if rows:
         show_rows(rows, ("id", "decision", "about", "reason"))
+    for hook in found["hooks"]:
+        remark(f"Asked before each call: {hook}")
     if above:
         remark(f"The administrator's policy, {above['path']}, has mode {above['mode']}; the stricter of both decides.")
     if unsure := [rule["id"] for rule in found["rules"] if rule["decision"] == "allow" and "commands" in rule]:
@@ -204,11 +206,12 @@ def _words(value: Any) -> str:
 
 def _load(file: Path | None) -> tuple[Path, Policy]:
     from ai_session import config
-    from ai_session.policy import Policy
+    from ai_session.policy import HookProgram, Policy
 
     loaded = config.resolve(file)
     settings = loaded.settings.policy
-    return loaded.path, Policy(os.getuid(), settings.mode, settings.rules)
+    hook = HookProgram.of(settings.hook, settings.hook_seconds, "the configuration")
+    return loaded.path, Policy(os.getuid(), settings.mode, settings.rules, hook=hook)
 
 
 def _decisions(policy: Policy, above: Policy | None, text: str, client: str, agent: str) -> list[dict[str, Any]]:

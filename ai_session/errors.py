@@ -29,6 +29,7 @@
         ├── RuntimeDirectoryUnsafe  runtime_directory_unsafe
         ├── SandboxUnavailable      sandbox_unavailable
         ├── SandboxRefused          sandbox_refused
+        ├── HookFailed              hook_failed
         ├── AuditBroken             audit_broken
         ├── IntegrationLost         integration_lost
         ├── DaemonUnavailable       daemon_unavailable
@@ -232,6 +233,12 @@ class SandboxRefused(OperatorError):
     """The workspace cannot be protected as it is, e.g. for a symbolic link in a protected place."""
 
     code = "sandbox_refused"
+
+
+class HookFailed(OperatorError):
+    """The program that is asked before calls run gave no answer, so nothing was run."""
+
+    code = "hook_failed"
 
 
 class AuditBroken(OperatorError):

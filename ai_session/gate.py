@@ -22,13 +22,14 @@ from ai_session.errors import (
 )
 from ai_session.gate_changes import ChangeDoor
 from ai_session.gate_domains import DomainQuestions
+from ai_session.gate_hook import call_facts
 from ai_session.gate_subject import action_of, box_of, facts_of
 from ai_session.gate_trace import Trace, more_of, rate_key
 from ai_session.gate_written import WrittenDirectories
 from ai_session.masking import Masking
 from ai_session.models import Effect, Question, SandboxLevel, ToolCall, ToolResult
 from ai_session.ownership import reach_of_call, require_scope
-from ai_session.policy import Decision
+from ai_session.policy import ENDING, Decision, stricter
 from ai_session.policy_mode import PolicyInForce
 from ai_session.policy_prefix import offered
 from ai_session.question import ask_about, narrowed, told
@@ -141,13 +142,25 @@ class Gate(ChangeDoor):
             await subject.session.up_to_date()
         gate_secrets.learn_session(self._masking, self._sessions, subject)
         trace.facts |= facts_of(subject)
-        decision = self._policy.decide(action_of(call, tool, subject, self._written))
+        action = action_of(call, tool, subject)
+        decision = self._policy.decide(action)
+        by_rule = decision.verdict == "allow" and not decision.rule.startswith("default:")
+        if by_rule and not action.boxed and (written := await self._unsure(subject)):
+            action = replace(action, written=written)
+            decision = self._policy.decide(action)
+        if self._hooks and tool.name not in ENDING:
+            with self._telemetry.part("policy.hook"):
+                judged = await self._hooks.judge(call.principal, decision, partial(self._known, call, tool, subject))
+            # Another mode may hold by now.
+            decision = stricter(judged, self._policy.decide(action))
         trace.rule = decision.rule
         trace.facts["decision"] = self._told(decision)
         if decision.verdict == "deny":
             raise Denied(f"{tool.name} is denied by {decision.rule}: {decision.reason}", suggestion=DENIED)
         if decision.verdict == "ask":
-            question = await self._question(call, subject, arguments, decision)
+            question = await self._question(
+                call, subject, arguments, decision, await self._prefix(subject, decision.rule)
+            )
             with self._telemetry.part("consent.wait"):
                 deferred = await self._agreed(question, asker, call, trace)
             if deferred:
@@ -155,7 +168,7 @@ class Gate(ChangeDoor):
         if subject.session and tool.effect is not Effect.READ:
             self._domains.acted(subject.session.spec.session_id, call.principal)
         if subject.level is not SandboxLevel.NONE and tool.effect is not Effect.READ:
-            self._written.add(subject.profile)
+            await self._written.add(subject.profile)
         with self._telemetry.part("tool.run"):
             result = await self._run(tool, arguments, replace(context, subject=subject), call, trace, reach.owner)
         self._rates.spend(rate_key(call.principal), "output_bytes", len(result.text))
@@ -184,7 +197,21 @@ class Gate(ChangeDoor):
         trace.facts["consent"] = {"by": answer.by, "scope": answer.scope}
         return None
 
-    async def _question(self, call: ToolCall, subject: Subject, arguments: Arguments, decision: Decision) -> Question:
+    def _known(self, call: ToolCall, tool: Tool, subject: Subject) -> dict[str, Any]:
+        """What a hook is told."""
+        session, place, box = subject.session, subject.place, subject.profile
+        return {
+            **call_facts(call.principal, tool.name, tool.effect, self._masking, call.arguments),
+            "agent": call.agent,
+            "mode": self._policy.mode,
+            "session": {"id": session.spec.session_id, "name": session.spec.name} if session else None,
+            "directory": session.at.cwd if session else place.directory if place else "",
+            "box": {"profile": box.name, "level": str(subject.level), "workspace": box.workspace},
+        }
+
+    async def _question(
+        self, call: ToolCall, subject: Subject, arguments: Arguments, decision: Decision, prefix: str
+    ) -> Question:
         place, session = subject.place, subject.session
         given = arguments.model_dump(exclude={"call_key"})
         first = subject.command or subject.path or (place.directory if place else "")
@@ -206,15 +233,18 @@ class Gate(ChangeDoor):
             rule=decision.rule,
             reason=await self._echo(decision.reason, call, given),
             policy=self._policy.digest,
-            prefix=self._prefix(subject, decision.rule) if masked == subject.command else "",
+            prefix=prefix if masked == subject.command else "",
         )
 
-    def _prefix(self, subject: Subject, rule: str) -> str:
+    async def _prefix(self, subject: Subject, rule: str) -> str:
         """The first words of the command that an answer may cover; none where a box may write what it reads."""
-        command = subject.command or ""
-        prefix = offered(command, rule)
+        prefix = offered(subject.command or "", rule)
         unboxed = subject.level is SandboxLevel.NONE
-        return "" if prefix and unboxed and self._written.why(subject, parse(command).commands) else prefix
+        return "" if prefix and unboxed and await self._unsure(subject) else prefix
+
+    async def _unsure(self, subject: Subject) -> str:
+        """Why a box may write what the command of a call outside of any box reads; empty where none may."""
+        return "" if subject.command is None else await self._written.why(subject, parse(subject.command).commands)
 
     async def _run(
         self, tool: Tool, arguments: Arguments, context: Context, call: ToolCall, trace: Trace, owner: str

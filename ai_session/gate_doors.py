@@ -16,6 +16,7 @@ from ai_session import gate_secrets
 from ai_session.audit import AuditLog
 from ai_session.consent import Consent, Watch
 from ai_session.errors import Denied, StorageFull
+from ai_session.gate_hook import Hooks, call_facts
 from ai_session.gate_trace import LOST, Program, Trace, rate_key
 from ai_session.gate_written import WrittenDirectories
 from ai_session.masking import Masking
@@ -54,6 +55,7 @@ class Doors:
         written: WrittenDirectories | None = None,
     ) -> None:
         self._written = written or WrittenDirectories()
+        self._hooks = Hooks(policy.hooks, self._written)
         self._sessions = sessions
         self._policy = policy
         self._rates = rates
@@ -199,7 +201,16 @@ class Doors:
         run = Action(principal, BOXED, Effect.EXECUTE, profile=profile, command=command, paths=(workspace,))
         reached = (Action(principal, BOXED, Effect.NETWORK, profile=profile, domain=name) for name in domains)
         async with self._recorded(principal, BOXED, Effect.EXECUTE, given, run, *reached) as trace:
-            self._written.add(self._sessions.boxes.profile(profile), workspace)
+            facts = {
+                **call_facts(principal, BOXED, Effect.EXECUTE, self._masking, given),
+                "agent": "", "mode": self._policy.mode, "session": None, "directory": workspace,
+                "box": {"profile": profile, "level": "", "workspace": workspace},
+            }  # fmt: skip
+            decision = await self._hooks.judge(principal, Decision("allow", trace.rule), lambda: facts)
+            if decision.verdict == "deny":
+                trace.rule = decision.rule
+                raise Denied(f"{BOXED} is denied by {decision.rule}: {decision.reason}", suggestion=CONFIGURED)
+            await self._written.add(self._sessions.boxes.profile(profile), workspace)
             trace.outcome = LOST
             trace.facts |= {"profile": profile, "cwd": workspace, "domains": list(domains) or None}
             try:

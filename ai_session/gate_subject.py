@@ -1,17 +1,15 @@
-"""What a call is about, said for the policy, for the audit and for a person."""
+"""What a call is about, said for the policy, for the audit and for a person. Pure."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from ai_session.gate_written import WrittenDirectories
 from ai_session.models import SandboxLevel, ToolCall
 from ai_session.policy import Action
 from ai_session.tools.base import Subject, Tool
 
 
-def action_of(call: ToolCall, tool: Tool, subject: Subject, written: WrittenDirectories) -> Action:
+def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
     """What the policy judges."""
     session, place = subject.session, subject.place
     return Action(
@@ -27,7 +25,6 @@ def action_of(call: ToolCall, tool: Tool, subject: Subject, written: WrittenDire
         paths=(subject.path or place.directory, *subject.files) if place else (),
         outside_workspace=bool(place and place.outside),
         loosens=subject.loosens,
-        written=partial(written.why, subject),
     )
 
 

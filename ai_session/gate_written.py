@@ -6,6 +6,7 @@ words; what a Makefile or a repository's settings make of them is for whoever wr
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -41,6 +42,7 @@ class WrittenDirectories:
         self._known: set[str] = set()
         self._above: set[str] = set()
         self._seen: dict[str, tuple[int, int, str]] = {}
+        self._given: set[str] = set()
         self._own = {own} if own else set[str]()
         for directory in (*always, *_kept(path)):
             self._count(directory)
@@ -51,12 +53,16 @@ class WrittenDirectories:
     def _into(self, step: str) -> bool:
         return step in self._known or step in self._own
 
-    def add(self, profile: SandboxProfile, workspace: str = "") -> None:
+    async def add(self, profile: SandboxProfile, workspace: str = "") -> None:
         """A box of this profile, or for another ``workspace``, may be started. Raises OSError where that cannot be
         kept; it counts all the same."""
-        if profile.name != "workspace":
-            return
-        for directory in filter(None, (workspace or profile.workspace, *profile.writable)):
+        directories = (workspace or profile.workspace, *profile.writable) if profile.name == "workspace" else ()
+        if not self._given.issuperset(directories):
+            await asyncio.to_thread(self._add, directories)
+            self._given |= {*directories}
+
+    def _add(self, directories: Sequence[str]) -> None:
+        for directory in filter(None, directories):
             known = os.path.realpath(os.path.expanduser(directory))
             if known in self._known:
                 continue
@@ -94,8 +100,11 @@ class WrittenDirectories:
                 return next((directory for directory in sorted(self._known) if directory.startswith(below)), "")
         return ""
 
-    def why(self, subject: Subject, commands: Commands) -> str:
+    async def why(self, subject: Subject, commands: Commands) -> str:
         """Of a call in a session without a box: why leave for these commands does not hold, empty where it does."""
+        return await asyncio.to_thread(self._why, subject, commands)
+
+    def _why(self, subject: Subject, commands: Commands) -> str:
         if subject.session is None:
             return ""
         session = subject.session

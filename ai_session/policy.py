@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,18 +18,13 @@ from ai_session.errors import ConfigInvalid, Denied, InvalidArguments
 from ai_session.models import PROFILES, Effect, Principal, SandboxLevel
 from ai_session.policy_commands import Match, Reading
 from ai_session.policy_rules import Rule, in_domains, load
-from ai_session.shell_words import Line, Words, parse
+from ai_session.shell_words import Line, parse
 
 MODES = ("read-only", "ask-all", "workspace", "trusted")
 """From the tightest to the loosest."""
 
 ENDING = frozenset(("interrupt_command", "close_session", "stop"))
 """What only ends something; read-only lets them be, for it is about stopping things."""
-
-
-def by_nobody(commands: Sequence[Words]) -> str:
-    """Nothing that these commands read may be written from within a box."""
-    return ""
 
 
 STARTING = frozenset(("create_session", "execute_command", "send_input", "run_python", "sandbox"))
@@ -48,8 +43,7 @@ class Action:
 
     ``command`` is a whole command line; ``raw_input`` says that keys or half lines go to the terminal, which no rule
     can judge. ``paths`` are absolute. ``loosens``: it asks for a looser box or mode than is configured. ``agent`` is
-    the client's claim. ``written`` says why a box may write what commands read, empty where none may; it is asked
-    about commands that a rule would allow without a box.
+    the client's claim. ``written`` says why a box may write what the command reads, empty where none may.
     """
 
     principal: Principal
@@ -65,7 +59,7 @@ class Action:
     outside_workspace: bool = False
     domain: str = ""
     loosens: bool = False
-    written: Callable[[Sequence[Words]], str] = by_nobody
+    written: str = ""
 
     @property
     def boxed(self) -> bool:
@@ -94,13 +88,33 @@ NO_EFFECT = Decision("deny", "default:no-effect", "The tool declares no effect, 
 OTHER_USER = Decision("deny", "default:other-user", "Sessions are for the user who owns them.")
 
 
+@dataclass(frozen=True, slots=True)
+class HookProgram:
+    """A program that is asked before calls run, and where it was configured. ``rule`` names it in decisions."""
+
+    argv: tuple[str, ...]
+    seconds: float
+    origin: str
+    rule: str = "hook"
+
+    @classmethod
+    def of(cls, argv: tuple[str, ...], seconds: float, origin: str, rule: str = "hook") -> HookProgram | None:
+        """None where no program is configured."""
+        return cls(argv, seconds, origin, rule) if argv else None
+
+
 class Policy:
     """Rules and a mode. Never changes; ``with_mode`` makes another."""
 
     def __init__(
-        self, uid: int, mode: str = "workspace", rules: Sequence[Mapping[str, Any]] = (), loosest: Profile = "trusted"
+        self,
+        uid: int,
+        mode: str = "workspace",
+        rules: Sequence[Mapping[str, Any]] = (),
+        loosest: Profile = "trusted",
+        hook: HookProgram | None = None,
     ) -> None:
-        """``loosest``: in boxes of a looser profile nothing runs, whoever wants it.
+        """``loosest``: in boxes of a looser profile nothing runs, whoever wants it. ``hook`` is for others to ask.
 
         Raises ConfigInvalid, naming the mode, or the rule and its failing example or wrong key.
         """
@@ -109,6 +123,7 @@ class Policy:
             raise ConfigInvalid(f"policy.mode: {mode!r} is not a mode", suggestion=f"did you mean {near[0]}?")
         self._uid = uid
         self._loosest: Profile = loosest
+        self.hook = hook
         self.rules = load(rules)
         self._limiting = tuple(rule for rule in self.rules if rule.table.decision != "allow")
         self._giving = tuple(rule for rule in self.rules if rule.table.decision == "allow")
@@ -118,7 +133,11 @@ class Policy:
         self.mode = mode
         self._allow = Decision("allow", f"default:{mode}")
         rules = [{**rule.table.model_dump(mode="json"), "id": rule.id} for rule in self.rules]
-        facts = {"mode": mode, "rules": rules} | ({"loosest": self._loosest} if self._loosest != "trusted" else {})
+        facts: dict[str, Any] = {"mode": mode, "rules": rules} | (
+            {"loosest": self._loosest} if self._loosest != "trusted" else {}
+        )
+        if self.hook is not None:
+            facts["hook"] = [self.hook.argv, self.hook.seconds]
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         self.digest = hashlib.sha256(text.encode()).hexdigest()
         """SHA-256 of the mode and the rules in canonical form, in hex."""
@@ -225,8 +244,8 @@ class Policy:
         if None in used:
             return default
         names = dict.fromkeys(rule.id for rule in used if rule)
-        if not action.boxed and (why := action.written(line.commands)):
-            held = f"{', '.join(names)} would allow it, which does not hold here: {why}."
+        if not action.boxed and action.written:
+            held = f"{', '.join(names)} would allow it, which does not hold here: {action.written}."
             return Decision("ask", "default:box-writable", f"{default.reason} {held}")
         return Decision("allow", "+".join(names), f"Every command of the line is allowed by {', '.join(names)}.")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.errors import Denied, StorageFull
-from ai_session.policy import MODES, Action, Decision, Policy, stricter
+from ai_session.policy import MODES, Action, Decision, HookProgram, Policy, stricter
 
 FILE = "mode.json"
 """Its name in the runtime directory."""
@@ -57,6 +57,12 @@ class PolicyInForce:
         """As ``Policy.decide``; what the administrator's says is named ``administrator:RULE``."""
         return decide(self._policy, self._above, action)
 
+    @property
+    def hooks(self) -> tuple[HookProgram, ...]:
+        """What is asked before a call runs: the administrator's, then the user's."""
+        found = (policy.hook for policy in (self._above, self._configured) if policy is not None)
+        return tuple(hook for hook in found if hook is not None)
+
     def rules_out(self, action: Action) -> bool:
         """Whether it is denied in the mode in force and in the configured one: for as long as nobody sets another."""
         policies = (self._configured, self._policy)
@@ -87,14 +93,15 @@ class PolicyInForce:
             ) from None
 
     def facts(self) -> dict[str, Any]:
-        """Plain JSON values: ``mode``, ``configured_mode``, ``policy_sha256`` and ``configured_sha256``, ``rules``;
-        and the same of the ``administrator``, None without one."""
+        """Plain JSON values: ``mode``, ``configured_mode``, ``policy_sha256``, ``configured_sha256``, ``rules`` and
+        ``hooks``; and the same of the ``administrator``, None without one."""
         return {
             "mode": self.mode,
             "configured_mode": self._configured.mode,
             "policy_sha256": self.digest,
             "configured_sha256": self._configured.digest,
             "rules": _rules(self._configured),
+            "hooks": [" ".join(hook.argv) for hook in self.hooks],
             "administrator": self._above and {
                 "path": self._origin, "mode": self._above.mode, "policy_sha256": self._above.digest,
                 "rules": _rules(self._above),

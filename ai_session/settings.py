@@ -181,6 +181,15 @@ class NetworkSettings(Section):
     )
 
 
+def checked_hook(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A program by its path, with arguments; or nothing. Raises ValueError."""
+    if words and not words[0].startswith("/"):
+        raise ValueError(f"{words[0]!r} is not the absolute path of a program")
+    if any("\0" in word for word in words):
+        raise ValueError("holds a NUL character")
+    return words
+
+
 class PolicySettings(Section):
     """What is allowed, asked or denied."""
 
@@ -193,6 +202,19 @@ class PolicySettings(Section):
         default=(), description="Rules, each a table: see docs/policy.md. The strictest that fits decides."
     )
     ask_seconds: float = Field(default=45.0, gt=0, le=50, description="How long a call waits for a person's answer.")
+    hook: tuple[str, ...] = Field(
+        default=(),
+        description="A program, by its absolute path, and its arguments: asked before each call runs, and can only"
+        " tighten what the rules say; empty: none. See docs/howto/policy-hook.md.",
+    )
+    hook_seconds: float = Field(
+        default=5.0, gt=0, le=30, description="How long it may take; without an answer the call is denied."
+    )
+
+    @field_validator("hook")
+    @classmethod
+    def _is_a_path(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_hook(words)
 
 
 class RateSettings(Section):

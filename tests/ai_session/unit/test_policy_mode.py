@@ -142,5 +142,6 @@ def test_the_facts_are_told(path: Path) -> None:
         "rules": [
             {"id": "no-force", "decision": "deny", "reason": "Shared.", "commands": [["git", "push", "--force"]]}
         ],
+        "hooks": [],
         "administrator": None,
     }
