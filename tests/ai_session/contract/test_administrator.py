@@ -42,8 +42,8 @@ commands = ["head"]
 
 
 @contextmanager
-def administered(home: Path, text: str, mode: int = 0o644) -> Iterator[None]:
-    """A daemon of that home under that policy."""
+def administered(home: Path, text: str, mode: int = 0o644, *, starts: bool = True) -> Iterator[None]:
+    """A daemon of that home under that policy. One that cannot start leaves with its last client."""
     (home / "laid-down.toml").write_text(text)
     (home / "laid-down.toml").chmod(mode)
     command = [sys.executable, str(DATA / "administered_daemon.py"), str(home / "laid-down.toml")]
@@ -56,7 +56,8 @@ def administered(home: Path, text: str, mode: int = 0o644) -> Iterator[None]:
         try:
             yield
         finally:
-            asking.control(home, "stop", sessions=True)
+            if starts:
+                asking.control(home, "stop", sessions=True)
             daemon.wait(BOUND_SECONDS)
 
 
@@ -95,7 +96,7 @@ def test_it_binds_clients_and_people(house: Path) -> None:
 
 @pytest.mark.parametrize(("text", "mode"), [(POLICY, 0o666), ("[policy]\nmodes = 1\n", 0o644)])
 def test_nothing_runs_under_one_that_cannot_be_trusted_or_read(house: Path, text: str, mode: int) -> None:
-    with administered(house, text, mode), client(house) as peer:
+    with administered(house, text, mode, starts=False), client(house) as peer:
         greet(peer, {})
         refused = error_of(peer.call("create_session", name="main", backend="pty"))
     assert refused["code"] == "config_invalid"
