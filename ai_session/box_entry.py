@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import select
 import signal
 import socket
 import sys
@@ -30,6 +31,8 @@ LISTEN_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
 
+_ROOT = re.compile(rb"^\d+ \d+ \S+ /newroot / ", re.MULTILINE)
+"""The row of bubblewrap's own tree in ``mountinfo`` once it is what ``/`` means."""
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
@@ -68,6 +71,7 @@ async def open_gate(
         except ProcessLookupError:
             raise _unavailable("the box ended while it was being set up") from None
         try:
+            await _set_up(box.pid, held)
             await start(box)
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
@@ -90,6 +94,26 @@ async def _standing(info_path: str | os.PathLike[str]) -> Box:
         return box
     finally:
         growth.close()
+
+
+async def _set_up(pid: int, held: int) -> None:
+    """Returns when the box's own tree is the root of ``pid``. bubblewrap tells of the box earlier, and makes no mounts
+    after that."""
+    changed, loop = asyncio.Event(), asyncio.get_running_loop()
+    path = Path(f"/proc/{pid}/mountinfo")
+    with path.open("rb") as table, select.epoll() as changes:
+        changes.register(table, select.EPOLLPRI)
+        changes.register(held, select.EPOLLIN)
+        loop.add_reader(changes.fileno(), changed.set)
+        try:
+            # Read anew each time: one that is open shows what the root was then.
+            while not _ROOT.search(path.read_bytes()):
+                await changed.wait()
+                changed.clear()
+                if any(fd == held for fd, _ in changes.poll(0)):
+                    raise _unavailable("the box ended while it was being set up")
+        finally:
+            loop.remove_reader(changes.fileno())
 
 
 async def listen_inside(box: Box, port: int) -> socket.socket:

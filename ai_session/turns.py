@@ -12,7 +12,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 SLICE_SECONDS = 0.002
@@ -180,7 +179,6 @@ class _Jobs:
     def __init__(self) -> None:
         self._waiting: dict[Hashable, deque[tuple[Job, asyncio.Future[Any]]]] = {}
         self._running: set[Hashable] = set()
-        self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, party: Hashable, job: Job) -> Any:
         """The job's result. Whoever gives up waiting leaves it to its end."""
@@ -203,9 +201,9 @@ class _Jobs:
                 self._start(party, job, result)
 
     def _start(self, party: Hashable, job: Job, result: asyncio.Future[Any]) -> None:
-        self._pool = self._pool or ThreadPoolExecutor(THREADS, "turns")
         try:
-            done = asyncio.get_running_loop().run_in_executor(self._pool, job)
+            # The daemon's own threads, which run before a session can leave no room for one.
+            done = asyncio.get_running_loop().run_in_executor(None, job)
         except RuntimeError as problem:  # the system gives no thread
             result.set_exception(OSError(str(problem)))
             return

@@ -10,6 +10,7 @@ from pathlib import Path
 from ai_session.clean_text import clean
 from ai_session.output_log import READ_BYTES, MappedLog
 from ai_session.transcript import Transcript
+from ai_session.turns import finished
 from benchmarks.report import Report
 from benchmarks.size import sized
 
@@ -67,7 +68,7 @@ def rendered(data: bytes, directory: Path) -> str:
 
         log.fill(source)
     try:
-        return Transcript(log, 0, log.end).render(MAX_CHARS).text
+        return finished(Transcript(log, 0, log.end).render(MAX_CHARS)).text
     finally:
         log.close()
 

@@ -32,12 +32,15 @@ FETCH = (
 )
 """A function of bash: method and target; prints the status line."""
 
+EVERYTHING = " ".join(f"--ro-bind {path} {path}" for path in sorted(Path("/").iterdir()) if path.exists())
+"""Below a root of the box's own, as every box has."""
+
 
 async def boxed(directory: Path, script: str) -> asyncio.subprocess.Process:
     """bash in a box, which goes on when ``open_gate`` lets it."""
     (directory / "block").unlink(missing_ok=True)
     os.mkfifo(directory / "block")
-    bwrap = "bwrap --unshare-user --unshare-pid --unshare-net --disable-userns --ro-bind / / --proc /proc --dev /dev"
+    bwrap = f"bwrap --unshare-user --unshare-pid --unshare-net --disable-userns {EVERYTHING} --proc /proc --dev /dev"
     start = f'exec {bwrap} --die-with-parent --info-fd 7 --block-fd 6 -- bash -c "$0" 6<block 7>>info'
     return await asyncio.create_subprocess_exec(
         *("/bin/sh", "-c", start, FETCH + script),
@@ -126,7 +129,7 @@ async def test_a_gate_can_be_opened_before_the_box_is_begun(home: Path) -> None:
 
 
 async def boxed_with(directory: Path, fifo: str) -> asyncio.subprocess.Process:
-    start = f"exec bwrap --unshare-net --ro-bind / / --info-fd 7 --block-fd 6 -- echo in 6<{fifo} 7>>info"
+    start = f"exec bwrap --unshare-net {EVERYTHING} --info-fd 7 --block-fd 6 -- echo in 6<{fifo} 7>>info"
     return await asyncio.create_subprocess_exec(
         *("/bin/sh", "-c", start), cwd=directory, stdout=subprocess.PIPE, stdin=subprocess.PIPE
     )

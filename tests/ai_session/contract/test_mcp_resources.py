@@ -186,6 +186,8 @@ def test_27_a_cursor_of_nobody_is_refused(house: House, method: str, cursor: str
 
 def test_27_pages_follow_each_other_while_sessions_come_and_go(world: Path) -> None:
     home = new_home(world)
+    with (home / ".config/ai-session/config.toml").open("a") as config:
+        config.write("\n[session]\nmax_sessions = 100\nmax_sessions_per_owner = 75\n")
     try:
         with Client(env=living_in(home), cwd=home) as client:
             count = PAGE_SESSIONS + 5
