@@ -32,7 +32,8 @@ FETCH = (
 )
 """A function of bash: method and target; prints the status line."""
 
-EVERYTHING = " ".join(f"--ro-bind {path} {path}" for path in sorted(Path("/").iterdir()) if path.exists())
+SYSTEM = [path for path in map(Path, ("/bin", "/etc", "/lib", "/lib64", "/tmp", "/usr")) if path.exists()]
+EVERYTHING = " ".join(f"--ro-bind {path} {path}" for path in SYSTEM)
 """Below a root of the box's own, as every box has."""
 
 
