@@ -27,6 +27,7 @@ from ai_session.masking import Masking
 from ai_session.models import Question, SandboxLevel, SandboxProfile
 from ai_session.network_proxy import environment as proxy_environment
 from ai_session.ownership import widening
+from ai_session.person_check import PersonCheck
 from ai_session.policy import HookProgram, Policy
 from ai_session.policy_mode import FILE, PolicyInForce
 from ai_session.rate_limits import RateLimiter
@@ -35,6 +36,7 @@ from ai_session.sandbox import Sandbox
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
 from ai_session.telemetry_configured import open_telemetry
+from ai_session.terminal_origin import Terminals
 from ai_session.tools.base import Limits, Tool
 from ai_session.workspace import Workspaces
 
@@ -87,10 +89,17 @@ class App:
             for key in (claimed, rate_key(who)):  # a name is only a claim
                 rates.acquire(key, "questions")
 
+        lineage = Lineage(home_directory())
         consent = Consent(
             runtime_directory / "approvals",
             event=audit.event,
-            lineage=Lineage(home_directory()),
+            lineage=lineage,
+            person=PersonCheck(
+                runtime_directory / "person",
+                event=audit.event,
+                terminals=Terminals(lineage, settings.consent.terminals),
+                from_remote=settings.consent.from_remote,
+            ),
             ask_seconds=settings.policy.ask_seconds,
             admit=admit,
         )

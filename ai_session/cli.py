@@ -17,6 +17,7 @@ from ai_session import (
     cli_daemon,
     cli_http_access,
     cli_install,
+    cli_person,
     cli_policy,
     cli_record,
     relay,
@@ -48,6 +49,7 @@ for verb in (new, ls, info, exec_, send, screen, logs, attach, interrupt, kill, 
 app.add_typer(cli_record.app, name="record", no_args_is_help=True)
 for verb in (approvals, approve, reject):
     app.command()(verb)
+app.add_typer(cli_person.app, name="person", no_args_is_help=True)
 app.add_typer(cli_audit.app, name="audit", no_args_is_help=True)
 app.add_typer(cli_policy.app, name="policy", no_args_is_help=True)
 app.add_typer(cli_daemon.app, name="daemon", no_args_is_help=True)

@@ -8,9 +8,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ai_session.cli_output import Json, remark, say, show_json, show_rows, write_text
-from ai_session.control_client import connect
+from ai_session.cli_signing import Act, request
+from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.visible import visible
+
+MAX_REASON_CHARS = 500
+HOW = {"unsigned": "", "signed": ", yours to sign", "no": ", not to be answered from here"}
 
 
 def complete_questions(incomplete: str) -> list[tuple[str, str]]:
@@ -40,6 +44,8 @@ def approvals(
         return
     for question in found["questions"]:
         write_text(told(question))
+    if any(way(question) != "unsigned" for question in found["questions"]):
+        say("ai-session person show says why a yes from here does not count as it is, and what to do.")
     if found["grants"]:
         show_rows([{**g, "id": g["grant_id"]} for g in found["grants"]], ("id", "scope", "what"))
         say("ai-session reject ID ends one.")
@@ -73,8 +79,13 @@ def reject(
 
 def answer(method: Literal["approve", "reject"], question_id: str, scope: str, reason: str, as_json: bool) -> None:
     """Pass it on, and say what it was about."""
+    reason = reason[:MAX_REASON_CHARS]
     with connect() as client:
-        done = client.request(method, question_id=question_id, scope=scope, reason=reason)
+
+        def act() -> Act:
+            return signed(client, question_id, allowed=method == "approve", scope=scope, reason=reason)
+
+        done = request(client, method, act, question_id=question_id, scope=scope, reason=reason)
     if as_json:
         show_json({"question_id": question_id, "allowed": method == "approve", "scope": scope})
     else:
@@ -82,11 +93,29 @@ def answer(method: Literal["approve", "reject"], question_id: str, scope: str, r
         remark(plain(done["about"]))
 
 
+def signed(client: ControlClient, question_id: str, *, allowed: bool, scope: str, reason: str) -> Act:
+    """What a signature under this answer is about, and what the person is shown of it."""
+    from ai_session.person_signature import about_answer
+
+    for question in client.request("approvals")["questions"]:
+        if question["question_id"] == question_id:
+            about = about_answer(
+                question_id, question["binding"], question["message"], allowed=allowed, scope=scope, reason=reason
+            )
+            return Act("answer", about, f"{told(question)}Your answer: {'yes' if allowed else 'no'} ({scope}).")
+    raise InvalidArguments(f"no question {question_id!r} waits for an answer", suggestion="ai-session approvals")
+
+
 def told(question: dict[str, Any]) -> str:
     """A question as a block of text."""
     left = max(0, round(question["expires_at"] - time.time()))
-    head = f"{question['question_id']}  (rule {question['rule']}, {left} s left)"
+    head = f"{question['question_id']}  (rule {question['rule']}, {left} s left{HOW[way(question)]})"
     return plain("\n".join([head, *(f"  {line}" for line in question["message"].split("\n"))])) + "\n\n"
+
+
+def way(question: dict[str, Any]) -> str:
+    """How a yes from here is taken; a daemon of an earlier version does not say, and takes it as it is."""
+    return question.get("answer", "unsigned")
 
 
 def plain(text: str) -> str:

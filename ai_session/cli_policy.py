@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ai_session.cli_output import Json, remark, say, show_facts, show_json, show_rows, write_text
+from ai_session.cli_signing import Act, request
 from ai_session.control_client import connect
 from ai_session.errors import DaemonUnavailable
 
@@ -67,14 +68,20 @@ def mode(
 ) -> None:
     """Show the mode in force, or set it for every call from now on.
 
-    Anyone may tighten, and what was tightened holds after a restart. Only a person may loosen, in a terminal that no
-    client and no session started; what is looser than configured ends with the daemon.
+    Anyone may tighten, and what was tightened holds after a restart. Only a person may loosen: in a terminal of this
+    machine that no agent owns, or with a signature. What is looser than configured ends with the daemon.
     """
     if not wanted:
         found = in_force()
     else:
         with connect() as client:
-            found = client.request("policy", mode=wanted)
+
+            def act() -> Act:
+                now = client.request("policy")
+                about = {"mode": wanted, "policy_sha256": now["policy_sha256"]}
+                return Act("mode", about, f"Set mode {wanted} for every client; it is {now['mode']} now.")
+
+            found = request(client, "policy", act, mode=wanted)
     if as_json:
         show_json({name: found[name] for name in ("mode", "configured_mode", "policy_sha256")})
     else:

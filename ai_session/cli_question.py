@@ -33,6 +33,7 @@ ENCODED = re.compile(rb"\x1b\[(\d+)(?:;1)?u\Z")
 CHOICES = {"once": "y once", "session": "s this session", "always": "a always", "prefix": "p {prefix} …"}
 OTHERS = "n deny · Esc later"
 FEWER = "n deny · Esc later · the rest is not shown here: ai-session approvals"
+UNSIGNED = "n deny · Esc later · sign a yes: ai-session approve {}"
 NOT_YET = "takes a key when you have stopped typing"
 
 
@@ -41,6 +42,7 @@ class QuestionPanel:
 
     def __init__(self, facts: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
         self.question_id: str = facts["question_id"]
+        self._allows: bool = facts.get("answer", "unsigned") == "unsigned"
         self._message: str = facts["message"]
         self._scopes: list[str] = facts["scopes"]
         self._prefix: str = facts["prefix"]
@@ -65,12 +67,14 @@ class QuestionPanel:
         word = KEYS.get(key)
         if self._answered or word is None:
             return b""
-        if word.get("allowed") and not (self._whole and word["scope"] in self._scopes):
+        if word.get("allowed") and not (self._allows and self._whole and word["scope"] in self._scopes):
             return b""
         self._answered = True
         return json.dumps({"question_id": self.question_id, **word}).encode()
 
     def _choices(self) -> str:
+        if not self._allows:
+            return UNSIGNED.format(self.question_id)
         return " · ".join([*(CHOICES[scope].format(prefix=self._prefix) for scope in self._scopes), OTHERS])
 
     def draw(self, rows: int, cols: int) -> bytes:

@@ -28,16 +28,18 @@ from ai_session.approvals import (
     said,
 )
 from ai_session.consent_state import MAX_SECONDS, Seal, Sealed, new_nonce, used
-from ai_session.errors import Denied, InvalidArguments
+from ai_session.errors import Denied, InvalidArguments, SignatureNeeded
 from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question
+from ai_session.person_check import PersonCheck, Signature, Standing, Way, who
+from ai_session.person_signature import about_answer
 
 DECISION = "decision"
 """The name under which a client's answer comes back with a sealed state, as an Answer."""
 
-SESSION_VARIABLE = "AI_SESSION_ID"
 WITHDRAW_SECONDS = 1.0
-ELSEWHERE = "answer from a terminal of your own: neither one the client started, nor one inside a session"
+NOT_TAKEN = "the answer was not taken"
+ITSELF = "the client that asks cannot answer itself"
 
 
 class Asker(Protocol):
@@ -64,7 +66,8 @@ class Consent:
     """Judges who may answer, remembers, and waits. One for each daemon; ``directory`` is its own, mode 0700.
 
     ``event(name, **facts)`` is told of each question ("consent.ask"), each answer ("consent.answer"), each call that an
-    earlier answer let through or stopped ("consent.use") and each grant that was ended ("consent.revoke").
+    earlier answer let through or stopped ("consent.use"), each grant that was ended ("consent.revoke") and each answer
+    that was not taken, because nothing shows that it is a person's ("consent.refused").
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Consent:
         *,
         event: Callable[..., None],
         lineage: Lineage,
+        person: PersonCheck,
         clock: Callable[[], float] = time.time,
         ask_seconds: float = 45.0,
         admit: Callable[[Question], None] = lambda question: None,
@@ -84,6 +88,7 @@ class Consent:
         self._clock = clock
         self._ask_seconds = ask_seconds
         self._lineage = lineage
+        self.person = person
         self._admit = admit
         self._calls: dict[str, asyncio.Future[Answer]] = {}
         self._watches: set[Watch] = set()
@@ -122,26 +127,63 @@ class Consent:
         """What was allowed for longer than one call."""
         return self._approvals.grants()
 
-    def answer(self, question_id: str, answer: Answer, principal: Principal) -> Question:
-        """A person's word on an open question. Returns the question.
+    async def answer(
+        self, question_id: str, answer: Answer, principal: Principal, signature: Signature | None = None
+    ) -> Question:
+        """A person's word on an open question, signed or not. Returns the question.
 
-        Raises InvalidArguments when no question has that id or its answers do not reach that far, Denied when the one
-        who answers may be the one who asks.
+        Raises InvalidArguments when no question has that id or its answers do not reach that far, SignatureNeeded when
+        nothing shows that a person speaks, SignatureRefused for a signature that does not count, Denied for another
+        user.
         """
-        approval = self._approvals.get(question_id)
-        if approval is None:
-            raise InvalidArguments(
-                f"no question {question_id[:80]!r} waits for an answer", suggestion="ai-session approvals lists them"
-            )
-        self._refuse_asking_side(approval, principal)
+        approval = self._waiting(question_id)
         scopes = approval.question.scopes
         if answer.allowed and answer.scope not in scopes:
             raise InvalidArguments(
                 f"this cannot be allowed for {answer.scope!r}", suggestion=f"how far it may be: {', '.join(scopes)}"
             )
-        by = f"person uid {principal.uid}" + (f" pid {principal.pid}" if principal.pid else "")
+        by = await self._spoken_by(approval, answer, principal, signature)
+        approval = self._waiting(question_id)  # it may have been answered or withdrawn meanwhile
         self._settle(approval, replace(answer, by=by))
         return approval.question
+
+    def _waiting(self, question_id: str) -> Approval:
+        approval = self._approvals.get(question_id)
+        if approval is None:
+            raise InvalidArguments(
+                f"no question {question_id[:80]!r} waits for an answer", suggestion="ai-session approvals lists them"
+            )
+        return approval
+
+    async def _spoken_by(
+        self, approval: Approval, answer: Answer, principal: Principal, signature: Signature | None
+    ) -> str:
+        """Who it was, for the record."""
+        question = approval.question
+        if principal.kind != "person" or principal.uid != question.principal.uid:
+            raise Denied("only the person may answer", suggestion="ask the person to do it")
+        about = about_answer(
+            question.question_id,
+            approval.binding,
+            question.message,
+            allowed=answer.allowed,
+            scope=answer.scope,
+            reason=answer.reason,
+        )
+        again = f"ai-session {'approve' if answer.allowed else 'reject'} {question.question_id}"
+        standing = await self.person.standing(principal)
+        asks_itself = bool(approval.askers & standing.finding.ancestors)
+        try:
+            if signature is None and asks_itself:
+                raise SignatureNeeded(f"{NOT_TAKEN}: {ITSELF}", suggestion=self.person.advice(standing, again))
+            if signature is None and not answer.allowed and standing.denies:
+                return f"{who(principal)}, {standing.finding.why}"
+            return await self.person.require(
+                principal, "answer", about, signature, refused=NOT_TAKEN, again=again, standing=standing
+            )
+        except SignatureNeeded as refused:
+            self._event("consent.refused", question_id=question.question_id, why=refused.message, by=who(principal))
+            raise
 
     def revoke(self, grant_id: str, principal: Principal) -> Grant:
         """End a grant. Raises InvalidArguments."""
@@ -150,30 +192,16 @@ class Consent:
         self._event("consent.revoke", grant_id=grant_id, what=grant.what, by=f"{principal.kind} uid {principal.uid}")
         return grant
 
-    def may_answer(self, question: Question, principal: Principal) -> bool:
-        """Whether an answer of ``principal`` would be taken."""
+    def way(self, question: Question, principal: Principal, standing: Standing) -> Way:
+        """How a yes of ``principal`` would be taken."""
         approval = self._approvals.get(question.question_id)
-        try:
-            if approval:
-                self._refuse_asking_side(approval, principal)
-        except Denied:
-            return False
-        return approval is not None
+        if approval is None or principal.kind != "person" or principal.uid != question.principal.uid:
+            return "no"
+        return self.person.way(standing, asks_itself=bool(approval.askers & standing.finding.ancestors))
 
-    async def is_person(self, principal: Principal) -> bool:
-        """Whether this is a person's own word: nothing that runs in a session, and no process of any client."""
-        if principal.kind != "person":
-            return False
-        clients = await asyncio.to_thread(self._lineage.clients)
-        try:
-            self._refuse_others(principal, clients)
-        except Denied:
-            return False
-        return True
-
-    def watch(self, principal: Principal) -> Watch:
+    async def watch(self, principal: Principal) -> Watch:
         """The open questions that ``principal`` may answer, as they come and go; calls wait while somebody watches."""
-        return Watch(self, principal, self._watches)
+        return Watch(self, principal, await self.person.standing(principal), self._watches)
 
     def end_session(self, session: str) -> None:
         """A session has gone, and with it whatever it was asked for."""
@@ -330,22 +358,8 @@ class Consent:
             seconds=round(self._clock() - approval.question.asked_at, 3),
         )
 
-    def _refuse_asking_side(self, approval: Approval, principal: Principal) -> None:
-        if principal.kind != "person" or principal.uid != approval.question.principal.uid:
-            raise Denied("only the person may answer", suggestion=ELSEWHERE)
-        self._refuse_others(principal, approval.askers)
-
-    def _refuse_others(self, principal: Principal, clients: frozenset[str]) -> None:
-        if SESSION_VARIABLE in principal.env or self._lineage.in_session(principal.pid):
-            raise Denied("what runs inside a session cannot answer for the person", suggestion=ELSEWHERE)
-        answering = self._lineage.answering(principal.pid)
-        if self._lineage.known and not answering:
-            raise Denied("nothing is known of the process that answers", suggestion=ELSEWHERE)
-        if answering & clients:
-            raise Denied("the client that asks cannot answer itself", suggestion=ELSEWHERE)
-
     def _somebody_watches(self, question: Question) -> bool:
-        return any(self.may_answer(question, watch.principal) for watch in self._watches)
+        return any(watch.way(question) != "no" for watch in self._watches)
 
     def _changed(self) -> None:
         for watch in self._watches:
@@ -355,8 +369,9 @@ class Consent:
 class Watch:
     """Made by ``Consent.watch``; counts as a person who can be asked while it is entered."""
 
-    def __init__(self, consent: Consent, principal: Principal, watches: set[Watch]) -> None:
+    def __init__(self, consent: Consent, principal: Principal, standing: Standing, watches: set[Watch]) -> None:
         self.principal = principal
+        self._standing = standing
         self._consent = consent
         self._watches = watches
         self._changed = asyncio.Event()
@@ -370,7 +385,11 @@ class Watch:
 
     def questions(self) -> list[Question]:
         """Those that are open and that this person may answer, oldest first."""
-        return [q for q in self._consent.pending() if self._consent.may_answer(q, self.principal)]
+        return [question for question in self._consent.pending() if self.way(question) != "no"]
+
+    def way(self, question: Question) -> Way:
+        """How this person's yes would be taken."""
+        return self._consent.way(question, self.principal, self._standing)
 
     async def changed(self) -> None:
         """Returns when a question may have come, gone or expired since the last return."""

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ai_session import __version__, plugins, relay
+from ai_session import __version__, lineage, plugins, relay
 from ai_session.daemon_gate import StartingGate
 from ai_session.errors import AiSessionError, DaemonUnavailable, Incompatible, InvalidArguments
 from ai_session.models import Principal
@@ -190,6 +190,7 @@ class Daemon:
             pid=pid,
             working_directory=hello["cwd"],
             env=hello["env"],
+            process=found.identity if pid and (found := lineage.process(pid)) else "",
         )
         await self._serve(Connection(reader, writer, principal, hello, self))
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ai_session.app import App
     from ai_session.gate import Gate
     from ai_session.gate_trace import Program
+    from ai_session.person_check import Signature
+    from ai_session.person_signature import PublicKey
     from ai_session.session_changes import Changes
 
 
@@ -66,9 +68,23 @@ class StartingGate:
         """As Gate.approvals."""
         return await (await self._gate()).approvals(principal)
 
-    async def answer(self, principal: Principal, question_id: str, answer: Answer) -> str:
+    async def person(self, principal: Principal) -> dict[str, Any]:
+        """As Gate.person."""
+        return await (await self._gate()).person(principal)
+
+    async def enrol(self, principal: Principal, line: str, signature: Signature | None) -> PublicKey:
+        """As Gate.enrol."""
+        return await (await self._gate()).enrol(principal, line, signature)
+
+    async def unenrol(self, principal: Principal, signature: Signature | None) -> PublicKey:
+        """As Gate.unenrol."""
+        return await (await self._gate()).unenrol(principal, signature)
+
+    async def answer(
+        self, principal: Principal, question_id: str, answer: Answer, signature: Signature | None = None
+    ) -> str:
         """As Gate.answer."""
-        return await (await self._gate()).answer(principal, question_id, answer)
+        return await (await self._gate()).answer(principal, question_id, answer, signature)
 
     async def watch(self, principal: Principal) -> Any:
         """As Gate.watch."""
@@ -81,9 +97,9 @@ class StartingGate:
         gate = await self._gate()
         return await gate.watch_changes(principal, agent, run, **({} if kinds is None else {"kinds": kinds}))
 
-    async def policy(self, principal: Principal, mode: str = "") -> dict[str, Any]:
+    async def policy(self, principal: Principal, mode: str = "", signature: Signature | None = None) -> dict[str, Any]:
         """As Gate.policy."""
-        return await (await self._gate()).policy(principal, mode)
+        return await (await self._gate()).policy(principal, mode, signature)
 
     async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
         """As Gate.stop; a daemon that cannot start has no audit log, and can be ended all the same."""

@@ -18,7 +18,9 @@
     │   ├── CallInterrupted         call_interrupted
     │   ├── LimitReached            limit_reached
     │   ├── Denied                  denied
-    │   │   └── InsufficientScope   insufficient_scope
+    │   │   ├── InsufficientScope   insufficient_scope
+    │   │   ├── SignatureNeeded     signature_needed
+    │   │   └── SignatureRefused    signature_refused
     │   ├── ConsentNeeded           consent_needed
     │   └── RateLimited             rate_limited
     └── OperatorError               the machine or its configuration must change
@@ -168,6 +170,18 @@ class InsufficientScope(Denied):
     def __init__(self, message: str, required_scope: str) -> None:
         super().__init__(message, suggestion=f"ask for a token with {required_scope}")
         self.required_scope = required_scope
+
+
+class SignatureNeeded(Denied):
+    """Nothing shows that a person wants it; one shows it with a signature."""
+
+    code = "signature_needed"
+
+
+class SignatureRefused(Denied):
+    """The signature is not that of the enrolled key over this very act, or was used before."""
+
+    code = "signature_refused"
 
 
 class ConsentNeeded(CallerError, PermissionError):

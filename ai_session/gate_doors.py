@@ -22,6 +22,7 @@ from ai_session.gate_written import WrittenDirectories
 from ai_session.masking import Masking
 from ai_session.models import Answer, Effect, Principal, Question
 from ai_session.ownership import reach_of, shared_with
+from ai_session.person_check import Signature, Way
 from ai_session.policy import Action, Decision
 from ai_session.policy_mode import PolicyInForce
 from ai_session.rate_limits import RateLimiter
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from ai_session.approvals import Grant
     from ai_session.audit import Entry
+    from ai_session.person_signature import PublicKey
 
 STOP, BOXED = "stop", "sandbox"
 CONFIGURED = "your configuration says so: ai-session config show"
@@ -152,27 +154,56 @@ class Doors:
             folder = self._sessions.runtime_directory / "recordings"
             return await asyncio.to_thread(write_recording, source, self._masking.spans, folder)
 
-    async def approvals(self, principal: Principal) -> tuple[list[Question], list[Grant]]:
-        """The open questions, and what was allowed for longer than one call. Raises Denied."""
+    async def approvals(self, principal: Principal) -> tuple[list[tuple[Question, Way]], list[Grant]]:
+        """The open questions, each with how a yes of this person would be taken, and what was allowed for longer than
+        one call. Raises Denied."""
         async with self._recorded(principal, "approvals", Effect.READ, {}):
-            return self._consent.pending(), self._consent.grants()
+            if not self._consent.pending():
+                return [], self._consent.grants()
+            standing = await self._consent.person.standing(principal)
+            pending = self._consent.pending()
+            asked: list[tuple[Question, Way]] = [
+                (question, self._consent.way(question, principal, standing)) for question in pending
+            ]
+            return asked, self._consent.grants()
 
-    async def answer(self, principal: Principal, question_id: str, answer: Answer) -> str:
+    async def person(self, principal: Principal) -> dict[str, Any]:
+        """Whether the one who speaks is known to be a person, the key that counts, and what a signature is made for.
+
+        Raises Denied.
+        """
+        async with self._recorded(principal, "person", Effect.READ, {}):
+            return await self._consent.person.facts(principal)
+
+    async def enrol(self, principal: Principal, line: str, signature: Signature | None) -> PublicKey:
+        """A person's key counts from now on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
+        async with self._recorded(principal, "enrol", Effect.READ, {"key": line}):
+            return await self._consent.person.enrol(principal, line, signature)
+
+    async def unenrol(self, principal: Principal, signature: Signature | None) -> PublicKey:
+        """No key counts from now on. Raises as ``enrol``."""
+        async with self._recorded(principal, "unenrol", Effect.READ, {}):
+            return await self._consent.person.remove(principal, signature)
+
+    async def answer(
+        self, principal: Principal, question_id: str, answer: Answer, signature: Signature | None = None
+    ) -> str:
         """A person's word on a question, or a denial that ends a grant; returns what it was about.
 
-        Raises InvalidArguments for an unknown id, Denied when the one who answers may be the one who asks.
+        Raises InvalidArguments for an unknown id, SignatureNeeded when nothing shows that a person speaks,
+        SignatureRefused.
         """
         given = {"name": question_id, "allowed": answer.allowed, "reason": answer.reason}
         async with self._recorded(principal, "answer", Effect.READ, given):
             if question_id.startswith("gr_") and not answer.allowed:
                 self._sessions.boxes.forget_answers()
                 return self._consent.revoke(question_id, principal).what
-            return self._consent.answer(question_id, answer, principal).message
+            return (await self._consent.answer(question_id, answer, principal, signature)).message
 
     async def watch(self, principal: Principal) -> Watch:
         """The questions this person may answer, as they come and go. Raises Denied."""
         async with self._recorded(principal, "watch", Effect.READ, {}):
-            return self._consent.watch(principal)
+            return await self._consent.watch(principal)
 
     async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
         """A person ends the daemon, which ``leave`` begins, with every session or without. Raises Denied.
@@ -219,13 +250,23 @@ class Doors:
                 # It may have been killed, and its box with it.
                 await self._sessions.boxes.sweep()
 
-    async def policy(self, principal: Principal, mode: str = "") -> dict[str, Any]:
+    async def policy(self, principal: Principal, mode: str = "", signature: Signature | None = None) -> dict[str, Any]:
         """The policy's facts, after setting the mode where one is given, which tightens for anyone.
 
-        Raises InvalidArguments, and Denied where it would loosen and is not a person's own word.
+        Raises InvalidArguments, and SignatureNeeded where it would loosen and is not a person's own word.
         """
         async with self._recorded(principal, "policy", Effect.READ, {"name": mode} if mode else {}) as trace:
             if mode:
-                self._policy.set_mode(mode, by_person=await self._consent.is_person(principal))
+                by_person = self._policy.loosens(mode)
+                if by_person:
+                    trace.facts["by"] = await self._consent.person.require(
+                        principal,
+                        "mode",
+                        {"mode": mode, "policy_sha256": self._policy.digest},
+                        signature,
+                        refused=f"mode {mode} is looser than {self._policy.mode}, and only a person may loosen",
+                        again=f"ai-session policy mode {mode}",
+                    )
+                self._policy.set_mode(mode, by_person=by_person)
                 trace.facts["mode"] = mode
             return self._policy.facts() | {"box_writable": [*self._written]}

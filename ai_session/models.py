@@ -52,7 +52,8 @@ class Principal:
     """Who is on the other end of a connection, established by the server, never by a message.
 
     ``subject`` is who a verified token speaks for, empty for the user of this machine. ``scopes`` are those of the
-    token; None: whoever reaches the socket of this user may do what the user may.
+    token; None: whoever reaches the socket of this user may do what the user may. ``process`` tells ``pid`` from a
+    later process with the same number, where the machine says so.
     """
 
     kind: Literal["mcp", "person"]
@@ -63,6 +64,7 @@ class Principal:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     subject: str = ""
     scopes: frozenset[str] | None = None
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,8 +149,7 @@ class Policy:
         if not by_person and MODES.index(mode) > MODES.index(self.mode):
             raise Denied(
                 f"mode {mode} is looser than {self.mode}, and only a person may loosen",
-                suggestion=f"the person runs, in a terminal that no client and no session started: ai-session policy "
-                f"mode {mode}",
+                suggestion=f"the person runs, in a terminal that no agent owns: ai-session policy mode {mode}",
             )
         other = copy(self)
         other._enter(mode)

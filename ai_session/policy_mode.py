@@ -68,6 +68,11 @@ class PolicyInForce:
         policies = (self._configured, self._policy)
         return all(decide(policy, self._above, action).verdict == "deny" for policy in policies)
 
+    def loosens(self, mode: str) -> bool:
+        """Whether it is looser than the one in force. Raises InvalidArguments for no mode."""
+        self._policy.with_mode(mode, by_person=True)
+        return _tighter(self.mode, mode)
+
     def set_mode(self, mode: str, *, by_person: bool) -> None:
         """For every call from now on. Anyone may tighten.
 

@@ -217,6 +217,20 @@ class PolicySettings(Section):
         return checked_hook(words)
 
 
+class ConsentSettings(Section):
+    """Whose answers count as a person's: docs/consent.md."""
+
+    from_remote: Literal["signed", "terminal"] = Field(
+        default="signed",
+        description="By ssh, or from outside a container: only signed answers count (signed), or those from any"
+        " terminal that no agent of this machine owns (terminal), which an agent that can log in can have as well.",
+    )
+    terminals: tuple[str, ...] = Field(
+        default=(),
+        description="Programs whose windows count as a person's terminals, besides those known: absolute paths.",
+    )
+
+
 class RateSettings(Section):
     """How often each client may call; a refused call says when to come back."""
 
@@ -333,6 +347,7 @@ class Settings(Section):
     sandbox: SandboxSettings = SandboxSettings()
     network: NetworkSettings = NetworkSettings()
     policy: PolicySettings = PolicySettings()
+    consent: ConsentSettings = ConsentSettings()
     rates: RateSettings = RateSettings()
     audit: AuditSettings = AuditSettings()
     redaction: RedactionSettings = RedactionSettings()

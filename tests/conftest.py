@@ -92,8 +92,14 @@ UNBOXED_VARIABLES = {"AI_SESSION_SANDBOX_PROFILE": "trusted", "AI_SESSION_POLICY
 """The same for a home whose files nobody writes beforehand."""
 
 
+WINDOWS = f'\n[consent]\nterminals = ["{os.path.realpath(sys.executable)}"]\n'
+"""What a test shows in a terminal of its own is a person's window, unless the test is about who counts as a person."""
+
+
 def new_home(world: Path, config: str = UNBOXED) -> Path:
     """A home with that configuration, below ``world``."""
+    if "[consent]" not in config:
+        config += WINDOWS
     path = Path(tempfile.mkdtemp(prefix="", dir=world))
     file = path / ".config/ai-session/config.toml"
     file.parent.mkdir(parents=True)

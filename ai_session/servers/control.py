@@ -6,10 +6,13 @@ or ``{"id", "error": {code, message, suggestion}}``; requests run side by side a
     call       {name, arguments, profile}            → {text, structured, is_error, call_id, meta}
     rename     {session, name}                       → {}
     record     {session}                             → {path}, a recording that the client removes
-    approvals  {wait}                                → {questions, grants}
-    approve    {question_id, scope, reason}          → {question_id, about}
-    reject     {question_id, reason}                 → {question_id, about}
-    policy     {mode}                                → what holds, in that mode from now on where one is given
+    approvals  {wait}                                → {questions, grants}; each question says how a yes is taken
+    approve    {question_id, scope, reason, signature} → {question_id, about}
+    reject     {question_id, reason, signature}      → {question_id, about}
+    policy     {mode, signature}                     → what holds, in that mode from now on where one is given
+    person     {}                                    → who speaks, the key that counts, host and nonce for a signature
+    enrol      {key, signature}                      → {key_id}, whose signatures count from now on
+    unenrol    {signature}                           → {key_id}, whose signatures count no more
     status     {}                                    → what the daemon says of itself
     stop       {sessions}                            → {} or {problem}, why it may not be on record; the daemon ends
     attach     {session, rows, cols, read_only, asks} → {}, then frames both ways until either side closes
@@ -22,6 +25,10 @@ detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} fr
 also sends ``q``, a question for the person, and ``w`` {question_id, note} when it is no longer one; in between no
 output comes, and after it the screen is drawn anew. The client answers ``a`` {question_id, allowed, scope}, or
 {question_id, later} to be asked no more.
+
+A ``signature`` is {nonce, value}: the nonce of an answer to ``person``, which counts once, and what the enrolled key
+says (Ed25519, in base64) over the bytes that ``person_signature.statement`` makes of the act. Without one, a person is
+known by where the terminal of the process comes from, or ``signature_needed`` is the answer.
 """
 
 from __future__ import annotations
@@ -39,6 +46,7 @@ from typing import TYPE_CHECKING, Any
 
 from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.models import ToolCall
+from ai_session.person_check import signature_of
 from ai_session.servers import control_ask, control_sandbox
 from ai_session.servers.control_ask import TerminalQuestions
 
@@ -231,9 +239,13 @@ class Conversation:
     async def _exchange(self, viewer: Viewer, asks: bool) -> None:
         """Until the shell ends or the client leaves. Only this client's own output waits for its slow reading."""
         questions = TerminalQuestions(self._gate, self._connection.principal, viewer, self._frame) if asks else None
-        ends = [asyncio.create_task(self._show(viewer)), asyncio.create_task(self._take(viewer, questions))]
-        tasks = [*ends, *([asyncio.create_task(questions.run())] if questions else ())]
+        asking, tasks = asyncio.Event(), list[asyncio.Task[None]]()
         try:
+            if questions:
+                tasks.append(asyncio.create_task(questions.run(asking.set)))
+                await asking.wait()
+            ends = [asyncio.create_task(self._show(viewer)), asyncio.create_task(self._take(viewer, questions))]
+            tasks += ends
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
@@ -358,7 +370,25 @@ async def reject(gate: Gate, connection: Connection, params: Mapping[str, Any]) 
 
 async def policy(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The policy in force."""
-    return await gate.policy(connection.principal, _text(params, "mode") if params.get("mode") else "")
+    mode = _text(params, "mode") if params.get("mode") else ""
+    return await gate.policy(connection.principal, mode, signature_of(params.get("signature")))
+
+
+async def person(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Who speaks, and what a signature needs."""
+    return await gate.person(connection.principal)
+
+
+async def enrol(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A person's key that counts."""
+    key = await gate.enrol(connection.principal, _text(params, "key"), signature_of(params.get("signature")))
+    return {"key_id": key.key_id}
+
+
+async def unenrol(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A person's key that counts no more."""
+    key = await gate.unenrol(connection.principal, signature_of(params.get("signature")))
+    return {"key_id": key.key_id}
 
 
 async def status(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -376,7 +406,21 @@ async def stop(gate: Gate, connection: Connection, params: Mapping[str, Any]) ->
 
 METHODS = {
     method.__name__: method
-    for method in (call, rename, share, record, approvals, approve, reject, policy, status, stop)
+    for method in (
+        call,
+        rename,
+        share,
+        record,
+        approvals,
+        approve,
+        reject,
+        policy,
+        person,
+        enrol,
+        unenrol,
+        status,
+        stop,
+    )
 }
 """Requests, which run side by side."""
 

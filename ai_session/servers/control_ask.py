@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ai_session.approvals import binding
 from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.models import SCOPES, Answer, Principal, Question
+from ai_session.person_check import Way, signature_of
 
 if TYPE_CHECKING:
     from ai_session.gate import Gate
@@ -26,25 +28,26 @@ async def approvals(gate: Gate, principal: Principal, *, wait: bool) -> dict[str
                 await watch.changed()
     questions, grants = await gate.approvals(principal)
     return {
-        "questions": [shown(question) for question in questions],
+        "questions": [shown(question, way) for question, way in questions],
         "grants": [{**asdict(g), "answer": None, "scope": g.answer.scope, "by": g.answer.by} for g in grants],
     }
 
 
 async def answer(gate: Gate, principal: Principal, params: Mapping[str, Any], *, allowed: bool) -> dict[str, Any]:
-    """Pass a person's word on. Raises InvalidArguments, Denied."""
+    """Pass a person's word on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
     question_id, scope, reason = params.get("question_id"), params.get("scope", "once"), params.get("reason", "")
     if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in SCOPES:
         raise InvalidArguments(f"question_id and reason are texts, scope is one of {', '.join(SCOPES)}")
     word = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])
-    return {"question_id": question_id, "about": await gate.answer(principal, question_id, word)}
+    signature = signature_of(params.get("signature"))
+    return {"question_id": question_id, "about": await gate.answer(principal, question_id, word, signature)}
 
 
-def shown(question: Question) -> dict[str, Any]:
-    """A question as plain JSON values, without the client's environment."""
+def shown(question: Question, way: Way) -> dict[str, Any]:
+    """A question as plain JSON values, without the client's environment; ``answer`` is how a yes would be taken."""
     asker = question.principal
     who = {"client": asker.client, "directory": asker.working_directory}
-    facts = {**asdict(question), **who, "scopes": question.scopes}
+    facts = {**asdict(question), **who, "scopes": question.scopes, "binding": binding(question), "answer": way}
     del facts["principal"]
     return facts
 
@@ -62,12 +65,14 @@ class TerminalQuestions:
         self._note = ""
         self._wake: Callable[[], None] | None = None
 
-    async def run(self) -> None:
-        """Until cancelled; ends at once where nothing is ever asked."""
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Until cancelled; ends at once where nothing is ever asked. ``ready`` is called when calls wait for it."""
         try:
             watching = await self._gate.watch(self._principal)
         except AiSessionError:
             return
+        finally:
+            ready()
         with watching as watch:
             self._wake = watch.wake
             while True:
@@ -78,7 +83,7 @@ class TerminalQuestions:
                 self._shown, self._note = question.question_id, ""
                 self._viewer.hold()
                 try:
-                    await self._send(b"q", json.dumps(shown(question)).encode())
+                    await self._send(b"q", json.dumps(shown(question, watch.way(question))).encode())
                     while self._shown not in self._left and any(
                         q.question_id == self._shown for q in watch.questions()
                     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,15 +78,15 @@ def as_before(home: Path) -> None:
     """A daemon with a gate of its own has no questions, grants and sessions any more."""
     left = approvals(home)
     for row in (*left["questions"], *left["grants"]):
-        assert "code" not in control(home, "reject", question_id=row.get("question_id") or row["grant_id"])
+        assert "code" not in typed(home, "reject", question_id=row.get("question_id") or row["grant_id"])
     for row in control(home, "call", name="list_sessions", arguments={})["structured"]["sessions"]:
         assert not control(home, "call", name="close_session", arguments={"session_id": row["session_id"]})["is_error"]
 
 
 def person(home: Path, *words: str, code: int | None = 0) -> str:
-    """One verb, all it prints; its exit code must be ``code``. The test is among its ancestors."""
+    """One verb typed in a window, all it prints; its exit code must be ``code``. The test is among its ancestors."""
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
-    found, out, err = forked_verbs.run(words, cwd=home, env=env, given=None, seconds=BOUND_SECONDS)
+    found, out, err = forked_verbs.run(words, cwd=home, env=env, given=None, seconds=BOUND_SECONDS, typed=True)
     assert code is None or found == code, (words, found, out, err)
     return (out + err).decode()
 
@@ -112,29 +114,29 @@ def control(home: Path, method: str, **params: Any) -> Message:
     return message["result"] if "result" in message else message["error"]
 
 
-def elsewhere(home: Path, method: str, **params: Any) -> Message:
-    """The same by a process that is nobody's client."""
-    return apart(lambda: control(home, method, **params))
+def typed(home: Path, method: str, **params: Any) -> Message:
+    """The same by a process in a person's window."""
+    return in_window(lambda: control(home, method, **params))
 
 
-def apart(work: Callable[[], Any]) -> Any:
-    """What ``work`` returns (JSON) in a process that shares no ancestor with this one but init."""
+def in_window(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns (JSON) in a process that leads a terminal whose other side this process holds."""
     reader, writer = os.pipe()
-    between = os.fork()
-    if between == 0:
-        parent = os.getpid()
-        try:
-            if os.fork() == 0:
-                while os.getppid() == parent:
-                    os.sched_yield()
+    with forked_verbs.window() as terminal:
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setsid()
+                fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
                 with open(writer, "w") as answer:
                     json.dump(work(), answer)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    os.waitpid(between, 0)
-    with open(reader) as answer:
-        return json.load(answer)
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with open(reader) as answer:
+            text = answer.read()
+        os.waitpid(child, 0)
+    return json.loads(text)
 
 
 def opened(home: Path, backend: str) -> None:
@@ -153,7 +155,7 @@ def approvals(home: Path) -> Message:
 
 def approve(home: Path, question: Message, **params: Any) -> None:
     """A person's yes."""
-    assert control(home, "approve", question_id=question["question_id"], **params)["about"] == question["message"]
+    assert typed(home, "approve", question_id=question["question_id"], **params)["about"] == question["message"]
 
 
 def events(home: Path) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ class CommandLine:
             yield client
 
     def run(self, *words: str, code: int = 0, **options: Any) -> subprocess.CompletedProcess[Any]:
-        """One verb on pipes; its exit code must be ``code``."""
+        """One verb on pipes, with ``typed`` in a person's window; its exit code must be ``code``."""
         text, given = options.get("text", True), options.get("input")
         status, out, err = forked_verbs.run(
             words,
@@ -78,6 +78,7 @@ class CommandLine:
             env=self.env,
             given=given.encode() if isinstance(given, str) else given,
             seconds=options.get("timeout", BOUND_SECONDS),
+            typed=options.get("typed", False),
         )
         assert status == code, (words, status, out, err)
         streams = (out.decode(), err.decode()) if text else (out, err)

@@ -1,7 +1,8 @@
 """Verbs as processes of their own, forked from one that has loaded the program: each costs 10 ms, a new one 110.
 
 ``python -m tests.ai_session.contract.forked_verbs FD`` is that process. Each message on the socket ``FD`` asks for one
-verb and brings along its three streams and a pipe, on which the verb's pid and wait status are told.
+verb and brings along its three streams and a pipe, on which the verb's pid and wait status are told, and for a verb
+that a person types the terminal it is typed in.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import tempfile
 import termios
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -56,11 +58,13 @@ def parent() -> socket.socket:
     return ours
 
 
-def ask(words: Sequence[str], cwd: Path, env: Mapping[str, str], streams: Sequence[int], **more: Any) -> Verb:
-    """Have a verb started on the three ``streams``."""
+def ask(
+    words: Sequence[str], cwd: Path, env: Mapping[str, str], streams: Sequence[int], window: int | None = None
+) -> Verb:
+    """Have a verb started on the three ``streams``, in the terminal ``window`` where there is one."""
     told, tell = os.pipe()
-    plan = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env), **more}).encode()
-    socket.send_fds(parent(), [plan], [*streams, tell])
+    plan = json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env)}).encode()
+    socket.send_fds(parent(), [plan], [*streams, tell, *([] if window is None else [window])])
     os.close(tell)
     return Verb(told)
 
@@ -87,13 +91,32 @@ class Verb:
         self._told.close()
 
 
+@contextmanager
+def window() -> Iterator[int]:
+    """A terminal whose other side this process holds, as a terminal program does."""
+    ours, theirs = pty.openpty()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
 def run(
-    words: Sequence[str], *, cwd: Path, env: Mapping[str, str], given: bytes | None, seconds: float
+    words: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    given: bytes | None,
+    seconds: float,
+    typed: bool = False,
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, output and errors. Without ``given`` standard input is /dev/null."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    """Exit code, output and errors. Without ``given`` standard input is /dev/null. ``typed``: by a person, in a window;
+    what comes and goes is no terminal's all the same."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ExitStack() as stack:
         reader, writer = os.pipe() if given is not None else (os.open(os.devnull, os.O_RDONLY), -1)
-        verb = ask(words, cwd, env, [reader, out.fileno(), err.fileno()])
+        terminal = stack.enter_context(window()) if typed else None
+        verb = ask(words, cwd, env, [reader, out.fileno(), err.fileno()], terminal)
         os.close(reader)
         if given is None:
             return verb.wait(seconds), contents(out), contents(err)
@@ -116,7 +139,7 @@ class Person(fdspawn):
         self.exitstatus = None
         self._seconds = seconds
         self.setwinsize(*size)
-        self._verb = ask(words, cwd, env, [theirs] * 3, terminal=True)
+        self._verb = ask(words, cwd, env, [theirs] * 3, theirs)
         self.pid = self._verb.pid
         os.close(theirs)
 
@@ -158,7 +181,7 @@ def fork_verbs(link: socket.socket) -> None:
     """Until the other side ends. Who waits for a verb is a process of its own, so that verbs run side by side."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 4)
+        message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 5)
         if not message:
             return
         if os.fork() == 0:
@@ -174,7 +197,7 @@ def keep(plan: dict[str, Any], fds: list[int]) -> NoReturn:
     pid = os.fork()
     if pid == 0:
         be_verb(plan, fds)
-    for fd in fds[:3]:
+    for fd in (*fds[:3], *fds[4:]):
         os.close(fd)
     os.write(fds[3], NUMBER.pack(pid))
     os.write(fds[3], NUMBER.pack(os.waitpid(pid, 0)[1]))
@@ -185,9 +208,9 @@ def be_verb(plan: dict[str, Any], fds: list[int]) -> NoReturn:
     """As the interpreter starts one, on these streams."""
     from ai_session import __main__
 
-    if plan.get("terminal"):
+    for terminal in fds[4:]:
         os.setsid()
-        fcntl.ioctl(fds[0], termios.TIOCSCTTY, 0)
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     for number, fd in enumerate(fds[:3]):
         os.dup2(fd, number)
     for fd in fds:

@@ -39,6 +39,7 @@ VERBS = [
     "approvals",
     "approve",
     "reject",
+    "person",
     "record",
     "audit",
     "policy",
@@ -211,6 +212,7 @@ def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
         "record": [],
         "http": [],
     }
+    groups["person"] = ["show", "enrol", "remove"]
     single = [
         (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
     ]

@@ -349,7 +349,7 @@ def test_a_name_that_a_box_wants_is_asked_for_until_somebody_says(boxed: Path) -
         person(boxed, "reject", question["question_id"])
         assert "a person refused example.invalid" in ran(peer, fetch)
         for mode in ("ask-all", "workspace"):
-            assert asking.elsewhere(boxed, "policy", mode=mode)["mode"] == mode
+            assert asking.typed(boxed, "policy", mode=mode)["mode"] == mode
         assert "needs a person's consent" in ran(peer, fetch)
         (question,) = waiting(boxed)
         asking.approve(boxed, question, scope="always")

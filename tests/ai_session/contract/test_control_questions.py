@@ -15,6 +15,8 @@ from ai_session.consent import Consent
 from ai_session.errors import ConsentNeeded
 from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question
+from ai_session.person_check import PersonCheck
+from ai_session.terminal_origin import Terminals
 from tests.ai_session.contract.test_control import MemoryGate, MemoryViewer, Peer, serving
 from tests.bounds import BOUND_SECONDS
 
@@ -42,9 +44,9 @@ class QuestionGate(MemoryGate):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        self.consent = Consent(
-            directory, event=ignore, ask_seconds=5, lineage=Lineage(directory, directory / "nothing")
-        )
+        nothing = Lineage(directory, directory / "nothing")
+        person = PersonCheck(directory / "person", event=ignore, terminals=Terminals(nothing))
+        self.consent = Consent(directory, event=ignore, ask_seconds=5, lineage=nothing, person=person)
 
     async def attach(
         self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool
@@ -54,13 +56,13 @@ class QuestionGate(MemoryGate):
         return viewer
 
     async def approvals(self, principal: Principal) -> Any:
-        return self.consent.pending(), self.consent.grants()
+        return [(question, "unsigned") for question in self.consent.pending()], self.consent.grants()
 
-    async def answer(self, principal: Principal, question_id: str, answer: Answer) -> str:
-        return self.consent.answer(question_id, answer, principal).message
+    async def answer(self, principal: Principal, question_id: str, answer: Answer, signature: Any = None) -> str:
+        return (await self.consent.answer(question_id, answer, principal, signature)).message
 
     async def watch(self, principal: Principal) -> Any:
-        return self.consent.watch(principal)
+        return await self.consent.watch(principal)
 
 
 def question(number: int) -> Question:
@@ -149,7 +151,7 @@ async def test_a_question_answered_elsewhere_goes_and_one_left_comes_no_more(tmp
         viewer = await attached(peer, gate, asks=True)
         call = asyncio.ensure_future(gate.consent.obtain(question(1), None))
         assert (await frame(peer))[0] == b"q"
-        gate.consent.answer("ap_1", Answer(True), Principal(kind="person", uid=os.getuid()))
+        await gate.consent.answer("ap_1", Answer(True), Principal(kind="person", uid=os.getuid()))
         assert (await frame(peer))[0] == b"w"
         await call
         call = asyncio.ensure_future(gate.consent.obtain(question(2), None))

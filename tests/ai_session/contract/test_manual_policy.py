@@ -48,7 +48,7 @@ def run(house: Path, line: str) -> str:
     script = f"ai-session() {{ printf '%s\\0' \"$@\"; }}; {line}"
     read = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=True, cwd=house)
     words = read.stdout.split("\0")[:-1]
-    code, said = asking.apart(lambda: verb(house, *words))
+    code, said = asking.in_window(lambda: verb(house, *words))
     assert code == 0, (line, said)
     return said
 

@@ -235,10 +235,10 @@ def test_26_a_mode_that_brings_other_tools_is_told(world: Path, modern: bool) ->
                 client.initialize()
                 client.call("list_sessions")
             before = len(client.result("tools/list", modern=modern)["tools"])
-            assert asking.elsewhere(home, "policy", mode="trusted")["mode"] == "trusted"
+            assert asking.typed(home, "policy", mode="trusted")["mode"] == "trusted"
             until(client, method("notifications/tools/list_changed"))
             assert len(client.result("tools/list", modern=modern)["tools"]) > before
-            assert asking.elsewhere(home, "policy", mode="trusted")["mode"] == "trusted"
+            assert asking.typed(home, "policy", mode="trusted")["mode"] == "trusted"
             quiet(client)
     finally:
         stop_daemons(home)

@@ -64,4 +64,4 @@ def test_who_cannot_ask_is_told_how_a_person_agrees(house: Path) -> None:
         prompt = {"name": "hand_over", "arguments": {"session": "main"}}
         assert peer.ask("prompts/get", prompt)["error"]["data"]["code"] == "consent_needed"
         for question in asking.approvals(house)["questions"]:
-            asking.elsewhere(house, "reject", question_id=question["question_id"])
+            asking.typed(house, "reject", question_id=question["question_id"])

@@ -71,7 +71,7 @@ def run(peer: Client, command: str = "true") -> str:
 
 def change(house: Path, mode: str) -> None:
     """Set the mode as a person, without the second that a verb takes."""
-    assert asking.elsewhere(house, "policy", mode=mode)["mode"] == mode
+    assert asking.typed(house, "policy", mode=mode)["mode"] == mode
 
 
 def opened(peer: Client) -> None:
@@ -147,7 +147,7 @@ def test_clients_and_sessions_tighten_but_never_loosen(house: Path) -> None:
         for mode in ("ask-all", "workspace", "trusted"):
             assert "only a person may loosen" in asking.control(house, "policy", mode=mode)["message"]
         refused = person(house, "policy", "mode", "trusted", code=1)
-        assert "in a terminal that no client and no session started" in refused
+        assert "a client cannot answer for its person" in refused
         assert run(near) == "denied"
     assert "only a person may loosen" in asking.insider(house, "policy", "mode", "workspace", code=1)
     change(house, "workspace")

@@ -15,6 +15,8 @@ from ai_session.consent import Asker, Consent, Deferred
 from ai_session.errors import ConsentNeeded
 from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question
+from ai_session.person_check import PersonCheck
+from ai_session.terminal_origin import Finding, Origin, Terminals
 from tests.bounds import BOUND_SECONDS
 
 UID = os.getuid()
@@ -23,7 +25,7 @@ YES, NO = Answer(True), Answer(False)
 
 
 class Family(Lineage):
-    """Relay 10 belongs to client 11; 12 is a tool of that client, 13 something in a session."""
+    """Relay 10 belongs to client 11."""
 
     known = True
 
@@ -36,11 +38,34 @@ class Family(Lineage):
     def clients(self) -> frozenset[str]:
         return frozenset({"11:0"})
 
-    def answering(self, pid: int | None) -> frozenset[str]:
-        return frozenset({12: {"12:0", "11:0"}, None: set[str]()}.get(pid, {f"{pid}:0", "1:0"}))
 
-    def in_session(self, pid: int | None) -> bool:
-        return pid == 13
+class Windows(Terminals):
+    """Every process has a window of this machine; but 12 is a tool of client 11, 13 something in a session, 20 came by
+    ssh, 21 was cut off from its parents."""
+
+    def __init__(self) -> None:
+        self.client_runs = False
+
+    @property
+    def known(self) -> bool:
+        return True
+
+    def has_clients(self) -> bool:
+        return self.client_runs
+
+    def find(self, pid: int | None, identity: str = "") -> Finding:
+        if pid is None:
+            return Finding(Origin.NONE, "nothing is known of the process that answers")
+        above = {12: {"12:0", "11:0"}}.get(pid, {f"{pid}:0", "1:0"})
+        origin, why = ORIGINS.get(pid, (Origin.LOCAL, "/dev/pts/1 is a window of xterm (pid 3)"))
+        return Finding(origin, why, ancestors=frozenset(above))
+
+
+ORIGINS = {
+    13: (Origin.AGENT, "sh (pid 13) runs inside a session"),
+    20: (Origin.REMOTE, "/dev/pts/1 came in by sshd (pid 4)"),
+    21: (Origin.DETACHED, "its parents are gone"),
+}
 
 
 class Form:
@@ -88,12 +113,17 @@ class Asking:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.admit: Callable[[Question], None] = lambda question: None
         self._numbers = itertools.count(1)
+        self.windows = Windows()
+        directory.mkdir(mode=0o700, exist_ok=True)
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, **settings: Any) -> None:
+        self.person = PersonCheck(
+            self.directory / "person", event=self._event, terminals=self.windows, clock=lambda: self.now, **settings
+        )
         self.consent = Consent(
             self.directory, event=self._event, clock=lambda: self.now,
-            ask_seconds=5.0, lineage=Family(), admit=lambda question: self.admit(question),
+            ask_seconds=5.0, lineage=Family(), person=self.person, admit=lambda question: self.admit(question),
         )  # fmt: skip
 
     def _event(self, name: str, **facts: Any) -> None:

@@ -13,15 +13,19 @@ from pydantic import AfterValidator
 
 from ai_session.audit import Entry
 from ai_session.consent import Asker, Deferred
+from ai_session.errors import SignatureNeeded
 from ai_session.gate import Gate
 from ai_session.masking import Masking
 from ai_session.models import Answer, Effect, Principal, Question, ToolCall, ToolResult
+from ai_session.person_check import Standing, Way
+from ai_session.person_signature import PublicKey, public_key
 from ai_session.policy import Action, Decision, Policy
 from ai_session.policy_mode import PolicyInForce
 from ai_session.rate_limits import RateLimiter
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
 from ai_session.telemetry import Telemetry
+from ai_session.terminal_origin import Finding, Origin
 from ai_session.tools.base import Context, EffectfulArguments, Limits, Subject, Tool, output
 from ai_session.workspace import Workspaces
 
@@ -127,6 +131,30 @@ class JournalMasking(Masking):
         return super().mask(text)
 
 
+class EveryPerson:
+    """Takes whoever did not come as a client for a person."""
+
+    async def standing(self, principal: Principal) -> Standing:
+        person = principal.kind == "person"
+        return Standing(Finding(Origin.LOCAL if person else Origin.AGENT, "a test says so"), person)
+
+    async def facts(self, principal: Principal) -> dict[str, Any]:
+        return {"key": None}
+
+    async def require(self, principal: Principal, do: str, *_: object, refused: str, **more: object) -> str:
+        if not (await self.standing(principal)).unsigned:
+            raise SignatureNeeded(refused)
+        return f"who may {do}"
+
+    async def enrol(self, principal: Principal, line: str, signature: object) -> PublicKey:
+        await self.require(principal, "enrol", refused="not enrolled")
+        return public_key(line)
+
+    async def remove(self, principal: Principal, signature: object) -> PublicKey:
+        await self.require(principal, "remove", refused="not removed")
+        return PublicKey(bytes(16), bytes(32))
+
+
 class MemoryConsent:
     """Gives ``word``, raises it, or waits for it where there is none."""
 
@@ -136,6 +164,7 @@ class MemoryConsent:
         self.questions: list[Question] = []
         self.waiting = asyncio.Event()
         self.answers: list[tuple[str, Answer]] = []
+        self.person = EveryPerson()
 
     async def obtain(
         self, question: Question, asker: Asker | None, state: str = "", answers: Mapping[str, Any] | None = None
@@ -157,17 +186,19 @@ class MemoryConsent:
     def grants(self) -> list[Any]:
         return []
 
-    def answer(self, question_id: str, answer: Answer, principal: Principal) -> Question:
+    def way(self, question: Question, principal: Principal, standing: Standing) -> Way:
+        return "unsigned" if standing.unsigned else "no"
+
+    async def answer(
+        self, question_id: str, answer: Answer, principal: Principal, signature: object = None
+    ) -> Question:
         self._journal.note("answer")
         self.answers.append((question_id, answer))
         return self.questions[0]
 
-    def watch(self, principal: Principal) -> str:
+    async def watch(self, principal: Principal) -> str:
         self._journal.note("watch")
         return "watch"
-
-    async def is_person(self, principal: Principal) -> bool:
-        return principal.kind == "person"
 
     def end_session(self, session: str) -> None:
         self._journal.note("end_session")

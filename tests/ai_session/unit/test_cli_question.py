@@ -61,8 +61,21 @@ def test_nothing_in_it_is_hidden() -> None:
 
 
 def test_nor_in_the_verbs_that_show_and_answer_it() -> None:
-    facts = {"question_id": "ap_1", "rule": "r\u3164", "expires_at": 0, "message": "it wants:\n    rm\u00ad\x1b[2J x"}
+    message = "it wants:\n    rm\u00ad\x1b[2J x"
+    facts = {"question_id": "ap_1", "rule": "r\u3164", "expires_at": 0, "message": message}
     assert told(facts) == "ap_1  (rule r\\u3164, 0 s left)\n  it wants:\n      rm\\xad\\x1b[2J x\n\n"
+
+
+def test_a_yes_that_is_to_be_signed_is_no_key() -> None:
+    question_id = f"ap_{'x' * 22}"
+    facts = {"question_id": question_id, "message": "agent wants it", "scopes": ALL, "prefix": "", "answer": "signed"}
+    clock = Clock()
+    found = QuestionPanel(facts, clock)
+    clock.now += QUIET_SECONDS
+    assert shown(found)[-1] == f"n deny · Esc later · sign a yes: ai-session approve {question_id}"
+    assert [found.typed(key) for key in (b"y", b"s", b"a")] == [b"", b"", b""]
+    assert json.loads(found.typed(b"n") or b"") == {"question_id": question_id, "allowed": False}
+    assert f", yours to sign)\n  {facts['message']}" in told({**facts, "rule": "r", "expires_at": 0})
 
 
 def test_only_what_is_offered_can_be_chosen() -> None:

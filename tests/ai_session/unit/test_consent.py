@@ -36,16 +36,17 @@ async def test_nobody_to_ask_leaves_a_question_whose_answer_counts_for_one_call(
         await asking.obtain()
     (question,) = asking.consent.pending()
     assert f"ai-session approve {question.question_id}; then call again" in caught.value.suggestion
-    asking.consent.answer(question.question_id, Answer(True, reason="go"), PERSON)
+    await asking.consent.answer(question.question_id, Answer(True, reason="go"), PERSON)
     assert asking.consent.pending() == []
     answer = await asking.obtain()
     assert isinstance(answer, Answer)
-    assert (answer.allowed, answer.by, answer.reason) == (True, f"person uid {UID} pid 900", "go")
+    assert (answer.allowed, answer.reason) == (True, "go")
+    assert answer.by == f"person uid {UID} pid 900, /dev/pts/1 is a window of xterm (pid 3)"
     await asking.open()
 
 
 async def test_a_no_waits_for_its_call_too_and_is_told_with_its_reason(asking: Asking) -> None:
-    asking.consent.answer(await asking.open(), Answer(False, reason="not on friday"), PERSON)
+    await asking.consent.answer(await asking.open(), Answer(False, reason="not on friday"), PERSON)
     with pytest.raises(Denied, match="not on friday"):
         await asking.obtain(Form(YES))
     assert await asking.obtain(Form(YES)) == YES
@@ -53,8 +54,8 @@ async def test_a_no_waits_for_its_call_too_and_is_told_with_its_reason(asking: A
 
 async def test_a_person_may_think_again_before_the_call_comes(asking: Asking) -> None:
     question_id = await asking.open()
-    asking.consent.answer(question_id, NO, PERSON)
-    asking.consent.answer(question_id, YES, PERSON)
+    await asking.consent.answer(question_id, NO, PERSON)
+    await asking.consent.answer(question_id, YES, PERSON)
     assert isinstance(await asking.obtain(), Answer)
 
 
@@ -71,7 +72,7 @@ async def test_a_person_may_think_again_before_the_call_comes(asking: Asking) ->
     ],
 )
 async def test_an_answer_for_one_call_is_for_no_other(asking: Asking, changes: dict[str, Any]) -> None:
-    asking.consent.answer(await asking.open(), YES, PERSON)
+    await asking.consent.answer(await asking.open(), YES, PERSON)
     state = await asking.state(arguments_sha256="c" * 64)
     await asking.open(**changes)
     again = await asking.obtain(Later(), state, {DECISION: YES}, **changes)
@@ -80,7 +81,7 @@ async def test_an_answer_for_one_call_is_for_no_other(asking: Asking, changes: d
 
 @pytest.mark.parametrize("scope", ["session", "always"])
 async def test_a_wider_answer_covers_what_it_says(asking: Asking, scope: Any) -> None:
-    asking.consent.answer(await asking.open(), Answer(True, scope=scope), PERSON)
+    await asking.consent.answer(await asking.open(), Answer(True, scope=scope), PERSON)
     assert isinstance(await asking.obtain(arguments_sha256="b" * 64), Answer)
     asking.restart()
     assert isinstance(await asking.obtain(arguments_sha256="c" * 64), Answer)
@@ -107,7 +108,7 @@ LOG = {"rule": "default:no-box", "detail": "git log -5 #x", "prefix": "git log"}
 
 
 async def test_an_answer_for_a_prefix_covers_what_begins_like_it_and_nothing_else(asking: Asking) -> None:
-    asking.consent.answer(await asking.open(**LOG), Answer(True, scope="prefix"), PERSON)
+    await asking.consent.answer(await asking.open(**LOG), Answer(True, scope="prefix"), PERSON)
     asking.restart()
     elsewhere = {"session": "ses_2", "detail": "git log --stat #y", "policy_sha256": "q" * 64}
     assert isinstance(await asking.obtain(**LOG | elsewhere), Answer)
@@ -143,7 +144,7 @@ async def test_an_answer_reaches_no_further_than_was_offered(
         with pytest.raises(Denied, match="without a choice"):
             await asking.obtain(Later(), state, {DECISION: word}, **changes)
         with pytest.raises(InvalidArguments, match="cannot be allowed"):
-            asking.consent.answer(asking.consent.pending()[-1].question_id, word, PERSON)
+            await asking.consent.answer(asking.consent.pending()[-1].question_id, word, PERSON)
         assert asking.consent.grants() == []
 
 
@@ -159,43 +160,43 @@ async def test_a_form_nobody_filled_in_denies_and_leaves_the_question_to_others(
         await asking.obtain(Form(Answer(False, reason="cancelled")))
     (question,) = asking.consent.pending()
     assert f"ai-session approve {question.question_id}" in caught.value.suggestion
-    asking.consent.answer(question.question_id, YES, PERSON)
+    await asking.consent.answer(question.question_id, YES, PERSON)
     assert isinstance(await asking.obtain(Form(Answer(False, reason="cancelled"))), Answer)
 
 
 async def test_an_answer_from_elsewhere_overtakes_the_form(asking: Asking) -> None:
     form = Form(NO, waits=True)
     call = asyncio.ensure_future(asking.obtain(form))
-    with asking.consent.watch(PERSON) as watch:
+    with await asking.consent.watch(PERSON) as watch:
         while not watch.questions():
             await watch.changed()
-        asking.consent.answer(watch.questions()[0].question_id, YES, PERSON)
+        await asking.consent.answer(watch.questions()[0].question_id, YES, PERSON)
         assert isinstance(await call, Answer)
     assert form.given_up
 
 
 async def test_one_answer_for_good_releases_all_it_covers(asking: Asking) -> None:
-    with asking.consent.watch(PERSON) as watch:
+    with await asking.consent.watch(PERSON) as watch:
         calls = [asyncio.ensure_future(asking.obtain(arguments_sha256=f"{n}" * 64)) for n in range(3)]
         other = asyncio.ensure_future(asking.obtain(rule="other"))
         while len(watch.questions()) < 4:
             await watch.changed()
-        asking.consent.answer(watch.questions()[1].question_id, Answer(True, scope="session"), PERSON)
+        await asking.consent.answer(watch.questions()[1].question_id, Answer(True, scope="session"), PERSON)
         assert all(isinstance(answer, Answer) for answer in await asyncio.gather(*calls))
         (left,) = watch.questions()
-        asking.consent.answer(left.question_id, NO, PERSON)
+        await asking.consent.answer(left.question_id, NO, PERSON)
         with pytest.raises(Denied):
             await other
 
 
 async def test_two_equal_calls_at_once_are_two_questions(asking: Asking) -> None:
-    with asking.consent.watch(PERSON) as watch:
+    with await asking.consent.watch(PERSON) as watch:
         first, second = (asyncio.ensure_future(asking.obtain()) for _ in range(2))
         while len(watch.questions()) < 2:
             await watch.changed()
         one, other = watch.questions()
-        asking.consent.answer(one.question_id, YES, PERSON)
-        asking.consent.answer(other.question_id, NO, PERSON)
+        await asking.consent.answer(one.question_id, YES, PERSON)
+        await asking.consent.answer(other.question_id, NO, PERSON)
         assert isinstance(await first, Answer)
         with pytest.raises(Denied):
             await second
@@ -212,14 +213,15 @@ async def test_two_equal_calls_at_once_are_two_questions(asking: Asking) -> None
         (Principal(kind="person", uid=UID, pid=13), "inside a session"),
         (Principal(kind="person", uid=UID, pid=900, env={"AI_SESSION_ID": "x"}), "inside a session"),
         (Principal(kind="person", uid=UID, pid=None), "nothing is known"),
+        (Principal(kind="person", uid=UID, pid=21), "its parents are gone"),
     ],
 )
 async def test_the_side_that_asks_never_answers(asking: Asking, who: Principal, why: str) -> None:
     question_id = await asking.open()
     asking.restart()
     with pytest.raises(Denied, match=why):
-        asking.consent.answer(question_id, Answer(True, scope="always"), who)
-    with asking.consent.watch(who) as watch:
+        await asking.consent.answer(question_id, Answer(True, scope="always"), who)
+    with await asking.consent.watch(who) as watch:
         assert watch.questions() == []
         with pytest.raises(ConsentNeeded):
             await asking.obtain()
@@ -231,7 +233,7 @@ async def test_a_relay_started_again_still_cannot_answer(asking: Asking) -> None
     with pytest.raises(ConsentNeeded, match=question_id):
         await asking.obtain(principal=Principal(kind="mcp", uid=UID, pid=900, client="agent"))
     with pytest.raises(Denied):
-        asking.consent.answer(question_id, YES, PERSON)
+        await asking.consent.answer(question_id, YES, PERSON)
 
 
 async def test_a_state_brings_the_answer_back_once(asking: Asking) -> None:
@@ -293,13 +295,13 @@ async def test_several_wait_at_once_survive_a_restart_and_expire(asking: Asking)
     asking.now += 1
     asking.restart()
     assert [q.question_id for q in asking.consent.pending()] == ids
-    asking.consent.answer(ids[1], YES, PERSON)
+    await asking.consent.answer(ids[1], YES, PERSON)
     asking.restart()
     assert isinstance(await asking.obtain(arguments_sha256="1" * 64), Answer)
     asking.now += 601
     assert asking.consent.pending() == []
     with pytest.raises(InvalidArguments, match="no question"):
-        asking.consent.answer(ids[0], YES, PERSON)
+        await asking.consent.answer(ids[0], YES, PERSON)
     assert not list(asking.directory.glob("questions/*"))
 
 
@@ -317,7 +319,7 @@ async def test_a_person_is_asked_no_more_often_than_admitted_but_grants_need_nob
     def refuse(question: Question) -> None:
         raise RateLimited("too many questions", retry_after_seconds=3)
 
-    asking.consent.answer(await asking.open(), Answer(True, scope="session"), PERSON)
+    await asking.consent.answer(await asking.open(), Answer(True, scope="session"), PERSON)
     asking.admit = refuse
     assert isinstance(await asking.obtain(), Answer)
     with pytest.raises(RateLimited):
@@ -328,7 +330,7 @@ async def test_a_person_is_asked_no_more_often_than_admitted_but_grants_need_nob
 async def test_a_call_given_up_leaves_its_question_open(asking: Asking) -> None:
     form = Form(YES, waits=True)
     call = asyncio.ensure_future(asking.obtain(form))
-    with asking.consent.watch(PERSON) as watch:
+    with await asking.consent.watch(PERSON) as watch:
         while not watch.questions():
             await watch.changed()
     call.cancel()
@@ -341,11 +343,11 @@ async def test_a_call_given_up_leaves_its_question_open(asking: Asking) -> None:
 async def test_another_policy_withdraws_what_was_asked_under_this_one(asking: Asking) -> None:
     form = Form(YES, waits=True)
     call = asyncio.ensure_future(asking.obtain(form))
-    with asking.consent.watch(PERSON) as watch:
+    with await asking.consent.watch(PERSON) as watch:
         while not watch.questions():
             await watch.changed()
     state = await asking.state(arguments_sha256="b" * 64)
-    asking.consent.answer(await asking.open(arguments_sha256="c" * 64), YES, PERSON)
+    await asking.consent.answer(await asking.open(arguments_sha256="c" * 64), YES, PERSON)
     kept = await asking.open(policy_sha256="q" * 64)
     asking.consent.policy_changed("q" * 64)
     with pytest.raises(Denied, match="the policy was changed while execute_command was asked about"):
@@ -365,7 +367,7 @@ async def test_the_end_of_a_session_ends_its_questions(asking: Asking) -> None:
 
 
 async def test_everything_is_told_and_nothing_secret_is_kept(asking: Asking) -> None:
-    asking.consent.answer(await asking.open(), Answer(True, scope="always", reason="ok"), PERSON)
+    await asking.consent.answer(await asking.open(), Answer(True, scope="always", reason="ok"), PERSON)
     await asking.obtain()
     asking.consent.revoke(asking.consent.grants()[0].grant_id, PERSON)
     assert [name for name, _ in asking.events] == ["consent.ask", "consent.answer", "consent.use", "consent.revoke"]

@@ -49,9 +49,9 @@ class World:
         )
         return new.principal.client, new.question_id
 
-    def answered_by(self, pid: int | None, question_id: str, answer: Answer = YES) -> None:
+    async def answered_by(self, pid: int | None, question_id: str, answer: Answer = YES) -> None:
         person = Principal(kind="person", uid=UID, pid=pid)
-        self.asking.consent.answer(question_id, answer, person)
+        await self.asking.consent.answer(question_id, answer, person)
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ async def test_the_client_that_acted_last_asks_and_cannot_answer(it: World) -> N
     assert client == "agent"
     for pid in (10, 11, 12):
         with pytest.raises(Denied, match="cannot answer itself"):
-            it.answered_by(pid, question_id)
-    it.answered_by(900, question_id, Answer(True, scope="always"))
+            await it.answered_by(pid, question_id)
+    await it.answered_by(900, question_id, Answer(True, scope="always"))
     assert await it.domains.ask(SPEC, "evil.org")
     it.domains.acted("ses_1", OTHER)
     assert (await it.asked())[0] == "other"
@@ -80,7 +80,7 @@ async def test_a_secret_in_a_name_is_in_no_question_nor_grant(it: World) -> None
     (question,) = it.asking.consent.pending()
     assert "***.evil.org" in question.message
     assert "hunter2" not in repr(question)
-    it.answered_by(900, question.question_id, Answer(True, scope="always"))
+    await it.answered_by(900, question.question_id, Answer(True, scope="always"))
     assert "hunter2" not in repr(it.asking.consent.grants())
     assert await it.domains.ask(SPEC, "hunter2.evil.org")
     with pytest.raises(ConsentNeeded):
@@ -99,15 +99,15 @@ async def test_where_nobody_is_known_to_have_acted_no_client_answers(it: World) 
     _, question_id = await it.asked()
     for pid in (11, 12):
         with pytest.raises(Denied, match="cannot answer itself"):
-            it.answered_by(pid, question_id)
-    it.answered_by(900, question_id)
+            await it.answered_by(pid, question_id)
+    await it.answered_by(900, question_id)
     assert await it.domains.ask(SPEC, "evil.org")
 
 
 async def test_a_persons_no_is_told_from_no_answer(it: World) -> None:
     it.domains.acted("ses_1", AGENT)
     _, question_id = await it.asked()
-    it.answered_by(900, question_id, NO)
+    await it.answered_by(900, question_id, NO)
     assert not await it.domains.ask(SPEC, "evil.org")
 
 

@@ -40,6 +40,7 @@ async def stop(world: World, who: Principal) -> None:
     await world.gate.stop(who, lambda: world.journal.note("leave"), sessions=True)
 
 
+LINE = f"scrypt-ed25519 {'0' * 32} {'0' * 64}"
 DOORS: dict[str, tuple[str, Door]] = {
     "attach": ("attach", lambda world, who: world.gate.attach(who, "s", rows=1, cols=1, read_only=False)),
     "rename": ("rename", lambda world, who: world.gate.rename(who, "s", "t")),
@@ -49,6 +50,9 @@ DOORS: dict[str, tuple[str, Door]] = {
     "answer": ("answer", lambda world, who: world.gate.answer(who, "ap_1", Answer(True))),
     "watch": ("watch", lambda world, who: world.gate.watch(who)),
     "policy": ("policy", lambda world, who: world.gate.policy(who, "read-only")),
+    "person": ("person", lambda world, who: world.gate.person(who)),
+    "enrol": ("enrol", lambda world, who: world.gate.enrol(who, LINE, None)),
+    "unenrol": ("unenrol", lambda world, who: world.gate.unenrol(who, None)),
     "stop": ("stop", stop),
     "sandboxed": ("sandbox", sandboxed),
 }

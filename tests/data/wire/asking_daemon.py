@@ -20,6 +20,8 @@ from ai_session.consent import Consent, Deferred
 from ai_session.errors import AiSessionError
 from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question, ToolCall, ToolResult
+from ai_session.person_check import PersonCheck
+from ai_session.terminal_origin import Terminals
 
 ASKED_ABOUT = ("echo", "execute_command")
 OPEN_SECONDS = 3600.0
@@ -78,15 +80,23 @@ class AskingGate:
         )
 
     async def approvals(self, principal: Principal) -> Any:
-        return self._consent.pending(), self._consent.grants()
+        standing = await self._consent.person.standing(principal)
+        asked = [(q, self._consent.way(q, principal, standing)) for q in self._consent.pending()]
+        return asked, self._consent.grants()
 
-    async def answer(self, principal: Principal, question_id: str, answer: Answer) -> str:
+    async def answer(self, principal: Principal, question_id: str, answer: Answer, signature: Any = None) -> str:
         if question_id.startswith("gr_"):
             return self._consent.revoke(question_id, principal).what
-        return self._consent.answer(question_id, answer, principal).message
+        return (await self._consent.answer(question_id, answer, principal, signature)).message
 
     async def watch(self, principal: Principal) -> Any:
-        return self._consent.watch(principal)
+        return await self._consent.watch(principal)
+
+    async def person(self, principal: Principal) -> Any:
+        return await self._consent.person.facts(principal)
+
+    async def enrol(self, principal: Principal, line: str, signature: Any) -> Any:
+        return await self._consent.person.enrol(principal, line, signature)
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
         """Begins anew in the folder ``name``; an answer is waited for as many seconds as ``reference`` says."""
@@ -94,7 +104,9 @@ class AskingGate:
 
 
 def consent(directory: Path, seconds: float) -> Consent:
-    return Consent(directory, event=note, lineage=Lineage(Path.home()), clock=clock, ask_seconds=seconds)
+    lineage = Lineage(Path.home())
+    person = PersonCheck(directory / "person", event=note, terminals=Terminals(lineage, [sys.executable]))
+    return Consent(directory, event=note, lineage=lineage, clock=clock, ask_seconds=seconds, person=person)
 
 
 def make(directory: Path) -> tuple[Any, float]:
