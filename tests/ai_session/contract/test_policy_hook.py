@@ -11,7 +11,7 @@ import pytest
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import client, error_of, greet, person
 from tests.ai_session.contract.wire import Client, stop_daemons
-from tests.conftest import new_home
+from tests.conftest import WINDOWS, new_home
 
 HOOK = """#!/bin/sh
 question=$(cat)
@@ -33,7 +33,7 @@ def house(world: Path) -> Iterator[Path]:
     hook.write_text(HOOK.format(home=made))
     hook.chmod(0o755)
     text = f'[sandbox]\nprofile = "trusted"\n\n[policy]\nmode = "trusted"\nhook = ["{hook}"]\n' + RULE
-    (made / ".config/ai-session/config.toml").write_text(text)
+    (made / ".config/ai-session/config.toml").write_text(text + WINDOWS)
     yield made
     stop_daemons(made)
 
