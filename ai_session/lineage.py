@@ -144,12 +144,14 @@ class Lineage:
         try:
             status = (self.folder / str(pid) / "status").read_bytes()
             user = int(status.partition(b"\nUid:")[2].split(maxsplit=2)[1])
+            if user != os.geteuid():
+                return False
             environment = (self.folder / str(pid) / "environ").read_bytes()
             given = next((entry[5:] for entry in environment.split(b"\0") if entry.startswith(b"HOME=")), b"")
             home = given or os.fsencode(pwd.getpwuid(user).pw_dir)
         except (OSError, ValueError, IndexError, KeyError):
             return True
-        return user == os.geteuid() and os.path.realpath(os.fsdecode(home)) == self._home
+        return os.path.realpath(os.fsdecode(home)) == self._home
 
     def _marked(self, pid: int) -> bool:
         try:

@@ -36,9 +36,6 @@ TERMINAL_PROGRAMS = (
 MULTIPLEXERS = ("tmux", "screen", "zellij")
 """Executables whose terminals are shown in other terminals."""
 
-PASSING_ON = ("script", "rlwrap")
-"""Executables that put a terminal between a person's and what they start, and type nothing themselves."""
-
 PTS_MAJORS = range(136, 144)
 MINORS_EACH = 256
 
@@ -180,7 +177,7 @@ class _Search:
         return Finding(Origin.DETACHED, f"{path} belongs to {server}, which shows it in no terminal")
 
     def _may_drive(self, process: Process) -> bool:
-        return process.name.startswith(REMOTE_ENTRIES) or self._is(process, (*TERMINAL_PROGRAMS, *PASSING_ON))
+        return process.name.startswith(REMOTE_ENTRIES) or self._is(process, TERMINAL_PROGRAMS)
 
     def _is_multiplexer(self, process: Process) -> bool:
         return process.pid not in self._multiplexers and self._is(process, MULTIPLEXERS, configured=False)

@@ -150,6 +150,19 @@ class Git:
             self._excluded(directory),
         )
 
+    def led_to(self, repository: Repository) -> frozenset[Path]:
+        """Paths in the work tree that the person's configuration names: hooks, further configuration, programs."""
+        said = self.person(repository.top, "config", "-z", "--list", "--includes")
+        named: list[str] = []
+        for entry in said.split("\0"):
+            key, _, value = entry.partition("\n")
+            if key.casefold() in ("core.hookspath", "include.path") or key.casefold().startswith("includeif."):
+                named.append(value)
+            named += [word.lstrip("!") for word in re.split(r"[\s'\"=]+", value) if "/" in word]
+        places = (repository.top.resolve(), repository.git_dir.resolve())
+        found = {Path(os.path.normpath(place / os.path.expanduser(one))) for one in named if one for place in places}
+        return frozenset(path for path in found if places[0] in path.parents)
+
     def filters(self, directory: Path) -> tuple[str, ...]:
         """Programs that files go through on their way into the repository, by name."""
         said = self.person(directory, "config", "--name-only", "--get-regexp", r"^filter\.", allowed=(0, 1))

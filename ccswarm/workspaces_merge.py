@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ccswarm.errors import Conflict
+from ccswarm.protected_names import protected
 from ccswarm.workspaces_checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, changes
 from ccswarm.workspaces_collect import Clone, Clones, few
 from ccswarm.workspaces_git import Git, PrivateRepository, Repository
@@ -38,6 +39,14 @@ def merge(git: Git, clones: Clones, clone: Clone, directory: Path, configuration
             raise Conflict(
                 f"the work changes what ccswarm is configured by: {few(own)}",
                 suggestion=f"read it: git diff HEAD...{clone.ref} -- {own[0]}; {by_hand}",
+            )
+        led_to = git.led_to(repository)
+        if taken := [
+            change.path for change in wanted if _commands(repository.top.resolve() / change.path, change.path, led_to)
+        ]:
+            raise Conflict(
+                f"the work changes what programs outside of its box take commands from: {few(taken)}",
+                suggestion=f"read it: git diff HEAD...{clone.ref} -- {taken[0]}; {by_hand}",
             )
         old = _files(git, ours, scratch / "old", head, [one.path for one in wanted if not one.added])
         new = _files(git, ours, scratch / "new", tree, [one.path for one in wanted if not one.removed])
@@ -93,6 +102,11 @@ def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, wo
     if "usage: git merge-tree" in said:
         said = "git 2.38 or newer is needed"
     raise Conflict(f"git merge-tree: {said}", suggestion=by_hand)
+
+
+def _commands(path: Path, within: str, led_to: Collection[Path]) -> bool:
+    """Whether git, a shell, an editor, another agent or a package manager does what stands there."""
+    return bool(protected().around(within)) or any(one in led_to for one in (path, *path.parents))
 
 
 def _configures(path: Path, configuration: Collection[Path]) -> bool:

@@ -20,7 +20,7 @@ SOCKET = f"ai-session-terminals-{os.getpid()}"
 WAYS = {
     "the window itself": ("{line}", "local"),
     "a shell in it": ("sh -c {quoted}", "local"),
-    "script": ("script -qec {quoted} /dev/null", "local"),
+    "script, which types whatever it is given": ("script -qec {quoted} /dev/null", "detached"),
     "tmux": ("tmux -L {socket} -f /dev/null new-session {quoted}", "local"),
     "in the background": ("bash -mc {background}", "detached"),
     "without the window": ("setsid -w sh -c {quoted}", "none"),
@@ -75,5 +75,5 @@ def test_a_multiplexer_is_where_it_is_shown(place: Path, tmp_path: Path) -> None
         origin, why = shown(place, WAYS["tmux"][0], host)
         assert origin == "remote", why
         assert "in another terminal" in why
-        origin, why = shown(place, WAYS["script"][0], host)
-        assert origin == "remote", why
+        origin, why = shown(place, "script -qec {quoted} /dev/null", host)
+        assert origin == "detached", why

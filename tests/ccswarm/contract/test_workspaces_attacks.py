@@ -312,6 +312,22 @@ async def test_what_configures_ccswarm_is_merged_by_a_person_only(place: World) 
         assert not (place.repository / name).exists()
 
 
+async def test_what_takes_commands_from_files_is_changed_by_a_person_only(place: World) -> None:
+    """Settings of editors, agents and shells by name; hooks and further configuration as the person's git names it."""
+    place.git("config", "core.hooksPath", "tools/hk")
+    place.git("config", "include.path", "../more/gitconfig")
+    place.git("config", "alias.x", "!sh scripts/x.sh")
+    names = (".envrc", "sub/.vscode/tasks.json", ".gitmodules", "tools/hk/pre-commit", "more/gitconfig", "scripts/x.sh")
+    for number, name in enumerate(names):
+        clone = await place.work(f"ada{number}", name, "id\n")
+        with pytest.raises(Conflict, match=rf"take commands from: {re.escape(name)}") as caught:
+            await place.workspaces.merge(clone, "its work")
+        assert clone.ref in caught.value.suggestion
+        assert not (place.repository / name).exists()
+    clone = await place.work("eve", "tools/other", "id\n")
+    assert (await place.workspaces.merge(clone, "its work")).commits == 1
+
+
 @contextmanager
 def exchanging(one: Path, other: Path) -> Iterator[None]:
     """Somebody exchanges two names as fast as can be."""
