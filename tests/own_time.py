@@ -21,6 +21,13 @@ def once_within(bound: float, attempt: Callable[[], float]) -> None:
         assert time.monotonic() < deadline, f"it never took less than {bound:g} s; at last it took {seconds:g} s"
 
 
+def computing_seconds(work: Callable[[], object]) -> float:
+    """Processor time that ``work`` takes in this process."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
 class OwnTime:
     """From now on, for this thread and the first thread of a child of this process, which must not be waited for
     before."""
