@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ai_session import inherited_signals
@@ -12,6 +13,9 @@ DIALECTS = {
     "--dialect mcp": ("mcp", ',"dialect":"mcp"'),
 }
 """What the relay says to the daemon, for what the client is said to speak; without a word its first line tells."""
+
+COMPLETING = "_AI_SESSION_COMPLETE"
+"""What a shell that completes a line asks with."""
 
 
 def main() -> None:
@@ -34,6 +38,10 @@ def main() -> None:
 
         daemon.main(arguments[2:])
     else:
+        if COMPLETING not in os.environ:
+            from ai_session import cli_quick
+
+            cli_quick.main(arguments)
         from ai_session import cli
 
         cli.main()

@@ -115,11 +115,10 @@ def _text(path: Path, owner: int, look: Callable[[str], os.stat_result]) -> str 
             try:
                 facts = look(step)
             except FileNotFoundError:
+                _require_no_lost_link(path)
                 return None
             check(step, facts, owner)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return None
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from None
     try:
@@ -135,6 +134,13 @@ def _text(path: Path, owner: int, look: Callable[[str], os.stat_result]) -> str 
         return data.decode()
     except UnicodeDecodeError as error:
         raise _unreadable(path, str(error)) from None
+
+
+def _require_no_lost_link(path: Path) -> None:
+    """A link that leads nowhere stands for a policy that should be there, on a share that is not mounted."""
+    for step in (path, *path.parents):
+        if step.is_symlink() and not step.exists():
+            raise _unreadable(path, f"{step} is a link to {os.readlink(step)}, which does not exist")
 
 
 def check(path: str, facts: os.stat_result, owner: int) -> None:

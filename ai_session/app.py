@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from ai_session.audit import SYSLOG, AuditLog
 from ai_session.boxes import Boxes, BoxSettings
 from ai_session.call_keys import CallKeys
 from ai_session.cgroup import delegated
-from ai_session.config import Settings, home_directory
+from ai_session.config import Stamp, home_directory
 from ai_session.consent import Consent
 from ai_session.errors import LimitReached
 from ai_session.gate import Gate
@@ -35,6 +35,7 @@ from ai_session.resource_watch import ResourceWatch
 from ai_session.sandbox import Sandbox
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import SessionDefaults
+from ai_session.settings import Settings
 from ai_session.telemetry_configured import open_telemetry
 from ai_session.terminal_origin import Terminals
 from ai_session.tools.base import Limits, Tool
@@ -46,7 +47,15 @@ EXPIRE_SECONDS = 3600.0
 class App:
     """One running ai-session. ``start`` adopts what an earlier one left; ``stop`` leaves it to the next, or ends it."""
 
-    def __init__(self, settings: Settings, runtime_directory: Path, administrator: Administrator = NOBODY) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        runtime_directory: Path,
+        administrator: Administrator = NOBODY,
+        read_from: Mapping[str, Stamp] | None = None,
+    ) -> None:
+        """``read_from``: the files that the settings are from, as they were just before they were read."""
+        self.read_from = dict(read_from or {})
         settings = administrator.bound(settings)
         masks = settings.redaction
         self._masking = masking = Masking(
@@ -121,6 +130,7 @@ class App:
             self._telemetry, self._written,
         )  # fmt: skip
         self._expiry: asyncio.TimerHandle | None = None
+        self._readying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Adopt sessions left by an earlier daemon."""
@@ -136,6 +146,7 @@ class App:
                 needed = partial(self._open, session.spec.session_id)
                 self._masking.learn(session.spec.env, needed, widening(session.spec.owner)[-1])
         self._expire()
+        self._readying = asyncio.create_task(self.sessions.make_ready())
 
     def _open(self, session_id: str) -> bool:
         return self.sessions.find(session_id) is not None
@@ -153,6 +164,9 @@ class App:
         """Leave: sessions stay alive for the next daemon, or with ``sessions`` everything ends."""
         if self._expiry:
             self._expiry.cancel()
+        if self._readying:
+            self._readying.cancel()
+            await asyncio.wait((self._readying,))
         if sessions:
             await self.sessions.stop()
         await self.sessions.aclose()
@@ -187,10 +201,10 @@ def session_defaults(settings: Settings) -> SessionDefaults:
     )
 
 
-def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[..., None]) -> Boxes:
-    """What contains the shells of new sessions."""
+def box_template(settings: Settings) -> SandboxProfile:
+    """Every limit and list of a box, without a workspace and a home."""
     box, network = settings.sandbox, settings.network
-    template = SandboxProfile(
+    return SandboxProfile(
         name=box.profile,
         readable=box.readable,
         writable=box.writable,
@@ -205,9 +219,19 @@ def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[...,
         file_bytes=box.file_bytes,
         tmp_bytes=box.tmp_bytes,
     )
-    minimum = SandboxLevel(box.minimum_level)
+
+
+def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[..., None]) -> Boxes:
+    """What contains the shells of new sessions."""
+    minimum = SandboxLevel(settings.sandbox.minimum_level)
     return Boxes(
-        BoxSettings(template, minimum, box.env_allow, network.ask),
+        BoxSettings(
+            box_template(settings),
+            minimum,
+            settings.sandbox.env_allow,
+            settings.network.ask,
+            dict(settings.session.env),
+        ),
         Sandbox(runtime_directory=runtime_directory, minimum_level=minimum, proxy_env=proxy_environment()),
         ResourceWatch(delegated()),
         event,

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,8 @@ class BoxSettings:
     minimum_level: SandboxLevel = SandboxLevel.LANDLOCK
     env_allow: tuple[str, ...] = ("*",)
     ask_domains: bool = False
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that are set in each."""
 
 
 class Boxes:
@@ -83,6 +85,27 @@ class Boxes:
             raise InvalidArguments(f"no profile {wanted[:40]!r}", suggestion=f"profiles: {', '.join(PROFILES)}")
         return replace(template, name=wanted) if wanted != "trusted" else TRUSTED
 
+    @property
+    def template(self) -> SandboxProfile:
+        """The configured box, whichever kind it is, without a workspace yet."""
+        return self._settings.template
+
+    async def facts(self) -> dict[str, Any]:
+        """As JSON has it, what another process of this user's needs to make a box as this one would."""
+        own = self._settings
+        return {
+            "template": asdict(own.template),
+            "minimum_level": str(own.minimum_level),
+            "env_allow": list(own.env_allow),
+            "env": dict(own.env),
+            "machine": await self._sandbox.facts() if self._sandbox is not None else None,
+        }
+
+    async def make_ready(self) -> None:
+        """Does ahead of the first box what is done once."""
+        if self._sandbox is not None and self._settings.template.name != "trusted":
+            await asyncio.gather(self._sandbox.make_ready(), asyncio.to_thread(_load_watch))
+
     async def prepare(self, spec: SessionSpec, directory: Path, env: Mapping[str, str]) -> Boxed:
         """The box of a shell that is about to start with ``env``; an earlier one of the session is taken down.
 
@@ -99,8 +122,8 @@ class Boxes:
         )
         if spec.level is not SandboxLevel.NONE and STRENGTH.index(boxed.level) > STRENGTH.index(spec.level):
             boxed.release()
-            if boxed.workspace is not None and not boxed.workspace.watchers:
-                boxed.workspace.tree.unwatch()
+            if boxed.workspace is not None:
+                await asyncio.to_thread(boxed.workspace.release)
             raise SandboxUnavailable(
                 f"this session began in a {spec.level} box, and only {boxed.level} can be had now",
                 suggestion="run: ai-session doctor; or close the session and create another",
@@ -110,6 +133,7 @@ class Boxes:
         self._introductions[spec.session_id] = boxed.introduction
         if boxed.workspace is not None:
             self._watch_workspace(spec.session_id, boxed.workspace, boxed.known, directory, restore=False)
+            await asyncio.to_thread(boxed.workspace.release)
         return boxed
 
     async def enter(self, spec: SessionSpec, pid: int) -> None:
@@ -243,7 +267,9 @@ class Boxes:
             log.warning("the workspace of session %s is not watched: %s", spec.name, problem)
             return
         if workspace is not None:
-            self._watch_workspace(spec.session_id, workspace, found_in(workspace), directory, restore=True)
+            known = await asyncio.to_thread(found_in, workspace)
+            self._watch_workspace(spec.session_id, workspace, known, directory, restore=True)
+            await asyncio.to_thread(workspace.release)
 
     async def _protect_again(self, workspace: Workspace) -> list[str]:
         """In every box that can write to it what lost its protection, as a file does that is replaced from outside;
@@ -293,5 +319,14 @@ class Boxes:
         self._watches.clear()
         for session_id in list(self._proxies):
             await self._proxies.pop(session_id).aclose()
+        if self._sandbox:
+            await asyncio.to_thread(self._sandbox.close)
         if self._watch:
             self._watch.close()
+
+
+def _load_watch() -> None:
+    """Takes 20 ms."""
+    from ai_session import workspace_watch
+
+    del workspace_watch

@@ -4,7 +4,8 @@ Colours, titles, modes and other control strings go; progress bars collapse into
 programs draw on the alternate screen is left out. Lines are as long as they were written and nothing scrolls away.
 Three tiers, each only when the one before cannot do it: plain text; lines that overwrite themselves (CR, backspace,
 erase); output that moves the cursor to other lines. Without cursor movement between lines every line of the input
-gives exactly one line of the result.
+gives exactly one line of the result. Blanks at the end of a line go where it was edited, but for those that the cursor
+stands behind on the last one: a prompt ends in one.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ def _lines(text: str) -> Steps[str]:
         end = end if end >= 0 else len(text)
         line = text[begin:end]
         edited = "\x1b" in line or "\x08" in line or not line.isascii()
-        pieces += (text[done:begin], (yield from (_edit(line) if edited else _overwritten(line))))
+        last = end == len(text)
+        pieces += (text[done:begin], (yield from (_edit(line, last) if edited else _overwritten(line, last))))
         done = end
         looked += 1
         if looked % _MOVEMENTS == 0:
@@ -131,14 +133,20 @@ def _lines(text: str) -> Steps[str]:
     return "".join(pieces)
 
 
-def _overwritten(line: str) -> Steps[str]:
+def _overwritten(line: str, last: bool) -> Steps[str]:
     seen = ""
-    for count, part in enumerate(reversed(line.split("\r")), 1):
+    parts = line.split("\r")
+    for count, part in enumerate(reversed(parts), 1):
         if len(part) > len(seen):
             seen += part[len(seen) :]
         if count % _LINES == 0:
             yield
-    return seen.rstrip(" ")
+    return _up_to_cursor(seen, len(parts[-1]) if last else 0)
+
+
+def _up_to_cursor(line: str, cursor: int) -> str:
+    """``line`` without the blanks at its end that the cursor is not behind."""
+    return line[: max(len(line.rstrip(" ")), cursor)]
 
 
 _FILLER = "\0"
@@ -157,7 +165,7 @@ _FAR, _EDGE = 200, 80
 """A movement of ``_FAR`` means "to the edge", wherever that is; at the right it is taken to be at ``_EDGE``."""
 
 
-def _edit(text: str) -> Steps[str]:
+def _edit(text: str, last: bool = True) -> Steps[str]:
     """Plays ``text`` on a page as wide and as tall as it needs to be."""
     page = _Page(4 * len(text) + 4096)
     known: dict[str, tuple[Callable[[_Page, int], None], int, int]] = {}
@@ -179,7 +187,7 @@ def _edit(text: str) -> Steps[str]:
             yield
     if done < len(text):
         page.write(text[done:])
-    return (yield from page.text())
+    return (yield from page.text(last))
 
 
 def _understand(movement: str) -> tuple[Callable[[_Page, int], None], int, int]:
@@ -211,7 +219,8 @@ class _Page:
         self.last = ""
         self.second = 0
 
-    def text(self) -> Steps[str]:
+    def text(self, last: bool) -> Steps[str]:
+        """``last``: the cursor's line is the last one of all, and not one that was ended."""
         parts: list[str] = []
         for first in range(0, len(self.lines), _LINES):
             if first:
@@ -219,6 +228,10 @@ class _Page:
             lines = [line if isinstance(line, str) else "".join(line) for line in self.lines[first : first + _LINES]]
             parts.append("\n".join([line.rstrip(" ") if line[-1:] == " " else line for line in lines]))
         text = "\n".join(parts)
+        if last and self.y == len(self.lines) - 1:
+            line = self.lines[self.y]
+            kept = _up_to_cursor(line if isinstance(line, str) else "".join(line), self.x)
+            text += kept[len(kept.rstrip(" ")) :]
         return text.replace(_FILLER, "") if _FILLER in text else text
 
     def take(self, blanks: int) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any, Literal
 
-import typer
-
-from ai_session.cli_output import Json, remark, say, show_json, show_rows, write_text
+from ai_session.cli_options import Argument, Json, Option
+from ai_session.cli_output import remark, say, show_json, show_rows, write_text
 from ai_session.cli_signing import Act, request
 from ai_session.control_client import ControlClient, connect
-from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.errors import AiSessionError, InvalidArguments, QuestionNotFound
 from ai_session.visible import visible
 
 MAX_REASON_CHARS = 500
@@ -27,14 +26,12 @@ def complete_questions(incomplete: str) -> list[tuple[str, str]]:
     return [(q["question_id"], q["tool"]) for q in found if q["question_id"].startswith(incomplete)]
 
 
-QuestionId = Annotated[
-    str, typer.Argument(metavar="ID", help="As approvals shows it.", autocompletion=complete_questions)
-]
+QuestionId = Annotated[str, Argument(metavar="ID", help="As approvals shows it.", complete=complete_questions)]
 
 
 def approvals(
     as_json: Json = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return only when there is a question.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Return only when there is a question.")] = False,
 ) -> None:
     """Show what waits for your answer, whole, and what you allowed for longer."""
     with connect() as client:
@@ -55,10 +52,10 @@ def approvals(
 
 def approve(
     question_id: QuestionId,
-    session: Annotated[bool, typer.Option("--session", help="The same in this session as well.")] = False,
-    always: Annotated[bool, typer.Option("--always", help="The same from now on, until rejected.")] = False,
-    prefix: Annotated[bool, typer.Option("--prefix", help="From now on all that begins like it, if offered.")] = False,
-    reason: Annotated[str, typer.Option(help="Recorded.", show_default=False)] = "",
+    session: Annotated[bool, Option("--session", help="The same in this session as well.")] = False,
+    always: Annotated[bool, Option("--always", help="The same from now on, until rejected.")] = False,
+    prefix: Annotated[bool, Option("--prefix", help="From now on all that begins like it, if offered.")] = False,
+    reason: Annotated[str, Option("--reason", help="Recorded.", show_default=False)] = "",
     as_json: Json = False,
 ) -> None:
     """Allow what a client asked for: this call only, if not said otherwise."""
@@ -70,7 +67,7 @@ def approve(
 
 def reject(
     question_id: QuestionId,
-    reason: Annotated[str, typer.Option(help="Told to the client and recorded.", show_default=False)] = "",
+    reason: Annotated[str, Option("--reason", help="Told to the client and recorded.", show_default=False)] = "",
     as_json: Json = False,
 ) -> None:
     """Deny what a client asked for, or end what was allowed for longer."""
@@ -103,7 +100,7 @@ def signed(client: ControlClient, question_id: str, *, allowed: bool, scope: str
                 question_id, question["binding"], question["message"], allowed=allowed, scope=scope, reason=reason
             )
             return Act("answer", about, f"{told(question)}Your answer: {'yes' if allowed else 'no'} ({scope}).")
-    raise InvalidArguments(f"no question {question_id!r} waits for an answer", suggestion="ai-session approvals")
+    raise QuestionNotFound(f"no question {question_id!r} waits for an answer", suggestion="ai-session approvals")
 
 
 def told(question: dict[str, Any]) -> str:

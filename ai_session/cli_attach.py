@@ -20,8 +20,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
-import typer
-
+from ai_session.cli_options import Option
 from ai_session.cli_output import EXIT_ERROR, EXIT_UNAVAILABLE, leave, remark, report, write_raw
 from ai_session.cli_question import QuestionPanel
 from ai_session.cli_sessions import SessionName
@@ -39,14 +38,14 @@ ALTERNATE = re.compile(rb"\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*([hl])
 
 def attach(
     session: SessionName,
-    read_only: Annotated[bool, typer.Option("--read-only", "-r", help="Only watch; ctrl-c leaves too.")] = False,
-    detach_key: Annotated[str, typer.Option(help="Like ctrl-] or ctrl-a; 'none' for none.")] = "ctrl-]",
-    no_resize: Annotated[bool, typer.Option("--no-resize", help="Leave the session's size as it is.")] = False,
+    read_only: Annotated[bool, Option("--read-only", "-r", help="Only watch; ctrl-c leaves too.")] = False,
+    detach_key: Annotated[str, Option("--detach-key", help="Like ctrl-] or ctrl-a; 'none' for none.")] = "ctrl-]",
+    no_resize: Annotated[bool, Option("--no-resize", help="Leave the session's size as it is.")] = False,
 ) -> None:
     """Use a session in this terminal; ctrl-] leaves it.
 
-    Agents and other people may use it at the same time; it goes on when you leave. Returns the shell's exit code when
-    it ends, 0 after the detach key.
+    Agents and other people may use it at the same time; it keeps running when you leave. Returns the shell's exit code
+    when it ends, 0 after the detach key.
     """
     keys = [] if detach_key.lower() == "none" else [parse_key(detach_key)]
     if read_only:
@@ -76,7 +75,7 @@ def attach(
 def tell(outcome: dict[str, Any] | AiSessionError | None, session: str) -> int:
     """Say on the next line why the window closed; the exit code."""
     if outcome is None:
-        remark(f"[detached from {session}; it goes on: ai-session attach {session}]")
+        remark(f"[detached from {session}; it keeps running: ai-session attach {session}]")
         return 0
     if isinstance(outcome, AiSessionError):
         report(outcome, as_json=False)
@@ -163,7 +162,7 @@ class Window:
                 if self._client in ready:
                     self._client.receive()
         except DaemonUnavailable as error:
-            error.suggestion = "the session goes on; attach to it again"
+            error.suggestion = "the session keeps running; attach to it again"
             return error
         except OSError:
             _end(signal.SIGHUP, None)

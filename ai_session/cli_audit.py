@@ -10,12 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
+from ai_session.cli_options import Argument, Group, Json, Option
 from ai_session.cli_output import (
     EXIT_ERROR,
     EXIT_NOT_FOUND,
-    Json,
+    Leave,
     leave,
     remark,
     report,
@@ -30,21 +29,20 @@ from ai_session.errors import AiSessionError, AuditBroken, InvalidArguments
 if TYPE_CHECKING:
     from ai_session.audit_chain import Anchor, Report
 
-app = typer.Typer(
-    help="What was asked, decided and done: every call of every client and person.",
+app = Group(
+    "What was asked, decided and done: every call of every client and person.",
     epilog="Exit codes: 0 done, or the log is sound; 1 the log was changed, or an error; 2 wrong usage; "
     "3 no log, or no such record.",
-    rich_markup_mode=None,
 )
 
-Directory = Annotated[Path | None, typer.Option("--directory", help="A log elsewhere, e.g. a copy.")]
+Directory = Annotated[Path | None, Option("--directory", help="A log elsewhere, e.g. a copy.")]
 
 COLUMNS = ("at", "seq", "event", "what", "session", "who", "outcome")
 
 
 @app.command()
 def tail(
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many records.")] = 20,
+    lines: Annotated[int, Option("--lines", "-n", least=1, help="How many records.")] = 20,
     directory: Directory = None,
     as_json: Json = False,
 ) -> None:
@@ -60,7 +58,7 @@ def tail(
 
 @app.command()
 def show(
-    reference: Annotated[str, typer.Argument(help="A call's id, or a record's number.")],
+    reference: Annotated[str, Argument(help="A call's id, or a record's number.")],
     directory: Directory = None,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +82,7 @@ def show(
 def verify(
     anchor: Annotated[
         list[str] | None,
-        typer.Option(help="SEQ:HEAD as a result's _meta or the system's log told it; may be repeated."),
+        Option("--anchor", help="SEQ:HEAD as a result's _meta or the system's log showed it; may be repeated."),
     ] = None,
     directory: Directory = None,
     as_json: Json = False,
@@ -114,9 +112,9 @@ def verify(
 def export(
     to: Annotated[
         Literal["jsonl", "ocsf", "otel"],
-        typer.Option("--format", help="jsonl: the records as they are; ocsf: OCSF events; otel: OTLP/JSON."),
+        Option("--format", help="jsonl: the records as they are; ocsf: OCSF events; otel: OTLP/JSON."),
     ] = "jsonl",
-    since: Annotated[int, typer.Option(min=1, help="Begin with this record.")] = 1,
+    since: Annotated[int, Option("--since", least=1, help="Begin with this record.")] = 1,
     directory: Directory = None,
 ) -> None:
     """Write the log to standard output, one JSON document a line."""
@@ -147,7 +145,7 @@ def _log(directory: Path | None, as_json: bool, remembered: Anchor | None = None
         error = AuditBroken(
             f"the log in {candidates[0]} is gone; it had {remembered.seq} records", suggestion=_forget()
         )
-    raise typer.Exit(report(error, as_json=as_json, exit_code=EXIT_ERROR if remembered else EXIT_NOT_FOUND))
+    raise Leave(report(error, as_json=as_json, exit_code=EXIT_ERROR if remembered else EXIT_NOT_FOUND))
 
 
 def _forget() -> str:

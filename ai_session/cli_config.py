@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ai_session.cli_output import Json, say, show_json, write_text
+from ai_session.cli_options import Group, Json, Option
+from ai_session.cli_output import say, show_json, write_text
 from ai_session.errors import ConfigInvalid
 
-app = typer.Typer(help="Settings: defaults < file < environment < flags.", rich_markup_mode=None)
+app = Group("Settings: defaults < file < environment < flags.")
 
-File = Annotated[
-    Path | None, typer.Option("--file", help="Instead of ~/.config/ai-session/config.toml.", show_default=False)
-]
+File = Annotated[Path | None, Option("--file", help="Instead of ~/.config/ai-session/config.toml.", show_default=False)]
 
 
 @app.command()
@@ -62,7 +59,7 @@ def init(file: File = None, as_json: Json = False) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with target.open("x") as out:
-            out.write(config.render(config.DEFAULTS, commented=True))
+            out.write(config.render(config.defaults(), commented=True))
     except FileExistsError:
         raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or move it away first") from None
     if as_json:

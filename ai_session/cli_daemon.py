@@ -7,10 +7,9 @@ import select
 from contextlib import suppress
 from typing import Annotated, Any
 
-import typer
-
 from ai_session import __version__
-from ai_session.cli_output import EXIT_ERROR, Json, confirm, leave, remark, say, show_facts, show_json
+from ai_session.cli_options import Group, Json, Option
+from ai_session.cli_output import EXIT_ERROR, confirm, leave, remark, say, show_facts, show_json
 from ai_session.cli_sessions import sessions
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
@@ -18,9 +17,9 @@ from ai_session.errors import AiSessionError, DaemonUnavailable
 GONE_SECONDS = 10.0
 """How long a daemon that closed its connections may take to end."""
 
-app = typer.Typer(help="The process that serves every client of this user.", rich_markup_mode=None)
+app = Group("The process that serves every client of this user.")
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command()
@@ -47,7 +46,7 @@ def status(as_json: Json = False) -> None:
 
 @app.command()
 def stop(
-    keep: Annotated[bool, typer.Option("--keep-sessions", help="Leave shells alive for the next daemon.")] = False,
+    keep: Annotated[bool, Option("--keep-sessions", help="Leave shells alive for the next daemon.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ai_session import __version__
-from ai_session.cli_output import EXIT_ERROR, Json, leave, say, show_json, show_rows
+from ai_session.cli_options import Json
+from ai_session.cli_output import EXIT_ERROR, leave, say, show_json, show_rows
 from ai_session.control_client import connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
 
@@ -157,12 +158,12 @@ def sandbox() -> Iterator[Finding]:
     if wanted.profile == "trusted":
         yield Finding("sandbox", "warn", f"{detail}; new sessions are not boxed", "set sandbox.profile = 'workspace'")
     elif not enough:
-        advice = f"mend what follows, or set sandbox.minimum_level, which is {wanted.minimum_level}"
+        advice = f"fix what follows, or set sandbox.minimum_level, which is {wanted.minimum_level}"
         yield Finding("sandbox", "fail", f"{explained}; no session starts", advice)
     elif status.level in (SandboxLevel.BWRAP, SandboxLevel.SEATBELT):
         yield Finding("sandbox", "ok", explained)
     else:
-        yield Finding("sandbox", "warn", explained, "mend what follows to get a stronger one")
+        yield Finding("sandbox", "warn", explained, "fix what follows to get a stronger one")
     for reason in status.reasons:
         what, _, advice = reason.rpartition(": ")
         yield Finding("sandbox", "warn", what, advice)
@@ -190,8 +191,9 @@ def sandbox_limits() -> Iterator[Finding]:
 EXPLAINED = {
     "bwrap": "own processes and network, system read-only, home empty; settings and secrets in the workspace guarded",
     "bwrap-noproc": "as bwrap, but who else runs what can be seen inside, and ps does not work",
-    "landlock": "writes stay in the workspace and no network, but nothing in the workspace is protected: .env can be "
-    "read, settings of git, editors and agents be changed; processes outside be seen; there is no list of domains",
+    "landlock": "contents are written in the workspace alone, and there is no network, but nothing in the workspace is "
+    "protected: .env can be read, settings of git, editors and agents be changed; modes and times of your files"
+    " outside can be changed (chmod, touch); processes outside be seen; there is no list of domains",
     "seatbelt": "as bwrap, but processes outside can be seen inside",
     "none": "no box can be made",
 }
@@ -366,7 +368,7 @@ def clients() -> Iterator[Finding]:
             advice = f"ai-session mcp install --client {row['client']} --scope {row['scope']}"
             yield Finding(f"client {row['client']}", "warn", f"no such command: {row['command']}", advice)
         elif row["state"] == "invalid":
-            yield Finding(f"client {row['client']}", "warn", row["problem"], "mend the file")
+            yield Finding(f"client {row['client']}", "warn", row["problem"], "fix the file")
     if installed:
         yield Finding("clients", "ok", ", ".join(dict.fromkeys(installed)))
     else:

@@ -12,14 +12,22 @@ from ai_session.errors import OutputExpired
 WAIT_SECONDS = 50.0
 PAGE_CHARS = 200_000
 
+FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.2, 5.0
+"""Between looks whether a command that printed something waits for input now; there is no event for that."""
+
 LOOK_AGAIN_SECONDS = 1.0
 """Between looks at output that ends in half a character: its bytes are there, but no text comes of them yet."""
 
 
 class Follower:
-    """Reads one command's output (or ``all`` of a session's) from ``offset`` on. ``page`` is the latest answer."""
+    """Reads one command's output (or ``all`` of a session's) from ``offset`` on. ``page`` is the latest answer.
 
-    def __init__(self, client: ControlClient, session: str, command_id: str, offset: int, *, live: bool) -> None:
+    ``looks``: pages come also while nothing is printed, so that whoever reads them sees when input is waited for.
+    """
+
+    def __init__(
+        self, client: ControlClient, session: str, command_id: str, offset: int, *, live: bool, looks: bool = False
+    ) -> None:
         self._client = client
         self._wanted = {"session_id": session, "command_id": command_id, "max_output_chars": PAGE_CHARS}
         self._anchor = offset
@@ -27,6 +35,7 @@ class Follower:
         self._shown = ""
         self._lost = 0
         self._live = live
+        self._looks = looks
         self.page: dict[str, Any] = {}
         self.notices: list[dict[str, Any]] = []
         """What appeared in the workspace meanwhile."""
@@ -34,12 +43,16 @@ class Follower:
     def follow(self, wait: Callable[[float], float]) -> Iterator[str]:
         """What to print, until the command or session has ended. ``wait`` says how long one wait may be."""
         stuck = False
+        patience = FIRST_LOOK_SECONDS if self._looks else WAIT_SECONDS
         while True:
             if stuck:
                 self._read(wait_for="output", timeout_seconds=wait(LOOK_AGAIN_SECONDS))
                 page = self._read(offset=self._end)
             else:
-                page = self._read(offset=self._end, wait_for="output", timeout_seconds=wait(WAIT_SECONDS))
+                page = self._read(offset=self._end, wait_for="output", timeout_seconds=wait(patience))
+            if self._looks:
+                silent = page.get("waited") == "timeout"
+                patience = min(patience * 2, LAST_LOOK_SECONDS) if silent else FIRST_LOOK_SECONDS
             over = page["status"] != "running" or page.get("waited") == "finished"
             stuck = page.get("waited") == "output" and page["next_offset"] == self._end
             if self._anchor != self._end:

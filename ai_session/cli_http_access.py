@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
+from ai_session.cli_options import Argument, Group, Json, Option
 from ai_session.cli_output import (
+    EXIT_INTERRUPTED,
     EXIT_NOT_FOUND,
-    Json,
     confirm,
     leave,
     report,
@@ -26,29 +25,28 @@ from ai_session.errors import AiSessionError, InvalidArguments
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-app = typer.Typer(
-    help="Who may reach the HTTP front: people, programs, and what was granted to them.",
+app = Group(
+    "Who may reach the HTTP front: people, programs, and what was granted to them.",
     epilog="Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such user, client or token.",
-    rich_markup_mode=None,
 )
-user = typer.Typer(help="Add somebody who may sign in.", rich_markup_mode=None)
-users = typer.Typer(help="List or remove people who may sign in.", rich_markup_mode=None)
-client = typer.Typer(help="Add a machine that has a secret.", rich_markup_mode=None)
-clients = typer.Typer(help="List or remove programs that may ask for tokens.", rich_markup_mode=None)
-tokens = typer.Typer(help="List or end what people granted to programs.", rich_markup_mode=None)
+user = Group("Add somebody who may sign in.")
+users = Group("List or remove people who may sign in.")
+client = Group("Add a machine that has a secret.")
+clients = Group("List or remove programs that may ask for tokens.")
+tokens = Group("List or end what people granted to programs.")
 for name, group in {"user": user, "client": client, "users": users, "clients": clients, "tokens": tokens}.items():
-    app.add_typer(group, name=name, no_args_is_help=True)
+    app.verbs[name] = group
 
 Scopes = Annotated[
     list[str] | None,
-    typer.Option("--scope", help="sessions:read, sessions:write, sessions:execute or admin; may be repeated."),
+    Option("--scope", help="sessions:read, sessions:write, sessions:execute or admin; may be repeated."),
 ]
 T = TypeVar("T")
 
 
 @user.command("add")
 def add_user(
-    name: Annotated[str, typer.Argument(help="a-z, 0-9, dot, dash and underscore.")],
+    name: Annotated[str, Argument(help="a-z, 0-9, dot, dash and underscore.")],
     scope: Scopes = None,
     as_json: Json = False,
 ) -> None:
@@ -70,7 +68,7 @@ def add_user(
 
 @client.command("add")
 def add_client(
-    name: Annotated[str, typer.Argument(help="What it is called, here and in the audit log.")],
+    name: Annotated[str, Argument(help="What it is called, here and in the audit log.")],
     scope: Scopes = None,
     as_json: Json = False,
 ) -> None:
@@ -115,7 +113,7 @@ def list_clients(as_json: Json = False) -> None:
 
 @clients.command("revoke")
 def revoke_client(
-    name: Annotated[str, typer.Argument(metavar="CLIENT", help="Its id (or URL), or a machine's name.")],
+    name: Annotated[str, Argument(metavar="CLIENT", help="Its id (or URL), or a machine's name.")],
     as_json: Json = False,
 ) -> None:
     """Forget a program, and end all that was granted to it."""
@@ -137,8 +135,8 @@ def list_tokens(as_json: Json = False) -> None:
 
 @tokens.command("revoke")
 def revoke_tokens(
-    grant: Annotated[str | None, typer.Argument(metavar="ID", help="As list shows it.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Whatever was granted to anybody.")] = False,
+    grant: Annotated[str | None, Argument(metavar="ID", help="As list shows it.")] = None,
+    everything: Annotated[bool, Option("--all", help="Whatever was granted to anybody.")] = False,
     as_json: Json = False,
 ) -> None:
     """End a grant: its tokens open nothing from now on."""
@@ -180,13 +178,18 @@ def _scopes(wanted: list[str] | None) -> tuple[str, ...]:
 
 def _password() -> str:
     if sys.stdin.isatty():
-        return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+        import typer
+
+        try:
+            return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+        except typer.Abort:
+            raise KeyboardInterrupt from None
     return sys.stdin.readline().rstrip("\r\n")
 
 
 def _ask(question: str) -> None:
     if not confirm(question):
-        raise typer.Abort
+        leave(EXIT_INTERRUPTED)
 
 
 def _ended(found: bool, message: str, suggestion: str, as_json: bool) -> None:

@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ai_session.cli_output import Json, say, show_json, show_rows, write_text
+from ai_session.cli_options import Group, Json, Option
+from ai_session.cli_output import say, show_json, show_rows, write_text
 from ai_session.errors import ConfigInvalid, InvalidArguments
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 CLIENTS = ("claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini")
 SERVE = ["mcp-server", "--stdio"]
 
-app = typer.Typer(help="Set MCP clients up.", rich_markup_mode=None)
+app = Group("Set MCP clients up.")
 
 
 def complete_clients(incomplete: str) -> list[str]:
@@ -30,12 +29,12 @@ def complete_clients(incomplete: str) -> list[str]:
 
 
 Client = Annotated[
-    str, typer.Option("--client", "-c", help=", ".join(CLIENTS), autocompletion=complete_clients, show_default=False)
+    str, Option("--client", "-c", help=", ".join(CLIENTS), complete=complete_clients, show_default=False)
 ]
 Scope = Annotated[
-    str, typer.Option(help="user (everywhere), project (this directory's file), local (claude-code only).")
+    str, Option("--scope", help="user (everywhere), project (this directory's file), local (claude-code only).")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change and change nothing.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would change and change nothing.")]
 
 
 @app.command()
@@ -43,13 +42,13 @@ def install(
     client: Client,
     scope: Scope = "user",
     dry_run: DryRun = False,
-    show: Annotated[bool, typer.Option("--print", help="Print the entry, to be added by hand.")] = False,
+    show: Annotated[bool, Option("--print", help="Print the entry, to be added by hand.")] = False,
     relative: Annotated[
-        bool, typer.Option("--relative", help="Write just 'ai-session'; desktop clients may not find it in their PATH.")
+        bool, Option("--relative", help="Write just 'ai-session'; desktop clients may not find it in their PATH.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Add this server to a client's configuration; all else in it stays, and a backup is kept beside it."""
+    """Add this server to a client's configuration; all else in it stays, and a backup is kept next to it."""
     from ai_session import client_configs
 
     command, args = ("ai-session", SERVE) if relative else launch_line()

@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-import typer
-
-from ai_session.errors import AiSessionError
-from ai_session.terminal_filter import harmless
+from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.visible import visible
 
 EXIT_ERROR, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE = 1, 2, 3, 4
 EXIT_RUNNING, EXIT_EXEC_FAILED, EXIT_INTERRUPTED = 124, 125, 130
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such session or command, 4 the daemon cannot be reached, "
-    "130 Ctrl-C. exec gives the command's own, 124 still running after --timeout, 125 when ai-session itself failed."
+    "Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such session, command or question, "
+    "4 the daemon cannot be reached, 130 Ctrl-C. exec gives the command's own, "
+    "124 still running after --timeout, 125 when ai-session itself failed."
 )
 
 _BY_ERROR = {
     "invalid_arguments": EXIT_USAGE,
     "session_not_found": EXIT_NOT_FOUND,
     "command_not_found": EXIT_NOT_FOUND,
+    "question_not_found": EXIT_NOT_FOUND,
     "daemon_unavailable": EXIT_UNAVAILABLE,
     "runtime_directory_unsafe": EXIT_UNAVAILABLE,
 }
@@ -41,7 +40,35 @@ _HINTS = {
 }
 """The next step in verbs, where the daemon's suggestion names tools."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+class Leave(Exception):
+    """Ends a verb that has said all it had to."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+TYPED_AS = {
+    "session_id": "SESSION",
+    "session": "SESSION",
+    "question_id": "ID",
+    "name": "NAME",
+    "working_directory": "--cwd",
+    "shell": "--shell",
+    "backend": "--backend",
+    "env": "--env",
+    "rows": "--rows",
+    "cols": "--cols",
+    "command": "COMMAND",
+    "timeout_seconds": "--timeout",
+    "stdin": "standard input",
+    "text": "TEXT",
+    "keys": "--key",
+    "command_id": "--command",
+    "tail_lines": "--tail",
+}
+"""How a person gives what a tool calls by this name."""
 
 
 def to_person() -> bool:
@@ -61,17 +88,12 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None
         for line in cells:
             print("\t".join(line))
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from ai_session import cli_table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column.replace("_", " ").upper(), overflow="fold")
-    for line in cells:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
-    Console().print(table)
+    headings = [column.replace("_", " ").upper() for column in columns]
+    width, coloured = cli_table.terminal_width(), cli_table.wants_colour()
+    for line in cli_table.draw(headings, cells, width, coloured=coloured):
+        print(line)
 
 
 def show_facts(facts: Mapping[str, Any]) -> None:
@@ -95,7 +117,14 @@ def remark(message: str) -> None:
 
 def confirm(question: str) -> bool:
     """The person's yes; without a terminal there is nobody to ask, and the caller meant it."""
-    return not (sys.stdin.isatty() and to_person()) or typer.confirm(question)
+    if not (sys.stdin.isatty() and to_person()):
+        return True
+    import typer
+
+    try:
+        return typer.confirm(question)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
 
 
 def write_raw(data: bytes) -> None:
@@ -107,23 +136,33 @@ def write_raw(data: bytes) -> None:
 
 def write_text(text: str) -> None:
     """Output of a session at once: in a pipe as it is, on a terminal what only draws."""
-    write_raw((harmless(text) if to_person() else text).encode("utf-8", "replace"))
+    write_raw((_harmless(text) if to_person() else text).encode("utf-8", "replace"))
 
 
 def write_error_text(text: str) -> None:
     """Standard error of a command, as ``write_text``."""
     sys.stderr.flush()
-    sys.stderr.buffer.write((harmless(text) if sys.stderr.isatty() else text).encode("utf-8", "replace"))
+    sys.stderr.buffer.write((_harmless(text) if sys.stderr.isatty() else text).encode("utf-8", "replace"))
     sys.stderr.buffer.flush()
+
+
+def _harmless(text: str) -> str:
+    from ai_session.terminal_filter import harmless  # what it compiles takes longer than what pipes need at all
+
+    return harmless(text)
 
 
 def report(error: AiSessionError, *, as_json: bool, exit_code: int | None = None) -> int:
     """Tell what went wrong and what to do; the exit code for it."""
     suggestion = _HINTS.get(error.code, error.suggestion)
+    message = error.message
+    if isinstance(error, InvalidArguments) and error.fields:
+        message = "; ".join(f"{TYPED_AS.get(name, name)}: {problem}" for name, problem in error.fields.items())
+        suggestion = f"ai-session {' '.join(sys.argv[1:2])} --help"
     if as_json:
-        show_json({"error": {"code": error.code, "message": error.message, "suggestion": suggestion}})
+        show_json({"error": {"code": error.code, "message": message, "suggestion": suggestion}})
     else:
-        remark(f"error: {visible(error.message)}")
+        remark(f"error: {visible(message)}")
         if suggestion:
             remark(f"hint: {visible(suggestion)}")
     return _BY_ERROR.get(error.code, EXIT_ERROR) if exit_code is None else exit_code
@@ -131,7 +170,7 @@ def report(error: AiSessionError, *, as_json: bool, exit_code: int | None = None
 
 def leave(code: int) -> NoReturn:
     """End the verb with an exit code."""
-    raise typer.Exit(code)
+    raise Leave(code)
 
 
 def _cell(value: Any) -> str:
@@ -143,10 +182,3 @@ def _cell(value: Any) -> str:
         table: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         return " ".join(f"{name}={_cell(inner)}" for name, inner in table.items())
     return visible(str(value))
-
-
-_STYLES = {
-    **dict.fromkeys(("ready", "ok", "installed"), "green"),
-    **dict.fromkeys(("running", "waiting_input", "starting", "stopped", "warn"), "yellow"),
-    **dict.fromkeys(("exited", "lost", "fail"), "red"),
-}

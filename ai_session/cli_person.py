@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import typer
-
 from ai_session import cli_signing
-from ai_session.cli_output import Json, remark, show_facts, show_json
+from ai_session.cli_options import Group, Json
+from ai_session.cli_output import remark, show_facts, show_json
 from ai_session.cli_signing import Act
 from ai_session.control_client import connect
 
-app = typer.Typer(help="What shows that an answer is yours: your terminal, or your signature.", rich_markup_mode=None)
+app = Group("What shows that an answer is yours: your terminal, or your signature.")
 
 
 @app.command()

@@ -10,9 +10,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ai_session.cli_output import Json, remark, say, show_facts, show_json, show_rows, write_text
+from ai_session.cli_options import Argument, Group, Json, Option
+from ai_session.cli_output import remark, say, show_facts, show_json, show_rows, write_text
 from ai_session.cli_signing import Act, request
 from ai_session.control_client import connect
 from ai_session.errors import DaemonUnavailable
@@ -20,9 +19,9 @@ from ai_session.errors import DaemonUnavailable
 if TYPE_CHECKING:
     from ai_session.policy import Policy
 
-app = typer.Typer(help="What is allowed, asked or denied.", rich_markup_mode=None)
+app = Group("What is allowed, asked or denied.")
 
-File = Annotated[Path | None, typer.Argument(help="Instead of ~/.config/ai-session/config.toml.", show_default=False)]
+File = Annotated[Path | None, Argument(help="Instead of ~/.config/ai-session/config.toml.", show_default=False)]
 
 
 @app.command()
@@ -58,10 +57,10 @@ def show(as_json: Json = False) -> None:
 def mode(
     wanted: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="[MODE]",
             help="read-only, ask-all, workspace or trusted: from the tightest to the loosest.",
-            autocompletion=lambda: ["read-only", "ask-all", "workspace", "trusted"],
+            complete=lambda incomplete: ["read-only", "ask-all", "workspace", "trusted"],
         ),
     ] = "",
     as_json: Json = False,
@@ -109,12 +108,12 @@ def check(file: File = None, as_json: Json = False) -> None:
 @app.command()
 def explain(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="One word is a line as it is; several are quoted.")
+        list[str], Argument(metavar="COMMAND...", help="One word is a line as it is; several are quoted.")
     ],
-    file: Annotated[Path | None, typer.Option("--file", help="Judge by this file.", show_default=False)] = None,
-    mode: Annotated[str, typer.Option("--mode", help="As if in this mode; else the one in force.")] = "",
-    client: Annotated[str, typer.Option("--client", help="As if asked for by this client.")] = "",
-    agent: Annotated[str, typer.Option("--agent", help="As if asked for by this agent.")] = "",
+    file: Annotated[Path | None, Option("--file", help="Judge by this file.", show_default=False)] = None,
+    mode: Annotated[str, Option("--mode", help="As if in this mode; else the one in force.")] = "",
+    client: Annotated[str, Option("--client", help="As if asked for by this client.")] = "",
+    agent: Annotated[str, Option("--agent", help="As if asked for by this agent.")] = "",
     as_json: Json = False,
 ) -> None:
     """Say what the policy does with a command, by which rule and why: for a client and for you, in and out of a box.
@@ -144,7 +143,7 @@ def explain(
 @app.command()
 def protected(
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATH]...", help="Say of each which line decides about it.")
+        list[str] | None, Argument(metavar="[PATH]...", help="Say of each which line decides about it.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -16,15 +16,14 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from ai_session.cli_options import Argument, Group, Option
 from ai_session.cli_output import leave, remark, say, to_person, write_raw, write_text
 from ai_session.cli_sessions import SessionName
 from ai_session.control_client import connect
 from ai_session.errors import InvalidArguments
 from ai_session.terminal_filter import LEAVE, TerminalFilter
 
-app = typer.Typer(help="Recordings of sessions.")
+app = Group("Recordings of sessions.")
 
 RESET = LEAVE + b"\x1b[?1049l\x1b7\x1b[r\x1b8"
 """Undoes what a program that was recorded in the middle may have left switched on."""
@@ -36,7 +35,7 @@ _FASTER = {b"+": 2.0, b"-": 0.5}
 @app.command()
 def export(
     session: SessionName,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; standard output without.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="A file; standard output without.")] = None,
 ) -> None:
     """Write a session as asciicast v3, secrets masked, as far back as its output is kept."""
     if output is None and to_person():
@@ -52,11 +51,11 @@ def export(
 
 
 def replay(
-    what: Annotated[str, typer.Argument(metavar="SESSION|FILE", help="A session, or a recording in a file.")],
-    speed: Annotated[float, typer.Option(min=0.01, help="2 is twice as fast.")] = 1.0,
-    idle: Annotated[float, typer.Option(min=0.0, help="Longest pause shown, in seconds.")] = 2.0,
+    what: Annotated[str, Argument(metavar="SESSION|FILE", help="A session, or a recording in a file.")],
+    speed: Annotated[float, Option("--speed", least=0.01, help="2 is twice as fast.")] = 1.0,
+    idle: Annotated[float, Option("--idle", least=0.0, help="Longest pause shown, in seconds.")] = 2.0,
 ) -> None:
-    """Play a session as it was seen. Space stops and goes on, + and - change the speed, q ends.
+    """Play a session as it was seen. Space pauses and resumes, + and - change the speed, q ends.
 
     On a terminal only what draws is played; in a pipe all of the output comes at once, as it is.
     """

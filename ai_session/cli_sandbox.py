@@ -12,8 +12,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     import asyncio
 
     from ai_session.sandbox import Boxed
-    from ai_session.settings import Settings
 
 GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.9
 COMMAND = "command"
 NAMES = ("read-only", "workspace")
+OF_SESSIONS = ("AI_SESSION_ID", "AI_SESSION_NAME", "AI_SESSION_CWD")
+"""What a shell of a session has; other variables of this prefix may be settings."""
 
 
 def sandbox(
@@ -69,19 +71,69 @@ def _judged(
     """Asks the gate, runs the command and tells the gate how it ended."""
     import asyncio  # takes 50 ms, which every verb would pay
 
-    from ai_session import administrator, config
+    from ai_session import config
 
-    settings = administrator.read().bound(config.load())
-    chosen = make_profile(settings, name, workspace or os.getcwd(), home or str(config.home_directory()), domains)
-    asked = {"profile": chosen.name, "workspace": chosen.workspace, "domains": chosen.domains}
-    client.request("sandbox", argv=list(command), **asked)
+    here, home = _directory_of(workspace or os.getcwd()), home or str(config.home_directory())
+    if name and name not in NAMES:
+        raise _no_box(name)
+    settings = None if _same_settings(client) else _own_settings()
+    asked = {"profile": name, "domains": domains}
+    if settings is not None:
+        chosen = make_profile(settings.template, name, here, home, domains)
+        asked = {"profile": chosen.name, "domains": chosen.domains}
+    box = client.request("sandbox", argv=list(command), workspace=here, **asked).get("box")
     try:
+        if settings is None:
+            settings = _told_settings(box)
+        chosen = make_profile(settings.template, name, here, home, domains)
         code = asyncio.run(_run(client, settings, chosen, command))
     except AiSessionError as error:
         _tell(client, code=error.code)
         raise
     _tell(client, exit_code=code)
     return code
+
+
+@dataclass(frozen=True, slots=True)
+class BoxesOfSessions:
+    """What boxes are made of. ``template`` has every limit and list, ``machine`` is what somebody found out before."""
+
+    template: SandboxProfile
+    minimum_level: SandboxLevel
+    env_allow: Sequence[str]
+    env: Mapping[str, str]
+    machine: Mapping[str, Any] | None = None
+
+
+def _same_settings(client: ControlClient) -> bool:
+    """Whether the daemon's settings are those that this process would read, which takes longer than all the rest."""
+    from ai_session import config
+
+    if any(name.startswith(config.PREFIX) and name not in OF_SESSIONS for name in config.environment()):
+        return False
+    try:
+        files: dict[str, Any] = client.request("settings")["read_from"]
+    except InvalidArguments:  # an older daemon
+        return False
+    return str(config.default_path()) in files and all(config.stamp(path) == then for path, then in files.items())
+
+
+def _told_settings(box: Mapping[str, Any]) -> BoxesOfSessions:
+    given: dict[str, Any] = box["template"]
+    lists: dict[str, Any] = {name: (*value,) if isinstance(value, list) else value for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType]
+    level = SandboxLevel(box["minimum_level"])
+    return BoxesOfSessions(SandboxProfile(**lists), level, box["env_allow"], box["env"], box["machine"])
+
+
+def _own_settings() -> BoxesOfSessions:
+    from ai_session import administrator, config
+    from ai_session.app import box_template
+
+    settings = administrator.read().bound(config.load())
+    own = settings.sandbox
+    return BoxesOfSessions(
+        box_template(settings), SandboxLevel(own.minimum_level), own.env_allow, dict(settings.session.env)
+    )
 
 
 def _tell(client: ControlClient, **how: Any) -> None:
@@ -91,18 +143,19 @@ def _tell(client: ControlClient, **how: Any) -> None:
         remark("warning: the daemon went away meanwhile, so the audit log does not tell how this command ended")
 
 
-async def _run(client: ControlClient, settings: Settings, chosen: SandboxProfile, command: Sequence[str]) -> int:
+async def _run(client: ControlClient, settings: BoxesOfSessions, chosen: SandboxProfile, command: Sequence[str]) -> int:
     from ai_session import config
-    from ai_session.sandbox import Sandbox
+    from ai_session.sandbox import Machine, Sandbox
 
     environ = config.environment()
     runtime = config.runtime_directory(config.home_directory(), os.getuid())
-    env = {key: value for key, value in environ.items() if _passes(key, settings.sandbox.env_allow)}
-    env = {"LANG": "C.UTF-8", **env, **settings.session.env, "HOME": chosen.home}
+    env = {key: value for key, value in environ.items() if _passes(key, settings.env_allow)}
+    env = {"LANG": "C.UTF-8", **env, **settings.env, "HOME": chosen.home}
     box = Sandbox(
         runtime_directory=runtime,
-        minimum_level=SandboxLevel(settings.sandbox.minimum_level),
+        minimum_level=settings.minimum_level,
         proxy_env=_proxy_environment() if chosen.network == "proxy" else {},
+        machine=Machine.of(settings.machine) if settings.machine else None,
     )
     with _directory(runtime / "boxes") as directory:
         boxed = await box.prepare(chosen, directory, env=env, die_with_parent=True, watched=True)
@@ -123,38 +176,39 @@ def _proxy_environment() -> dict[str, str]:
     return network_proxy.environment()
 
 
-def make_profile(
-    settings: Settings, name: str, workspace: str, home: str, domains: Sequence[str] | None
-) -> SandboxProfile:
-    """The box that settings and options describe. Raises InvalidArguments."""
-    wanted = name or settings.sandbox.profile
-    if wanted not in NAMES:
-        raise InvalidArguments(f"no box is called {wanted!r}", suggestion=f"--profile {' or '.join(NAMES)}")
+def _directory_of(workspace: str) -> str:
     if not os.path.isdir(workspace):
         raise InvalidArguments(f"no such directory: {workspace!r}", suggestion="--workspace DIR")
-    own, network = settings.sandbox, settings.network
+    return os.path.realpath(workspace)
+
+
+def _no_box(name: str) -> InvalidArguments:
+    return InvalidArguments(f"no box is called {name!r}", suggestion=f"--profile {' or '.join(NAMES)}")
+
+
+def make_profile(
+    template: SandboxProfile, name: str, workspace: str, home: str, domains: Sequence[str] | None
+) -> SandboxProfile:
+    """The box that settings and options describe. Raises InvalidArguments."""
+    wanted = name or template.name
+    if wanted not in NAMES:
+        raise _no_box(wanted)
     home = os.path.realpath(home)
-    allowed = tuple(network.allow_domains if domains is None else domains)
+    allowed = tuple(template.domains if domains is None else domains)
 
     def places(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(os.path.realpath(os.path.expanduser(path)) for path in names)
 
-    return SandboxProfile(
+    return replace(
+        template,
         name="read-only" if wanted == "read-only" else "workspace",
-        workspace=os.path.realpath(workspace),
+        workspace=workspace,
         home=home,
-        readable=places(own.readable),
-        writable=places(own.writable),
-        home_readable=tuple(os.path.join(home, path) for path in own.home_readable),
-        masked=own.masked,
-        protected=own.protected,
+        readable=places(template.readable),
+        writable=places(template.writable),
+        home_readable=tuple(os.path.join(home, path) for path in template.home_readable),
         network="proxy" if allowed else "off",
         domains=allowed,
-        ports=network.ports,
-        memory_bytes=own.memory_bytes,
-        processes=own.processes,
-        file_bytes=own.file_bytes,
-        tmp_bytes=own.tmp_bytes,
     )
 
 

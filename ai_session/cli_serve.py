@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ai_session.cli_output import Json, to_person
+from ai_session.cli_options import Json
+from ai_session.cli_output import to_person
 from ai_session.errors import InvalidArguments, SandboxRefused
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def serve(
     they are, show the one that ai-session token shows, or sign in. What else is in [http] of the configuration holds as
     for mcp-server --http.
 
-    Exit codes: 0 ended as it was told, 1 the address or the daemon cannot be used, 2 wrong usage or configuration.
+    Exit codes: 0 ended on request, 1 the address or the daemon cannot be used, 2 wrong usage or configuration.
     """
     if not rpc:
         raise InvalidArguments("nothing to serve was named", suggestion="ai-session serve --rpc")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from ai_session.cli_output import Json, confirm, leave, report, say, show_facts, show_json, show_rows
+from ai_session.cli_options import Argument, Json, Option
+from ai_session.cli_output import confirm, leave, report, say, show_facts, show_json, show_rows
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.session_names import name_from
 from ai_session.workspace_words import WORDS, summary
 
 MOST_LINES = 5
@@ -27,7 +27,7 @@ def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
 
 
 SessionName = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Name or id.", autocompletion=complete_sessions, show_default=False)
+    str, Argument(metavar="SESSION", help="Name or id.", complete=complete_sessions, show_default=False)
 ]
 
 
@@ -37,16 +37,22 @@ def sessions(client: ControlClient) -> list[dict[str, Any]]:
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Unique; made from the directory's name when left out.")] = "",
-    directory: Annotated[str, typer.Option("--cwd", "-C", help="Where the shell starts.")] = "",
-    shell: Annotated[str, typer.Option(help="bash, zsh, fish, dash… or a path.")] = "",
-    backend: Annotated[str, typer.Option(help="auto, tmux or pty.")] = "",
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    name: Annotated[
+        str | None,
+        Argument(
+            help="Unique; letters, digits, . _ -. Made from the directory's name when left out.", metavar="[NAME]"
+        ),
+    ] = None,
+    directory: Annotated[str, Option("--cwd", "-C", help="Where the shell starts.")] = "",
+    shell: Annotated[str, Option("--shell", help="bash, zsh, fish, dash… or a path.")] = "",
+    backend: Annotated[str, Option("--backend", help="auto, tmux or pty.")] = "",
+    env: Annotated[list[str] | None, Option("--env", "-e", metavar="NAME=VALUE", help="May be repeated.")] = None,
     profile: Annotated[
-        str, typer.Option(metavar="PROFILE", help="read-only, workspace or trusted (no box); else as configured.")
+        str,
+        Option("--profile", metavar="PROFILE", help="read-only, workspace or trusted (no box); else as configured."),
     ] = "",
-    rows: Annotated[int, typer.Option(help="Height.", show_default=False)] = 0,
-    cols: Annotated[int, typer.Option(help="Width.", show_default=False)] = 0,
+    rows: Annotated[int | None, Option("--rows", least=2, help="Height.", show_default=False)] = None,
+    cols: Annotated[int | None, Option("--cols", least=2, help="Width.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
     """Open a session. One whose shell has exited starts again where it left off."""
@@ -54,13 +60,13 @@ def new(
         facts = client.call(
             "create_session",
             box=profile,
-            name=name or free_name(client, Path(directory).resolve().name),
-            working_directory=str(Path(directory).expanduser().absolute()) if directory else None,
+            name=free_name(client, os.path.basename(os.path.realpath(directory))) if name is None else name,
+            working_directory=os.path.join(os.getcwd(), os.path.expanduser(directory)) if directory else None,
             shell=shell or None,
             backend=backend or None,
             env=dict(map(_assignment, env or [])) or None,
-            rows=rows or None,
-            cols=cols or None,
+            rows=rows,
+            cols=cols,
         ).structured
     if as_json:
         show_json(facts)
@@ -74,8 +80,7 @@ def new(
 
 def free_name(client: ControlClient, wish: str) -> str:
     """``wish`` as a session's name, numbered when it is taken."""
-    plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in wish)
-    plain = plain.lstrip("._-")[:40] or "main"
+    plain = name_from(wish)
     taken = {row["name"] for row in sessions(client)}
     number, name = 1, plain
     while name in taken:
@@ -139,9 +144,7 @@ def info(session: SessionName, as_json: Json = False) -> None:
         show_facts({"notice": f"{WORDS[notice['kind']]} {notice['path']}"})
 
 
-def rename(
-    session: SessionName, name: Annotated[str, typer.Argument(help="The new name.")], as_json: Json = False
-) -> None:
+def rename(session: SessionName, name: Annotated[str, Argument(help="The new name.")], as_json: Json = False) -> None:
     """Give a session another name."""
     with connect() as client:
         client.request("rename", session=session, name=name)
@@ -152,9 +155,9 @@ def rename(
 def share(
     session: SessionName,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[WHO]...", help="agent:NAME, user:NAME, run:ID or everyone.")
+        list[str] | None, Argument(metavar="[WHO]...", help="agent:NAME, user:NAME, run:ID or everyone.")
     ] = None,
-    nobody: Annotated[bool, typer.Option("--nobody", help="Only its owner, and you.")] = False,
+    nobody: Annotated[bool, Option("--nobody", help="Only its owner, and you.")] = False,
     as_json: Json = False,
 ) -> None:
     """Let others use a session. Agents of a swarm and users over HTTP see only their own otherwise."""
@@ -186,10 +189,10 @@ def interrupt(session: SessionName, as_json: Json = False) -> None:
 def kill(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SESSION]...", help="Names or ids.", autocompletion=complete_sessions),
+        Argument(metavar="[SESSION]...", help="Names or ids.", complete=complete_sessions),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Every session.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
+    everything: Annotated[bool, Option("--all", "-a", help="Every session.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --all.")] = False,
     as_json: Json = False,
 ) -> None:
     """End sessions. Their shells, every process started in them, and their output go."""

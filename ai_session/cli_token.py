@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-import typer
-
-from ai_session.cli_output import Json, show_facts, show_json
+from ai_session.cli_options import Json, Option
+from ai_session.cli_output import show_facts, show_json
 
 
 def token(
     renew: Annotated[
-        bool, typer.Option("--renew", help="Make another one; the one before opens nothing from then on.")
+        bool, Option("--renew", help="Make another one; the one before opens nothing from then on.")
     ] = False,
     as_json: Json = False,
 ) -> None:

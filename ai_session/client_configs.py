@@ -63,7 +63,7 @@ def read(place: Place) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigInvalid(
-            f"{place.path} cannot be read: {error}", suggestion="mend the file, then try again"
+            f"{place.path} cannot be read: {error}", suggestion="fix the file, then try again"
         ) from None
 
 
@@ -131,7 +131,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _not_valid(place: Place, why: str) -> ConfigInvalid:
     return ConfigInvalid(
         f"{place.path} is not valid: {why}",
-        suggestion="mend it, or add the entry by hand (comments in JSON would be lost): "
+        suggestion="fix it, or add the entry by hand (comments in JSON would be lost): "
         f"ai-session mcp install --client {place.client} --scope {place.scope} --print",
     )
 

@@ -10,13 +10,17 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ai_session.errors import IntegrationLost, LimitReached, SessionBusy, SessionExited
+from ai_session.marks import Mark
 from ai_session.models import CommandRecord, CommandStatus, ExitStatus
+from ai_session.recovery import Recovery
+from ai_session.shell_words import may_be_cut_off
 from ai_session.shells.base import CommandText
 
 KEPT = 256
@@ -35,6 +39,11 @@ class RunningCommand:
 
     ``gap``: output was lost, maybe the end mark, too. ``asked``: the shell was then found idle and asked for a prompt.
     ``disturbed``: something was typed meanwhile, so that prompt need not be about this command.
+    ``quiet_end``: where its output had ended before the shell was asked what became of it.
+    ``dropped``: the half-typed line that stood at the prompt before. ``never_ran``: its shell ended before it began.
+    ``newest_pid`` was given out last before it began; ``beside`` still ran then, of commands before; ``late`` is what
+    those printed after the last prompt.
+    ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did.
     """
 
     record: CommandRecord
@@ -42,19 +51,28 @@ class RunningCommand:
     trigger_offset: int
     started: bool = False
     interrupted: bool = False
+    stopped_by_key: bool = False
     gap: bool = False
     asked: bool = False
     disturbed: bool = False
+    dropped: str = ""
+    never_ran: bool = False
+    newest_pid: int = 0
+    beside: tuple[LeftRunning, ...] = ()
+    late: str = ""
+    typed: bool = False
+    prompt: Mark | None = None
     retries: int = 0
+    quiet_end: int | None = None
+    stdin_path: str = ""
+    note: str = ""
+    recovery: Recovery = field(default_factory=Recovery, repr=False)
     watchdog: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     def start_at(self, offset: int) -> None:
         """The start mark was seen: output begins at ``offset``."""
         self.started = True
         self.record = replace(self.record, start_offset=offset)
-        if self.watchdog:
-            self.watchdog.cancel()
-            self.watchdog = None
 
     def lose(self, end: int) -> None:
         """Output was lost; with it maybe the start mark, so nobody may begin the command once more for lack of it."""
@@ -69,11 +87,31 @@ class RunningCommand:
             self.watchdog.cancel()
             self.watchdog = None
         self.record = replace(
-            self.record, status=status, end_offset=end, exit_code=exit_code, cwd=cwd, duration_seconds=round(seconds, 6)
+            self.record,
+            status=status,
+            end_offset=end,
+            exit_code=exit_code,
+            cwd=cwd,
+            duration_seconds=round(seconds, 6),
+            note=self.note,
         )
         if not self.finished.done():
             self.finished.set_result(self.record)
         return self.record
+
+
+@dataclass(frozen=True, slots=True)
+class LeftRunning:
+    """A process that a command left running with the terminal as its output."""
+
+    command_id: str
+    command: str
+    pid: int
+    started: int
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a process'} of {self.command_id} ({brief(self.command)!r})"
 
 
 class CommandHistory:
@@ -174,11 +212,38 @@ def occupied(name: str, program: str) -> SessionBusy:
     )
 
 
+def line_open(name: str) -> SessionBusy:
+    """Why session ``name`` runs nothing while a line that was typed at its prompt has not ended, or is not complete."""
+    return SessionBusy(
+        f"a line typed at the prompt of {name!r} still runs, waits for input or is not complete",
+        suggestion="look with read_screen; answer it with send_input, drop it with send_input(keys=['C-c']), or use "
+        "another session",
+    )
+
+
 def unread(name: str, waiting_bytes: int) -> LimitReached:
     """Why session ``name`` takes no more input."""
     return LimitReached(
         f"the program in session {name!r} has not read {waiting_bytes} bytes that were typed before",
         suggestion="wait until it does (read_output, read_screen), or stop it with interrupt_command",
+    )
+
+
+def became(name: str, program: str) -> IntegrationLost:
+    """Why session ``name`` runs nothing: its start files replaced the shell by a ``program`` that is none."""
+    return IntegrationLost(
+        f"the start files of {name!r} turned its shell into {program!r}",
+        suggestion="let them do so only where AI_SESSION_ID is not set, or set session.user_rc = false in the"
+        " configuration",
+    )
+
+
+def asked_at_start(name: str) -> IntegrationLost:
+    """Why session ``name`` runs nothing yet: a start file waits for somebody to type."""
+    return IntegrationLost(
+        f"the start files of {name!r} wait for input",
+        suggestion="look with read_screen and answer with send_input, or set session.user_rc = false in the"
+        " configuration",
     )
 
 
@@ -234,6 +299,15 @@ def parse_header(directory: Path) -> tuple[CommandRecord, int] | None:
         return None
 
 
+def corrupted_by_cuts(version: str) -> bool:
+    """Whether that is a bash whose memory is damaged when it evaluates a text that ends within a substitution.
+
+    Mended in 5.2.21; only bash itself writes its version so.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)\(", version)
+    return numbers is not None and tuple(map(int, numbers.groups())) < (5, 2, 21)
+
+
 def keep_stdin(directory: Path, data: bytes | None) -> str:
     """Where the next command's standard input lies; empty without any."""
     path = directory / "stdin"
@@ -244,9 +318,15 @@ def keep_stdin(directory: Path, data: bytes | None) -> str:
 
 
 def command_text(
-    record: CommandRecord, nonce: str, trigger_offset: int, stdin_path: str, last_exit_code: int, flags: str
+    record: CommandRecord,
+    nonce: str,
+    trigger_offset: int,
+    stdin_path: str,
+    last_exit_code: int,
+    flags: str,
+    version: str = "",
 ) -> CommandText:
-    """What the shell is to run for ``record``, with a title for people who watch."""
+    """What the shell of that ``version`` is to run for ``record``, with a title for people who watch."""
     first, _, rest = record.command.partition("\n")
     title = "".join(c if c.isprintable() else " " for c in brief(first, TITLE_CHARS)) + (" …" if rest else "")
     return CommandText(
@@ -259,4 +339,5 @@ def command_text(
         last_exit_code=last_exit_code,
         flags=flags,
         title=title,
+        check=corrupted_by_cuts(version) and may_be_cut_off(record.command),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -12,20 +11,22 @@ import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
-from ai_session.settings import Section, Settings
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from ai_session.settings import Section, Settings
 
 PREFIX = "AI_SESSION_"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 SOCKET_PATH_LIMIT = 100
 """Bytes; sun_path takes 107, and the longest name beside ``sock`` in the directory is 6 bytes longer."""
 
-DEFAULTS = Settings()
 STANDARD = {
     "telemetry.endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
     "telemetry.traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
@@ -35,6 +36,9 @@ STANDARD = {
 """Variables of OpenTelemetry that set what the file does not. Its exporter itself reads the others."""
 
 
+Stamp = list[int] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """Settings and where each that is not a default came from (``session.rows`` → a path, a variable or ``a flag``)."""
@@ -42,6 +46,16 @@ class Loaded:
     settings: Settings
     origins: Mapping[str, str]
     path: Path
+
+
+MESSAGES = {
+    "tuple_type": 'should be a list of texts in brackets: ["…", "…"]',
+    "list_type": "should be a list in brackets: […]",
+    "dict_type": "should be a table",
+    "model_type": "should be a table",
+    "string_type": "should be a text in quotes",
+}
+"""Where pydantic's own words speak of Python."""
 
 
 def load(
@@ -80,11 +94,21 @@ def resolve(
             tree.setdefault(section, {})[key] = value
         else:
             tree[section] = value
+    from pydantic import ValidationError
+
     try:
-        settings = Settings.model_validate(tree)
+        settings = type(defaults()).model_validate(tree)
     except ValidationError as error:
         raise _config_invalid(error, origins) from None
     return Loaded(settings, {name: origins[name] for name in fields() if name in origins}, file)
+
+
+@cache
+def defaults() -> Settings:
+    """The settings where nobody says anything. The library that checks them takes 60 ms to import."""
+    from ai_session.settings import Settings
+
+    return Settings()
 
 
 def fields() -> list[str]:
@@ -94,7 +118,7 @@ def fields() -> list[str]:
 
 def sections() -> dict[str, type[Section]]:
     """The tables of the file, in order."""
-    return {name: type(getattr(DEFAULTS, name)) for name in Settings.model_fields}
+    return {name: type(getattr(defaults(), name)) for name in type(defaults()).model_fields}
 
 
 def variables() -> dict[str, str]:
@@ -123,6 +147,15 @@ def default_path(environ: Mapping[str, str] | None = None) -> Path:
     environ = os.environ if environ is None else environ
     named = environ.get(PREFIX + "CONFIG")
     return Path(named) if named else home_directory(environ) / ".config/ai-session/config.toml"
+
+
+def stamp(path: str | os.PathLike[str]) -> Stamp:
+    """What is another once the file has been changed or replaced; None where there is none."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return [info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns]
 
 
 def render(settings: Settings, *, origins: Mapping[str, str] | None = None, commented: bool = False) -> str:
@@ -166,7 +199,7 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
             raise ConfigInvalid(f"{file} does not exist", suggestion="ai-session config init writes one") from None
         return file, {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigInvalid(f"{file}: {error}", suggestion="mend the file, or move it away") from None
+        raise ConfigInvalid(f"{file}: {error}", suggestion="fix the file, or move it away") from None
     values: dict[str, Any] = {}
     for section, content in data.items():
         if isinstance(content, dict) and content:
@@ -201,6 +234,8 @@ def _standard(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     """A variable of a section, or one close to a setting's, is a mistake; sessions export others of this prefix."""
+    import difflib
+
     known = list(variables().values())
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
@@ -212,6 +247,8 @@ def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
 
 
 def _config_invalid(error: ValidationError, origins: Mapping[str, str]) -> ConfigInvalid:
+    import difflib
+
     problems: list[str] = []
     suggestions: list[str] = []
     for item in error.errors(include_url=False):
@@ -224,7 +261,7 @@ def _config_invalid(error: ValidationError, origins: Mapping[str, str]) -> Confi
             message = "is not a setting"
             suggestions.append(f"did you mean {near[0]}?")
         else:
-            message = item["msg"][0].lower() + item["msg"][1:]
+            message = MESSAGES.get(item["type"]) or item["msg"][0].lower() + item["msg"][1:]
         problems.append(f"{where}: {message}" + (f" (from {origin})" if origin else ""))
     suggestions.append("ai-session config show lists every setting")
     return ConfigInvalid("; ".join(problems), suggestion=" ".join(dict.fromkeys(suggestions)))

@@ -28,7 +28,7 @@ from ai_session.approvals import (
     said,
 )
 from ai_session.consent_state import MAX_SECONDS, Seal, Sealed, new_nonce, used
-from ai_session.errors import Denied, InvalidArguments, SignatureNeeded
+from ai_session.errors import Denied, InvalidArguments, QuestionNotFound, SignatureNeeded
 from ai_session.lineage import Lineage
 from ai_session.models import Answer, Principal, Question
 from ai_session.person_check import PersonCheck, Signature, Standing, Way, who
@@ -132,8 +132,8 @@ class Consent:
     ) -> Question:
         """A person's word on an open question, signed or not. Returns the question.
 
-        Raises InvalidArguments when no question has that id or its answers do not reach that far, SignatureNeeded when
-        nothing shows that a person speaks, SignatureRefused for a signature that does not count, Denied for another
+        Raises QuestionNotFound, InvalidArguments when its answers do not reach that far, SignatureNeeded when nothing
+        shows that a person speaks, SignatureRefused for a signature that does not count, Denied for another
         user.
         """
         approval = self._waiting(question_id)
@@ -150,7 +150,7 @@ class Consent:
     def _waiting(self, question_id: str) -> Approval:
         approval = self._approvals.get(question_id)
         if approval is None:
-            raise InvalidArguments(
+            raise QuestionNotFound(
                 f"no question {question_id[:80]!r} waits for an answer", suggestion="ai-session approvals lists them"
             )
         return approval

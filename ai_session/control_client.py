@@ -6,19 +6,17 @@ import json
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ai_session import relay
-from ai_session.errors import AiSessionError, DaemonUnavailable
+from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
 
 HEADER = struct.Struct(">cI")
 READ_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What a tool call returned."""
 
     text: str
@@ -162,6 +160,8 @@ def error_named(facts: dict[str, Any]) -> AiSessionError:
     code = str(facts.get("code") or "internal_error")
     found = next((kind for kind in _tree(AiSessionError) if kind.code == code), AiSessionError)
     error = found(str(facts.get("message") or code), suggestion=str(facts.get("suggestion") or ""))
+    if isinstance(error, InvalidArguments):
+        error.fields = dict(facts.get("fields") or {})
     error.code = code  # pyright: ignore[reportAttributeAccessIssue]  # a newer daemon may know more codes
     return error
 

@@ -118,6 +118,10 @@ class Daemon:
             "idle": self.idle,
         }
 
+    def read_from(self) -> dict[str, Any]:
+        """The files that the settings in force are from, as they were then; nothing before they are read."""
+        return dict(self.app.read_from) if self.app else {}
+
     def stop(self, *, sessions: bool) -> None:
         """Asks the process to leave; returns at once. With ``sessions`` it ends them, else they stay."""
         self._end_sessions = self._end_sessions or sessions
@@ -354,8 +358,9 @@ def make_app(directory: Path) -> tuple[App, float]:
     from ai_session import administrator, config
     from ai_session.app import App
 
+    read_from = {str(path): config.stamp(path) for path in (config.default_path(), administrator.FILE)}
     settings = config.load()
-    return App(settings, directory, administrator.read()), settings.daemon.idle_exit_seconds
+    return App(settings, directory, administrator.read(), read_from), settings.daemon.idle_exit_seconds
 
 
 def run_and_leave(work: Coroutine[Any, Any, None], clean: Callable[[], None] | None = None) -> NoReturn:

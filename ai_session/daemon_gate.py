@@ -112,7 +112,7 @@ class StartingGate:
 
     @asynccontextmanager
     async def sandboxed(
-        self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str]
+        self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str] | None
     ) -> AsyncGenerator[Program]:
         """As Gate.sandboxed."""
         gate = await self._gate()

@@ -9,6 +9,7 @@ import os
 import struct
 import sys
 import termios
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ WRITTEN = LISTED | ATTRIB | CLOSE_WRITE | MODIFY
 CONTENT = ATTRIB | CLOSE_WRITE | MODIFY
 
 SHARE = 4
-"""Of all watches that this user may have, one part of so many is taken; programs of people need them as well."""
+"""Of all watches that this user may have, this process takes one part of so many; people's programs need them, too."""
 LIMIT = "/proc/sys/fs/inotify/max_user_watches"
 MOST_BYTES = 1 << 20
 """Read at once: the kernel queues 16,384 events before it drops some."""
@@ -60,6 +61,10 @@ class DirectoryEvents:
     Raises OSError where there is no such thing, or no more of them.
     """
 
+    _taken = 0
+    """Watches of all instances of this process."""
+    _counting = threading.Lock()
+
     def __init__(self) -> None:
         if sys.platform != "linux":
             raise OSError("only Linux reports changes of directories")
@@ -68,6 +73,7 @@ class DirectoryEvents:
         if self.fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self._watches: set[int] = set()
+        self._closing = threading.Lock()
         self._most = _most()
 
     def add(self, fd: int, mask: int = APPEARED) -> int:
@@ -75,7 +81,7 @@ class DirectoryEvents:
 
         Of a file every change is reported, under whichever name it is made. Raises TooManyWatches, OSError.
         """
-        if len(self._watches) >= self._most:
+        if DirectoryEvents._taken >= self._most:
             raise TooManyWatches(errno.ENOSPC, "this process's share of watches is used up")
         mask |= _EXCEPT_UNLINKED | _IN_ADDITION
         watch = self._libc.inotify_add_watch(self.fd, b"/proc/self/fd/%d" % fd, mask)
@@ -83,16 +89,27 @@ class DirectoryEvents:
             number = ctypes.get_errno()
             kind = TooManyWatches if number == errno.ENOSPC else OSError
             raise kind(number, os.strerror(number))
-        self._watches.add(watch)
+        if watch not in self._watches:
+            self._watches.add(watch)
+            self._count(1)
         return watch
 
     def remove(self, watch: int) -> None:
         """Watches it no more; a watch that is gone is no error."""
         self._libc.inotify_rm_watch(self.fd, watch)
 
+    def reader(self) -> int:
+        """A descriptor of the caller's own that can be read from whenever there is something to read, for an event loop
+        to wait for; that it is closed by another thread, and its number used again, cannot happen. Raises OSError."""
+        with self._closing:
+            return fcntl.fcntl(self.fd, fcntl.F_DUPFD_CLOEXEC, 0)
+
     def pending(self) -> bool:
-        """Whether there is something to read."""
-        count = fcntl.ioctl(self.fd, termios.FIONREAD, b"\0\0\0\0")
+        """Whether there is something to read; not once it is closed."""
+        with self._closing:
+            if self.fd < 0:
+                return False
+            count = fcntl.ioctl(self.fd, termios.FIONREAD, b"\0\0\0\0")
         return count != b"\0\0\0\0"
 
     def read(self) -> tuple[list[Event], bool]:
@@ -106,16 +123,24 @@ class DirectoryEvents:
                     if event.mask & _OVERFLOW:
                         whole = False
                         continue
-                    if event.gone:
-                        self._watches.discard(event.watch)
+                    if event.gone and event.watch in self._watches:
+                        self._watches.remove(event.watch)
+                        self._count(-1)
                     found.append(event)
         return found, whole
 
     def close(self) -> None:
-        """Can be called twice."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        """Can be called twice. The watches end with the last descriptor, a reader's included."""
+        with self._closing:
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
+        self._count(-len(self._watches))
+        self._watches.clear()
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            DirectoryEvents._taken += more
 
 
 def _events(data: bytes) -> Iterator[Event]:

@@ -155,7 +155,9 @@ class DirectoryTree(Generic[State, Fact]):
         """
         try:
             self._fd = os.open(self.root, os.O_PATH | DIRECTORY if sys.platform == "linux" else DIRECTORY)
-        except OSError:
+        except OSError as problem:
+            if problem.errno not in _GONE:
+                raise
             self._drop("")
             self._queue.clear()
             return True
@@ -180,6 +182,11 @@ class DirectoryTree(Generic[State, Fact]):
                 known = self._directories[path]
                 self._directories[path] = known._replace(settled=False)
                 self._enqueue(path, known.state)
+
+    def look_again_below(self, path: str) -> None:
+        """The same for all known directories at and below a path."""
+        top = f"{path}/" if path else ""
+        self.look_again_at([known for known in self._directories if known == path or known.startswith(top)])
 
     def _look_at_all(self) -> None:
         if not any(path == "" and deep for _, _, _, path, _, deep in self._queue):

@@ -10,6 +10,7 @@
     │   ├── SessionBusy             session_busy
     │   ├── NothingRunning          nothing_running
     │   ├── CommandNotFound         command_not_found
+    │   ├── QuestionNotFound        question_not_found
     │   ├── OutputExpired           output_expired
     │   ├── DirectoryUnusable       directory_unusable
     │   ├── FileUnusable            file_unusable
@@ -42,6 +43,7 @@ An exit code is data, never an error; a timeout is a result with ``status="runni
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 Fault = Literal["caller", "operator", "internal"]
@@ -60,16 +62,20 @@ class AiSessionError(Exception):
 
 
 class CallerError(AiSessionError):
-    """The caller can mend it."""
+    """The caller can fix it."""
 
     code = "caller_error"
     fault = "caller"
 
 
 class InvalidArguments(CallerError, ValueError):
-    """One or more arguments do not fit the tool's schema."""
+    """One or more arguments do not fit the tool's schema. ``fields`` says of each what is wrong with it."""
 
     code = "invalid_arguments"
+
+    def __init__(self, message: str, *, suggestion: str = "", fields: Mapping[str, str] | None = None) -> None:
+        super().__init__(message, suggestion=suggestion)
+        self.fields = dict(fields or {})
 
 
 class UnknownTool(CallerError, LookupError):
@@ -112,6 +118,12 @@ class CommandNotFound(CallerError, LookupError):
     """The session ran no command with that id."""
 
     code = "command_not_found"
+
+
+class QuestionNotFound(CallerError, LookupError):
+    """No question with that id waits for an answer."""
+
+    code = "question_not_found"
 
 
 class OutputExpired(CallerError, LookupError):

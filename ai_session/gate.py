@@ -29,7 +29,7 @@ from ai_session.gate_written import WrittenDirectories
 from ai_session.masking import Masking
 from ai_session.models import Effect, Question, SandboxLevel, ToolCall, ToolResult
 from ai_session.ownership import reach_of_call, require_scope
-from ai_session.policy import ENDING, Decision, stricter
+from ai_session.policy import ENDING, LISTING, Decision, stricter
 from ai_session.policy_mode import PolicyInForce
 from ai_session.policy_prefix import offered
 from ai_session.question import ask_about, narrowed, told
@@ -148,7 +148,7 @@ class Gate(ChangeDoor):
         if by_rule and not action.boxed and (written := await self._unsure(subject)):
             action = replace(action, written=written)
             decision = self._policy.decide(action)
-        if self._hooks and tool.name not in ENDING:
+        if self._hooks and not (tool.name in ENDING or (tool.name == LISTING and call.principal.kind == "person")):
             with self._telemetry.part("policy.hook"):
                 judged = await self._hooks.judge(call.principal, decision, partial(self._known, call, tool, subject))
             # Another mode may hold by now.

@@ -8,6 +8,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ai_session import gate_secrets
 from ai_session.audit import AuditLog
 from ai_session.consent import Consent, Watch
-from ai_session.errors import Denied, StorageFull
+from ai_session.errors import Denied, InvalidArguments, StorageFull
 from ai_session.gate_hook import Hooks, call_facts
 from ai_session.gate_trace import LOST, Program, Trace, rate_key
 from ai_session.gate_written import WrittenDirectories
@@ -29,6 +30,7 @@ from ai_session.rate_limits import RateLimiter
 from ai_session.recording import write_recording
 from ai_session.report import recording_source
 from ai_session.session_manager import SessionManager
+from ai_session.session_names import checked_name
 from ai_session.session_reach import VisibleSessions
 from ai_session.viewer import Viewer
 
@@ -122,7 +124,12 @@ class Doors:
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
         """A person's live view of a session. Raises SessionNotFound, SessionExited, Denied."""
         effect = Effect.READ if read_only else Effect.EXECUTE
-        async with self._recorded(principal, "attach", effect, {"session_id": reference, "read_only": read_only}):
+        action = Action(principal, "attach", effect)
+        if found := self._visible(principal).find(reference):
+            spec = found.spec
+            action = replace(action, session=spec.name, profile=spec.profile.name, level=spec.level)
+        given = {"session_id": reference, "read_only": read_only}
+        async with self._recorded(principal, "attach", effect, given, action):
             session = self._visible(principal).get(reference)
             await session.up_to_date()
             left = partial(self._audit.event, "session.detach", principal, session=session.spec.session_id)
@@ -132,9 +139,16 @@ class Doors:
             return viewer
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
-        """Give a session another name, for a person. Raises SessionNotFound, SessionExists, Denied."""
+        """Give a session another name, for a person.
+
+        Raises SessionNotFound, SessionExists, InvalidArguments, Denied.
+        """
         async with self._recorded(principal, "rename", Effect.WRITE, {"session_id": reference, "name": name}):
-            self._sessions.rename(self._visible(principal).get(reference), name)
+            session = self._visible(principal).get(reference)
+            try:
+                self._sessions.rename(session, checked_name(name))
+            except ValueError as error:
+                raise InvalidArguments(f"name: {error}", fields={"name": str(error)}) from None
 
     async def share(self, principal: Principal, reference: str, names: list[str]) -> None:
         """Let others see and use a session as its owner does: agents, users, runs, or ``everyone``; none: nobody.
@@ -221,12 +235,17 @@ class Doors:
 
     @asynccontextmanager
     async def sandboxed(
-        self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str]
+        self, principal: Principal, argv: Sequence[str], *, profile: str, workspace: str, domains: Sequence[str] | None
     ) -> AsyncGenerator[Program]:
         """Around a program that a person runs in a box on their own terminal. Raises Denied, RateLimited, StorageFull.
 
+        Without a ``profile`` or ``domains`` they are the configured ones; raises InvalidArguments where that is no box.
         Its end counts as lost until who runs it says more: ``outcome``, and the facts ``level`` and ``exit_code``.
         """
+        template = self._sessions.boxes.template
+        profile, domains = profile or template.name, template.domains if domains is None else domains
+        if profile == "trusted" == template.name:
+            raise InvalidArguments(f"no box is called {profile!r}", suggestion="--profile read-only or workspace")
         command = shlex.join(argv)
         given = {"command": command, "profile": profile, "working_directory": workspace, "domains": list(domains)}
         run = Action(principal, BOXED, Effect.EXECUTE, profile=profile, command=command, paths=(workspace,))
@@ -245,7 +264,8 @@ class Doors:
             trace.outcome = LOST
             trace.facts |= {"profile": profile, "cwd": workspace, "domains": list(domains) or None}
             try:
-                yield Program(trace, partial(self._audit.event, principal=principal, call=trace.call_id))
+                event = partial(self._audit.event, principal=principal, call=trace.call_id)
+                yield Program(trace, event, await self._sessions.boxes.facts())
             finally:
                 # It may have been killed, and its box with it.
                 await self._sessions.boxes.sweep()

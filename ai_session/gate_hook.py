@@ -18,7 +18,7 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ai_session.errors import ConfigInvalid, HookFailed
+from ai_session.errors import HookFailed
 from ai_session.gate_written import WrittenDirectories
 from ai_session.masking import Masking
 from ai_session.models import Effect, Principal, ToolResult
@@ -48,23 +48,10 @@ class Hooks:
     """Asks each program in turn; no more than AT_ONCE run at a time. Without programs it costs nothing."""
 
     def __init__(self, programs: Sequence[HookProgram], written: WrittenDirectories) -> None:
-        """Raises ConfigInvalid for a program that is none, or that a box may write."""
         self._programs = programs
         self._written = written
         self._env = {**ENVIRONMENT, "HOME": _home()}
         self._free = asyncio.Semaphore(AT_ONCE)
-        for program in programs:
-            path = program.argv[0]
-            if not os.path.isfile(path) or not os.access(path, os.X_OK):
-                raise ConfigInvalid(
-                    f"policy.hook: {path!r} is no program that can be run (from {program.origin})",
-                    suggestion=f"make it one: chmod +x {path}; or name another",
-                )
-            if why := self._unsafe(program):
-                raise ConfigInvalid(
-                    f"policy.hook: {why} (from {program.origin})",
-                    suggestion="keep it where no box may write, such as ~/.config/ai-session",
-                )
 
     def __bool__(self) -> bool:
         return bool(self._programs)
@@ -88,7 +75,7 @@ class Hooks:
         return decision
 
     async def _ask(self, program: HookProgram, question: bytes) -> Answer:
-        if why := await asyncio.to_thread(self._unsafe, program):
+        if why := await asyncio.to_thread(self._unusable, program):
             raise _failed(program, why)
         try:
             async with asyncio.timeout(program.seconds):
@@ -100,10 +87,12 @@ class Hooks:
         finally:
             self._free.release()
         try:
-            return Answer.model_validate_json(data)
+            return Answer.model_validate(json.loads(data, object_pairs_hook=_each_once))
         except ValidationError as error:
             what = "; ".join(f"{'.'.join(map(str, item['loc']))} {item['msg']}".strip() for item in error.errors())
-            raise _failed(program, f"its answer is none: {what[:200]}") from None
+            raise _failed(program, f"its answer is not valid: {what[:200]}") from None
+        except (ValueError, RecursionError) as error:
+            raise _failed(program, f"its answer is not valid: {str(error)[:200]}") from None
 
     async def _run(self, program: HookProgram, question: bytes) -> bytes:
         """What it prints. Files and pipes of our own, for it may leave something behind that holds its ends open."""
@@ -111,7 +100,7 @@ class Hooks:
         process: asyncio.subprocess.Process | None = None
         try:
             async with asyncio.timeout(program.seconds):
-                with await asyncio.to_thread(_file, question) as source, answer.end(), said.end():
+                with answer.end(), said.end(), await asyncio.to_thread(_file, question) as source:
                     process = await asyncio.create_subprocess_exec(
                         *program.argv, stdin=source, stdout=answer.theirs, stderr=said.theirs,
                         env=self._env, cwd="/", start_new_session=True,
@@ -137,12 +126,23 @@ class Hooks:
             raise _failed(program, f"it {how}")
         return data
 
-    def _unsafe(self, program: HookProgram) -> str:
-        """Why its files are not to be trusted; empty where they are."""
+    def _unusable(self, program: HookProgram) -> str:
+        """Why it is not run; empty where it may be."""
+        path = program.argv[0]
+        if not os.path.isfile(path) or not os.access(path, os.X_OK):
+            return f"{path!r} is not a program that can be run"
         for word in program.argv:
             if "/" in word and (directory := self._written.on_the_way(os.path.join("/", word))):
                 return f"{word!r} lies where a box may write ({directory})"
         return ""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError where a key stands in it twice: readers differ in which one they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands in it twice")
+    return found
 
 
 def call_facts(

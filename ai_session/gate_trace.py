@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ai_session.errors import AiSessionError, InsufficientScope, InvalidArguments, RateLimited, UnknownTool
+from ai_session.errors import (
+    AiSessionError,
+    InsufficientScope,
+    InvalidArguments,
+    QuestionNotFound,
+    RateLimited,
+    UnknownTool,
+)
 from ai_session.models import Principal
 from ai_session.results import refusal
 
 OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
     (InvalidArguments, "invalid"),
     (UnknownTool, "invalid"),
+    (QuestionNotFound, "invalid"),
     (PermissionError, "denied"),
     (RateLimited, "limited"),
 )
@@ -47,10 +55,14 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One that runs in a box on a person's own terminal: its call, and ``event``, which records what its box did."""
+    """One that runs in a box on a person's own terminal: its call, and ``event``, which records what its box did.
+
+    ``box`` is what a box is made of here, for whoever makes it.
+    """
 
     trace: Trace
     event: Callable[..., None]
+    box: Mapping[str, Any]
 
 
 def rate_key(principal: Principal) -> str:
@@ -62,4 +74,6 @@ def more_of(error: AiSessionError) -> dict[str, Any]:
     """What a caller can go by besides code and words."""
     if isinstance(error, RateLimited):
         return {"retry_after_seconds": error.retry_after_seconds}
+    if isinstance(error, InvalidArguments):
+        return {"fields": error.fields} if error.fields else {}
     return {"required_scope": error.required_scope} if isinstance(error, InsufficientScope) else {}

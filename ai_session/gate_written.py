@@ -2,6 +2,9 @@
 
 What a box wrote stays when the box is gone, so they are kept in a file. A rule that allows a command is about its
 words; what a Makefile or a repository's settings make of them is for whoever wrote these.
+
+A directory is known by its path and by its device and inode, so one that was moved is still known. A copy is not, nor
+is what was taken out of one.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ import asyncio
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ai_session.models import SandboxProfile
 from ai_session.path_steps import steps
@@ -21,13 +26,15 @@ from ai_session.session import Session
 from ai_session.tools.base import Subject
 
 FILE = "box-writable.jsonl"
-"""Its name in the runtime directory: one path a line."""
+"""Its name in the runtime directory: one path a line, or a path with the device and inode that it had."""
 
 MOVERS = frozenset(("cd", "chdir", "pushd", "popd", "dirs", "z", "j"))
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
 SEPARATORS = re.compile(r"[\s=:@,;|&<>(){}'\"`]+")
 
 Commands = Sequence[Sequence[str | None]]
+Identity = tuple[int, int]
+"""Device and inode of a directory: it keeps them when it is moved within its file system."""
 
 
 class WrittenDirectories:
@@ -41,39 +48,42 @@ class WrittenDirectories:
         self._path = path
         self._known: set[str] = set()
         self._above: set[str] = set()
+        self._identities: dict[Identity, str] = {}
         self._seen: dict[str, tuple[int, int, str]] = {}
-        self._given: set[str] = set()
         self._own = {own} if own else set[str]()
-        for directory in (*always, *_kept(path)):
-            self._count(directory)
+        for directory, identity in (*((one, None) for one in always), *_kept(path)):
+            self._count(directory, identity)
+            self._count(directory, _identity(directory))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._known))
 
     def _into(self, step: str) -> bool:
-        return step in self._known or step in self._own
+        return step in self._known or step in self._own or _identity(step) in self._identities
 
     async def add(self, profile: SandboxProfile, workspace: str = "") -> None:
         """A box of this profile, or for another ``workspace``, may be started. Raises OSError where that cannot be
         kept; it counts all the same."""
         directories = (workspace or profile.workspace, *profile.writable) if profile.name == "workspace" else ()
-        if not self._given.issuperset(directories):
-            await asyncio.to_thread(self._add, directories)
-            self._given |= {*directories}
+        await asyncio.to_thread(self._add, directories)
 
     def _add(self, directories: Sequence[str]) -> None:
         for directory in filter(None, directories):
             known = os.path.realpath(os.path.expanduser(directory))
-            if known in self._known:
-                continue
-            self._count(known)
-            if self._path is not None:
+            identity = _identity(known)
+            lines: list[object] = [] if known in self._known else [known]
+            if identity and self._identities.get(identity) != known:  # the path may be that of a new directory
+                lines.append({"path": known, "device": identity[0], "inode": identity[1]})
+            self._count(known, identity)
+            if lines and self._path is not None:
                 fd = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
                 with open(fd, "ab") as file:
-                    file.write(json.dumps(known).encode() + b"\n")
+                    file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
-    def _count(self, directory: str) -> None:
+    def _count(self, directory: str, identity: Identity | None) -> None:
         self._known.add(directory)
+        if identity:
+            self._identities[identity] = directory
         while directory != "/":
             directory = os.path.dirname(directory)
             self._above.add(directory)
@@ -88,7 +98,8 @@ class WrittenDirectories:
         return next((found for path in paths if (found := self.on_the_way(path))), "")
 
     def read_through(self, path: str) -> str:
-        """As ``on_the_way``, and a directory of a box below it as well: what is read as a whole is read there, too."""
+        """As ``on_the_way``, and a directory of a box below it as well: what is read as a whole is read there, too. One
+        that was moved is found right below it, and no deeper."""
         last = "/"
         with suppress(OSError):
             for step in steps(path):
@@ -97,8 +108,19 @@ class WrittenDirectories:
                 last = step
             if last in self._above:
                 below = last.rstrip("/") + "/"
-                return next((directory for directory in sorted(self._known) if directory.startswith(below)), "")
+                if found := next((known for known in sorted(self._known) if known.startswith(below)), ""):
+                    return found
+            return self._moved_into(last)
         return ""
+
+    def _moved_into(self, directory: str) -> str:
+        """What lies right in it of directories that are no longer where they were given."""
+        with os.scandir(directory) as entries:  # of what is no directory nothing more need be asked
+            inodes = {identity[1] for identity, path in [*self._identities.items()] if _identity(path) != identity}
+            if not inodes:
+                return ""
+            paths = [entry.path for entry in entries if entry.inode() in inodes]
+        return next((path for path in paths if _identity(path) in self._identities), "")
 
     async def why(self, subject: Subject, commands: Commands) -> str:
         """Of a call in a session without a box: why leave for these commands does not hold, empty where it does."""
@@ -138,11 +160,12 @@ class WrittenDirectories:
         return self._of_history(session)
 
     def _of_history(self, session: Session) -> str:
-        spec, count, known = session.spec, session.history.count, len(self._known)
+        # The records first, for a command that is added meanwhile then counts as one that is forgotten.
+        records = session.history.all()
+        spec, count, known = session.spec, session.history.count, len(self._known) + len(self._identities)
         seen, among, why = self._seen.get(spec.session_id, (0, known, ""))
         if among != known:
             seen, why = 0, ""
-        records = session.history.all()
         if not why and count - seen > len(records):
             why = "the first commands of its session are forgotten, and may have been about where a box may write"
         for record in records[len(records) - (count - seen) :] if not why and count > seen else ():
@@ -158,15 +181,30 @@ class WrittenDirectories:
         self._seen.pop(session_id, None)
 
 
-def _kept(path: Path | None) -> list[str]:
+def _kept(path: Path | None) -> list[tuple[str, Identity | None]]:
     if path is None:
         return []
     try:
-        return [str(json.loads(line)) for line in path.read_bytes().splitlines()]
+        return [_line(json.loads(line)) for line in path.read_bytes().splitlines()]
     except FileNotFoundError:
         return []
+    except (OSError, ValueError, KeyError, TypeError):
+        return [("/", None)]
+
+
+def _line(said: Any) -> tuple[str, Identity | None]:
+    if isinstance(said, str):
+        return said, None
+    return str(said["path"]), (int(said["device"]), int(said["inode"]))
+
+
+def _identity(directory: str) -> Identity | None:
+    """None where there is no directory."""
+    try:
+        found = os.lstat(directory)
     except (OSError, ValueError):
-        return ["/"]
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
 
 def _named(command: str, base: str, env: Mapping[str, str]) -> Iterator[str]:

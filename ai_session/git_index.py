@@ -16,6 +16,8 @@ PATH_BYTES = 4096
 """No file system takes longer ones, but git goes on behind them. Version 4 writes a path as what it adds to the one
 before."""
 MOST_GITLINKS = 10_000
+EXTENDED, KNOWN_FLAGS, LENGTH = 0x4000, 0x6000, 0xFFF
+"""Of an entry's flags: that more follow, of which git takes these alone; and how long its path is, if that is less."""
 MODES = frozenset((0o100644, 0o100755, 0o120000, 0o040000, GITLINK))
 
 
@@ -28,15 +30,15 @@ def gitlinks(data: bytes) -> tuple[str, ...] | None:
     may find some in it, but there are more, or longer paths, than are looked at."""
     if _MARK not in data:
         return ()
-    too_large = False
-    for digest_bytes in DIGESTS:
+    found: dict[str, None] = {}
+    for digest_bytes in DIGESTS:  # an index may be written so that it reads well with either
         try:
-            return _gitlinks(data, digest_bytes)
+            found |= dict.fromkeys(_gitlinks(data, digest_bytes))
         except _TooLarge:
-            too_large = True
+            return None
         except (struct.error, IndexError, ValueError):
             pass
-    return None if too_large else ()
+    return tuple(found)
 
 
 def _gitlinks(data: bytes, digest_bytes: int) -> tuple[str, ...]:
@@ -62,20 +64,24 @@ def _entries(data: bytes, digest_bytes: int) -> Iterator[tuple[int, bytearray]]:
             raise ValueError(f"no entry of an index has mode {mode:o}")
         (flags,) = struct.unpack_from(">H", data, at + _FIXED + digest_bytes)
         at += _FIXED + digest_bytes + 2
-        if flags & 0x4000:
+        if flags & EXTENDED:
+            (more,) = struct.unpack_from(">H", data, at)
+            if more & ~KNOWN_FLAGS:
+                raise ValueError("git takes no entry with such flags")
             at += 2
         if version == 4:
             dropped, at = _number(data, at)
-            end = data.index(0, at)
             if dropped > len(path):
                 raise ValueError("no path has so much to drop")
             del path[len(path) - dropped :]
-            path += data[at:end]
-            at = end + 1
         else:
-            end = data.index(0, at)
-            path[:] = data[at:end]
-            at = begin + (end - begin + 8) // 8 * 8
+            path.clear()
+        length = flags & LENGTH
+        end = at + length - len(path) if length < LENGTH else data.index(0, at)
+        if not at <= end < len(data):
+            raise ValueError("a path ends where the index does")
+        path += data[at:end]
+        at = end + 1 if version == 4 else begin + (end - begin + 8) // 8 * 8
         if len(path) > PATH_BYTES:
             raise _TooLarge("a path is too long")
         yield mode, path

@@ -60,8 +60,8 @@ def application(
     access: Any | None,
     token: AccessToken | None = None,
 ) -> Application:
-    """As http_app.application, for /rpc. Without ``access`` everybody is this user; with it, whoever shows ``token``
-    is, and without both nobody is."""
+    """As http_app.application, for /rpc. Without ``access`` everybody is this user. With it whoever shows ``token`` is,
+    and, where connections are direct, this user's programs that show none; with it and no ``token`` nobody is."""
     rpc = plugins.load("servers", "rpc_http")
     endpoint = rpc.endpoint(gate, max_body_bytes=settings.max_body_bytes)
     answered = protection(settings, access, rpc.exchange, ADVICE)(endpoint.answer)

@@ -111,7 +111,7 @@ def propose_swarm(tree: Tree) -> Proposal:
         return Proposal(f"Write a {SWARM} with one agent that works in a terminal of ai-session.", (edit,), checks)
     data = _data(SWARM, text)
     if data is None:
-        return Proposal("No edits for ccswarm.", warnings=(f"{SWARM} is not valid; mend it first",))
+        return Proposal("No edits for ccswarm.", warnings=(f"{SWARM} is not valid; fix it first",))
     if NAME in _servers(data):
         return Proposal("No edits for ccswarm.", present=True)
     edit = _appended(SWARM, text, SERVER)

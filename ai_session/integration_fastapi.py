@@ -39,7 +39,7 @@ SESSION = f"terminal-{hashlib.sha256(os.getcwd().encode()).hexdigest()[:8]}"
 
 
 class Command(BaseModel):
-    """A command line, and how long to wait for its end; it goes on if that is not enough."""
+    """A command line, and how long to wait for its end; it continues if that is not enough."""
 
     command: str = Field(min_length=1, max_length=100_000)
     timeout_seconds: float = Field(default=30.0, ge=0, le=50)

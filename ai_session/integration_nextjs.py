@@ -60,7 +60,7 @@ def propose(tree: Tree, profile: Profile) -> Proposal:
             if found and base in tops and found[1] in (base, f"{base}src/") and _is_next(tree, profile, path):
                 typed = bool(nearest(path, ("tsconfig.json",), profile.paths)) or path.endswith(("ts", "tsx"))
                 return _proposal(tree, name, f"{found[1]}{route}.{'ts' if typed else 'js'}", typed=typed)
-    why = "no page of an app or pages folder was found beside a package.json that names next"
+    why = "no page of an app or pages folder was found next to a package.json that names next"
     return Proposal("No edits for Next.js.", warnings=(why,))
 
 

@@ -56,7 +56,7 @@ function problemOf(result⟨: Facts⟩)⟨: string | undefined⟩ {
   return (result.content⟨ as Array<{ text?: string }>⟩).map((block) => block.text ?? '').join('; ');
 }
 
-/** Ends the server, which a process that goes on without it may want to do. */
+/** Ends the server, which a process that continues without it may want to do. */
 ⟪export ⟫async function closeTerminal()⟨: Promise<void>⟩ {
   await (await connecting)?.close();
 }

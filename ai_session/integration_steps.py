@@ -131,7 +131,7 @@ def _client(framework: Framework) -> list[tuple[str, str, str]]:
             "Add the swarm too, if there is one",
             (
                 "With a ccswarm.toml, a second server of the command ccswarm and the arguments mcp-server, --stdio "
-                "hands runs of it to the client."
+                "offers its runs to the client."
             ),
         ),
     ]

@@ -180,6 +180,14 @@ class Process:
         """Returns when it has ended, whether its parent asked for its status or not."""
         await self._ended.wait()
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends it to this process and to no other; one that has ended is no error."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "linux":
+                signal.pidfd_send_signal(self._fd, number)
+            elif not self._ended.is_set():
+                os.kill(self.pid, number)
+
     def reaped(self) -> bool:
         """True once its parent has taken its status."""
         try:

@@ -31,7 +31,11 @@ class MarkKind(StrEnum):
     LINE_EXECUTED = "P"
     PROMPT_START = "A"
     PROMPT_READY = "B"
+    LINE_CONTINUED = "L"
     SHELL_EXITED = "X"
+    AT_PROMPT = "Q"
+    NEVER_BEGUN = "U"
+    CAUGHT_UP = "S"
 
 
 _KINDS = {kind.value.encode(): kind for kind in MarkKind}
@@ -124,6 +128,11 @@ class _Awaited:
         return {match.span() for match in (begin, end) if match and match.end() - match.start() <= MAX_MARK_BYTES}
 
 
+def caught_up(nonce: str, number: int) -> bytes:
+    """The mark that a session prints itself: when it is read, all that was printed before it is known."""
+    return b"%bS;%d\x07" % (_prefix(nonce), number)
+
+
 def strip_marks(data: bytes, nonce: str) -> bytes:
     """``data`` without the marks in it; a mark that is cut off at either end stays."""
     if _prefix(nonce) not in data:
@@ -194,13 +203,13 @@ def _parse(body: bytes, start: int, end: int) -> Mark | None:
     kind = _KINDS.get(letter)
     if kind is None:
         return None
-    if kind is MarkKind.COMMAND_EXECUTED:
+    if kind in (MarkKind.COMMAND_EXECUTED, MarkKind.CAUGHT_UP):
         seq, _, at = rest.partition(b";")
         return Mark(kind, start, end, seq=_number(seq), at=_seconds(at))
     if kind is MarkKind.SHELL_STARTED:
         pid, _, version = rest.partition(b";")
         return Mark(kind, start, end, pid=_number(pid), version=version.decode("utf-8", "replace"))
-    if kind is MarkKind.PROMPT_READY or kind is MarkKind.LINE_EXECUTED:
+    if kind in (MarkKind.PROMPT_READY, MarkKind.LINE_EXECUTED, MarkKind.AT_PROMPT, MarkKind.LINE_CONTINUED):
         return Mark(kind, start, end)
     seq, code, at, flags, cwd, *_ = *rest.split(b";", 4), b"", b"", b"", b"", b""
     return Mark(

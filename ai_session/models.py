@@ -188,6 +188,8 @@ class CommandRecord:
     cwd: str = ""
     call_key: str = ""
     stderr_path: str = ""
+    note: str = ""
+    """What befell it that the exit code does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +49,7 @@ Source = Callable[[memoryview], int]
 """Stores output in the buffer by one system call; returns the number of bytes, 0 when there is none now."""
 
 
-class OutputLog:
+class OutputLog(ABC):
     """What both kinds share. All methods belong to one thread.
 
     ``end`` is the offset behind the last byte, ``first`` that of the oldest byte still kept. Bytes that are there when
@@ -76,11 +77,12 @@ class OutputLog:
         """The offset behind the last byte there is, also of those that are not taken in yet."""
         return self.end
 
+    @abstractmethod
     def fill(self, source: Source | None = None) -> bytes:
         """Takes in one chunk and returns it; ``b""`` when nothing is there. It ends at ``end``, and begins where that
         was before unless what lay between was let go of."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rewind(self, offset: int) -> None:
         """Where bytes may be let go of before they were looked at: take in again what comes after ``offset``."""
 
@@ -115,8 +117,8 @@ class OutputLog:
             os.close(self._fd)
             self._fd = -1
 
-    def _has_room(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _has_room(self) -> bool: ...
 
     def _read(self, start: int, end: int) -> bytes:
         position = start - self._moved
@@ -284,6 +286,9 @@ class MappedLog(OutputLog):
             position = max(_seek_data(self._fd, hole, self.end), position + 1)
             if hole and _all_nul(self._fd, hole):
                 self._lose(hole, position)
+
+    def rewind(self, offset: int) -> None:
+        """Bytes are looked at before they are let go of."""
 
 
 class FollowedLog(OutputLog):

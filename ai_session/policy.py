@@ -26,9 +26,11 @@ MODES = ("read-only", "ask-all", "workspace", "trusted")
 ENDING = frozenset(("interrupt_command", "close_session", "stop"))
 """What only ends something; read-only lets them be, for it is about stopping things."""
 
+LISTING = "list_sessions"
+"""What a person needs to see before ending anything."""
 
-STARTING = frozenset(("create_session", "execute_command", "send_input", "run_python", "sandbox"))
-"""What starts programs in a session."""
+STARTING = frozenset(("create_session", "execute_command", "send_input", "run_python", "sandbox", "attach"))
+"""What starts programs in a session, unless it only looks."""
 
 Profile = Literal["read-only", "workspace", "trusted"]
 
@@ -162,7 +164,8 @@ class Policy:
             return NO_EFFECT
         if principal.uid != self._uid:
             return OTHER_USER
-        if action.tool in STARTING and PROFILES.index(action.profile) > PROFILES.index(self._loosest):
+        starts = action.tool in STARTING and effect is not Effect.READ
+        if starts and PROFILES.index(action.profile) > PROFILES.index(self._loosest):
             return Decision("deny", "default:profile", f"No session may be looser than profile {self._loosest}.")
         line = _line(action, self._limiting)
         limit = self._limit(action, effect, line and Reading(line)) if self._limiting else None

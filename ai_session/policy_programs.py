@@ -30,7 +30,8 @@ STARTERS = (
         " caffeinate direnv mise poetry uv"
         " pipenv hatch pdm rye npx bunx uvx pkexec run0 sshpass xvfb-run systemd-inhibit dbus-launch setlock chronic ts"
         " ifne torsocks torify proxychains proxychains4 numactl cgexec eatmydata faketime rlwrap linux32 linux64 i386"
-        " aws-vault chamber - ! {"
+        " aws-vault chamber tmux screen byobu dtach abduco zellij runcon newgrp sg gosu su-exec tini dumb-init capsh"
+        " start-stop-daemon envdir setuidgid chpst softlimit flatpak-spawn abbr - ! {"
     )
 )
 """Programs and words that run what stands behind them."""
@@ -85,7 +86,11 @@ OPTIONS = {
 }
 """Options whose value is a command, by program; long ones may be abbreviated."""
 
-BEHIND = {"git": (("bisect", "run"), ("submodule", "foreach"), ("rebase", "--exec"), ("for-each-repo",))}
+BEHIND = {
+    "git": (("bisect", "run"), ("submodule", "foreach"), ("rebase", "--exec"), ("for-each-repo",)),
+    **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "toolbox"), (("run",), ("exec",))),
+    **dict.fromkeys(("conda", "mamba", "micromamba", "pixi"), (("run",),)),
+}
 """Words of a program behind which a command stands."""
 
 GIT_KEY = re.compile(
@@ -115,6 +120,9 @@ PROMPTS = word_set("PS0 PS1 PS2 PS3 PS4 PROMPT RPROMPT")
 COPIERS = word_set("cp mv ln install dd rsync cat tee scp hash alias")
 """What gives a program another name or place."""
 
+RENAMING = word_set("alias abbr")
+"""What gives a command another name: ``alias a='x y'``, in fish ``alias a 'x y'`` too."""
+
 LOCATORS = word_set("which whereis type whence command realpath readlink")
 PROGRAM_FOLDER = re.compile(r"(?:^|[=/])s?bin/")
 
@@ -140,6 +148,8 @@ def carried(head: str, words: Words) -> Iterator[str | None]:
             yield found[1]
         if head == "git" and GIT_KEY.match(word):
             yield word.partition("=")[2] or follows
+        if head in RENAMING:
+            yield word.partition("=")[2] if "=" in word else word
         if head == "git" and word.startswith("ext::"):
             yield word.removeprefix("ext::")
         yield from _values(options, word, follows)

@@ -195,7 +195,7 @@ def _check_examples(name: str, rule: Rule) -> None:
             if _fits(rule, text) != wanted:
                 key, word = ("match", "does not fit") if wanted else ("not_match", "fits")
                 raise ConfigInvalid(
-                    f"{name}: the example {text!r} in {key} {word} the rule", suggestion="mend the rule or the example"
+                    f"{name}: the example {text!r} in {key} {word} the rule", suggestion="fix the rule or the example"
                 )
 
 

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ai_session import repositories
-from ai_session.directory_events import APPEARED
+from ai_session.directory_events import ATTRIB, LISTED
 from ai_session.directory_memory import DirectoryTree, Inner
 from ai_session.errors import SandboxRefused
+from ai_session.git_settings import GitSettings
 from ai_session.path_patterns import patterns
-from ai_session.protected_names import PLACEHOLDERS, PLACEHOLDERS_WHERE_USED, protected, traces
-from ai_session.workspace_tree import DEPTH, Name, WorkspaceReader, WorkspaceTree, workspace_tree
+from ai_session.path_steps import steps
+from ai_session.protected_names import protected
+from ai_session.workspace_tree import DEPTH, Led, Name, WorkspaceReader, WorkspaceTree, workspace_tree
 
 MOST, MOST_BY_BUBBLEWRAP, MOST_ALONE = 2000, 80, 240
 """Mounts of what is protected in one box; as many as bubblewrap makes itself, for its time grows with their square; and
@@ -28,8 +30,25 @@ as many as it makes where nobody else can."""
 
 SYSTEM_DEPTH, SYSTEM_DIRECTORIES = 20, 10_000
 MOST_WORKSPACES = 16
+MOST_LOOKS = 4
+"""Where configs and links lead to there may be further links."""
 EXAMPLES, MOST_SHOWN = 3, 160
 """Paths named in a text, and characters of each."""
+
+PLACEHOLDERS = (
+    *(".claude", ".codex", ".cursor", ".gemini", ".agents", ".ai-session", ".vscode", ".idea", ".husky"),
+    ".devcontainer",
+)
+"""Directories that a box finds at the top of its workspace, empty, where they are absent."""
+
+PLACEHOLDERS_WHERE_USED = (
+    *(".opencode", ".windsurf", ".kiro", ".roo", ".kilocode", ".amazonq", ".continue", ".cline", ".augment", ".trae"),
+    *(".junie", ".qwen", ".crush", ".goose", ".factory", ".amp", ".copilot", ".zed", ".fleet", ".helix", ".mise"),
+)
+"""The same for whom a directory in the home shows that they use the program."""
+
+TRACES = ("{home}/{name}", "{home}/.config/{plain}", "{home}/.local/share/{plain}")
+"""Where such a directory leaves a trace in the home."""
 
 Why = Literal["link", "special", "linked", "beyond"]
 
@@ -89,26 +108,114 @@ class Workspace:
         """``own`` and ``masked`` are patterns, of settings beyond the table and of secrets. Raises ValueError."""
         self.root = root
         self.watchers = 0
-        """How many need the kernel's reports of its tree."""
+        """How many need the kernel's reports of its tree; ``counting`` is held to change it."""
+        self.counting = threading.Lock()
         self.expected: dict[str, int] = {}
         """What is put there for boxes, relative to the root, and its identity; 0 while it is being made."""
+        self.required: frozenset[str] = frozenset()
+        """What git's configs name for certain, relative to the root: a link in its place, at the top, is refused."""
+        self._git = GitSettings(root)
+        self._by_git: frozenset[str] = frozenset()
+        self._in_git: dict[str, list[repositories.Named]] = {}
         self.tree: WorkspaceTree
         self.reader: WorkspaceReader
         self.tree, self.reader = workspace_tree(root, protected(own), patterns(*masked))
 
+    def hold(self) -> None:
+        """From now on the kernel reports changes of its tree, as far as it can, until ``release``. Blocks."""
+        with self.tree.lock, self.counting:
+            self.watchers += 1
+            self.tree.watch()
+
+    def release(self) -> None:
+        """One that needed these reports does no longer. Blocks."""
+        with self.tree.lock, self.counting:
+            self.watchers -= 1
+            if not self.watchers:
+                self.tree.unwatch()
+
     def look(self, home: str) -> None:
-        """Brings the tree up to date, with what configs of repositories name."""
+        """Brings the tree up to date, with what git's configs name and where links lead to."""
         self.tree.look()
-        named = frozenset(
-            os.path.relpath(named.path, self.root)
-            for git in self.repositories()
-            for named in repositories.named_by_config(git, home)
-            if _below(named.path, self.root) and not _below(named.path, git)
-        )
-        if changed := named ^ self.reader.named:
-            self.reader.named = named
-            self.tree.look_again_at({os.path.dirname(path) for path in changed})
+        for _ in range(MOST_LOOKS):
+            before, led = self.reader.led, self._led(home)
+            if led == before:
+                break
+            self.reader.led = led
+            self.tree.look_again_at({os.path.dirname(path) for path in led.named ^ before.named})
+            for target, _ in led.aliases ^ before.aliases:
+                self.tree.look_again_below(target)
             self.tree.look()
+
+    def _led(self, home: str) -> Led:
+        self._ask_git(home)
+        named, aliases = set(self._by_git), set[tuple[str, str]]()
+        for path, name in self.names():
+            if name.shape == "link" and (name.kind == "link" or self._is_followed(path)):
+                on_the_way, target = self._follow(path)
+                named |= on_the_way
+                if target is None:
+                    continue
+                if self.reader.leads(path):
+                    aliases.add((target, path))
+                if not self._leads_alone(path) and self._can_be_kept(path, name, target):
+                    named.add(target)
+        return Led(frozenset(named), frozenset(aliases))
+
+    def _ask_git(self, home: str) -> None:
+        """What its configs name: in directories of repositories, and elsewhere in the workspace."""
+        gits = self.repositories()
+        inside: dict[str, list[repositories.Named]] = {git: [] for git in gits}
+        outside: set[str] = set()
+        required: set[str] = set()
+        for one in dict.fromkeys(one for named in self._git.named(gits, home).values() for one in named):
+            around = next((outer for outer in _between(self.root, one.path) if outer in inside), "")
+            if around:
+                inside[around].append(one)
+                continue
+            relative = os.path.relpath(one.path, self.root)
+            outside.add(relative)
+            if one.required:
+                required.add(relative)
+        self._by_git, self.required, self._in_git = frozenset(outside), frozenset(required), inside
+
+    def named_in(self, git: str) -> list[repositories.Named]:
+        """What git's configs name in the directory of a repository."""
+        return self._in_git.get(git, [])
+
+    def _is_followed(self, path: str) -> bool:
+        """Not where a link is protected for another one leads through it."""
+        return (
+            path in self._by_git
+            or self.reader.leads(path)
+            or self.reader.is_by_name(path)
+            or self.reader.is_by_another_name(path)
+        )
+
+    def _leads_alone(self, path: str) -> bool:
+        """Whether a path is no settings itself, but on the way to some."""
+        return self.reader.leads(path) and path not in self._by_git and not self.reader.is_by_name(path)
+
+    def _follow(self, path: str) -> tuple[set[str], str | None]:
+        """The other links on the way that a link leads, and its end; only what lies in the workspace, and None where
+        the end does not."""
+        try:
+            way = list(steps(_absolute(self.root, path)))
+        except OSError:
+            return set(), None
+        inside = {one: os.path.relpath(one, self.root) for one in way if _below(one, self.root)}
+        links = {relative for one, relative in inside.items() if relative != path and os.path.islink(one)}
+        if way[-1] == self.root:
+            return links, ""
+        return links, inside.get(way[-1])
+
+    def _can_be_kept(self, path: str, link: Name, target: str) -> bool:
+        """Whether what a link leads to can be read-only as a whole: not the project itself, and of what lies in a
+        directory of settings no other directory, for these hold sources and documents."""
+        if not target or path.startswith(f"{target}/"):
+            return False
+        folder = os.path.isdir(_absolute(self.root, target))
+        return not (folder and link.kind == "link") and not self.reader.is_excepted(target, directory=folder)
 
     def open_to_writing(self, paths: Iterable[Unprotected] | None) -> None:
         """In some box these are not read-only, in addition to what was known; None: nothing is. Their content is looked
@@ -150,6 +257,8 @@ class Workspace:
         if crowded := [path for path, name in self.names() if name.kind == "crowded"]:
             named = _some([path or "the workspace itself" for path in crowded])
             found.append(f"too many names in one directory, or in its index: {named}")
+        if unread := self._git.unread:
+            found.append(f"what git's settings name, in all files that they include: {_some(unread)}")
         return tuple(found)
 
 
@@ -180,17 +289,17 @@ def survey(workspace: Workspace, home: str, *, most: int = MOST, made: bool = Tr
     with workspace.tree.lock:
         workspace.look(home)
         found = list(workspace.names())
-        plan = _Fit(workspace.root, most)
+        plan = _Fit(workspace, most)
         if made:
             plan.put(_placeholders(workspace.root, home))
         for path, name in found:
             if name.kind != "repository" and "/" not in path:
                 plan.settings_or_secret(path, name)
-        plan.repositories(workspace.repositories(), home)
+        plan.repositories(workspace.repositories())
         for path, name in found:
             if name.kind != "repository" and "/" in path:
                 plan.settings_or_secret(path, name)
-        plan.open_repositories(home)
+        plan.open_repositories()
         return plan.protection(workspace.unseen())
 
 
@@ -198,7 +307,7 @@ def secrets(workspace: Workspace, *, most: int = MOST) -> Protection:
     """What a box finds empty where it can change nothing anyway."""
     with workspace.tree.lock:
         workspace.tree.look()
-        plan = _Fit(workspace.root, most)
+        plan = _Fit(workspace, most)
         for path, name in workspace.names():
             if name.kind == "secret":
                 plan.settings_or_secret(path, name)
@@ -208,8 +317,8 @@ def secrets(workspace: Workspace, *, most: int = MOST) -> Protection:
 class _Fit:
     """Fits what was found into so many mounts. What does not fit is noted, a repository that does not is refused."""
 
-    def __init__(self, root: str, most: int) -> None:
-        self._root, self._most = root, most
+    def __init__(self, workspace: Workspace, most: int) -> None:
+        self._workspace, self._root, self._most = workspace, workspace.root, most
         self._read_only: dict[str, None] = {}
         self._masked: dict[str, None] = {}
         self._pins: dict[str, None] = {}
@@ -238,8 +347,13 @@ class _Fit:
             if not self._mount(self._masked, real):
                 self._unprotected[real] = Unprotected(real, "beyond")
             return
+        if name.kind == "link":
+            real = os.path.realpath(absolute)
+            if os.path.isdir(real) and _below(real, self._root):
+                self._unprotected[absolute] = Unprotected(absolute, "link")
+            return
         if name.shape in ("link", "other"):
-            if "/" not in path:
+            if "/" not in path and (path in self._workspace.required or self._workspace.reader.is_by_name(path)):
                 _refuse_link(absolute, self._root)
             self._unprotected[absolute] = Unprotected(absolute, "link" if name.shape == "link" else "special")
             return
@@ -251,7 +365,7 @@ class _Fit:
         if not self._mount(self._read_only, absolute):
             self._unprotected[absolute] = Unprotected(absolute, "beyond")
 
-    def repositories(self, found: Sequence[str], home: str) -> None:
+    def repositories(self, found: Sequence[str]) -> None:
         """The nearest as it must be for commits in it, all others closed as a whole; raises SandboxRefused where even
         that does not fit."""
         self._repositories = list(found)
@@ -263,29 +377,37 @@ class _Fit:
                     f"{self._root!r} holds {len(found)} repositories, more than can be protected",
                     suggestion="choose the directory of one project as the workspace",
                 )
-        if found and not self._open(found[0], home):
+        if found and not self._open(found[0]):
             raise SandboxRefused(
                 f"the repository {found[0]!r} has too many worktrees, more than can be protected",
                 suggestion="remove those that are not needed: git worktree prune",
             )
 
-    def open_repositories(self, home: str) -> None:
+    def open_repositories(self) -> None:
         """What is left of the mounts lets commits be made in the other repositories too, nearest first."""
         for git in self._repositories[1:]:
             del self._read_only[git]
-            if not self._open(git, home):
+            if not self._open(git):
                 self._read_only[git] = None
                 self._closed[git] = None
 
-    def _open(self, git: str, home: str) -> bool:
+    def _open(self, git: str) -> bool:
         """Only what decides about programs is read-only; False, and nothing is changed, where that does not fit."""
         if len(repositories.worktrees(git)) > repositories.MOST_WORKTREES:
             return False
-        named = [one for one in repositories.named_by_config(git, home) if _below(one.path, git)]
-        there = dict.fromkeys((*repositories.deciding(git), *(one.path for one in named if os.path.lexists(one.path))))
-        absent = [Placeholder(path, content) for path, content in repositories.absent(git)]
-        absent += [Placeholder(n.path, None if n.directory else b"") for n in named if not os.path.lexists(n.path)]
-        paths = [*there, *(placeholder.path for placeholder in absent)]
+        there = dict.fromkeys(repositories.deciding(git))
+        absent = {path: Placeholder(path, content) for path, content in repositories.absent(git)}
+        for one in self._workspace.named_in(git):
+            if any(outer in there for outer in (one.path, *_between(git, one.path))):
+                continue
+            if os.path.islink(one.path) and not one.required:
+                self._unprotected[one.path] = Unprotected(one.path, "link")
+            elif os.path.lexists(one.path):
+                there[one.path] = None
+            else:
+                placeholder = _placeholder(git, one)
+                absent.setdefault(placeholder.path, placeholder)
+        paths = [*there, *absent]
         for path in paths:
             _refuse_link(path, self._root)
         pins = {pin for path in paths for pin in _between(self._root, path)}
@@ -293,7 +415,7 @@ class _Fit:
             return False
         self._read_only |= there
         self._pins |= dict.fromkeys(pins)
-        self.put(absent)
+        self.put(absent.values())
         return True
 
     @property
@@ -318,12 +440,26 @@ class _Fit:
         return Protection(read_only, pins, tuple(self._masked), placeholders, unprotected, tuple(self._closed), unseen)
 
 
+def _placeholder(git: str, named: repositories.Named) -> Placeholder:
+    """For something absent in a repository's directory, or for the outermost directory on the way to it that is."""
+    outermost = [outer for outer in _between(git, named.path) if not os.path.lexists(outer)]
+    if outermost:
+        return Placeholder(outermost[-1])
+    return Placeholder(named.path, None if named.directory else b"")
+
+
 def _placeholders(root: str, home: str) -> Iterator[Placeholder]:
     """Directories of settings that are absent at the top."""
-    used = [name for name in PLACEHOLDERS_WHERE_USED if any(map(os.path.lexists, traces(name, home)))]
+    used = [name for name in PLACEHOLDERS_WHERE_USED if _is_used(name, home)]
     for name in (*PLACEHOLDERS, *used):
         if not os.path.lexists(path := _absolute(root, name)):
             yield Placeholder(path, ignored=True)
+
+
+def _is_used(name: str, home: str) -> bool:
+    """Whether the home shows that somebody uses the program that reads the directory ``name``."""
+    paths = [trace.format(home=home.rstrip("/"), name=name, plain=name.lstrip(".")) for trace in TRACES]
+    return bool(home) and any(map(os.path.lexists, paths))
 
 
 def _between(root: str, path: str) -> Iterator[str]:
@@ -407,19 +543,40 @@ class ClosedFiles:
         self._trees = [
             DirectoryTree(top, _ClosedReader(), None, depth=SYSTEM_DEPTH, most=SYSTEM_DIRECTORIES) for top in tops
         ]
+        self._lock = threading.Lock()
 
     def find(self) -> tuple[list[str], list[str]]:
         """Such files and directories, and those of the tops that are too large to be looked through."""
         found: list[str] = []
         unknown: list[str] = []
-        for tree in self._trees:
-            with tree.lock:
+        with self._lock:
+            for tree in self._trees:
                 tree.look()
                 if tree.gaps.many or tree.gaps.deep:
                     unknown.append(tree.root)
                 else:
                     found += [_absolute(tree.root, path) for paths in tree.facts.values() for path in paths]
-        return found, unknown
+        # What lies in a directory that was closed meanwhile may still be known.
+        whole = set(found)
+        return [path for path in found if whole.isdisjoint(_above(path))], unknown
+
+    def watch(self) -> None:
+        """From now on the kernel reports changes, those of a mode alone as well, as far as it can."""
+        with self._lock:
+            for tree in self._trees:
+                tree.watch()
+                tree.look()
+
+    def close(self) -> None:
+        """Changes are not reported any more."""
+        with self._lock:
+            for tree in self._trees:
+                tree.unwatch()
+
+
+def _above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 class _ClosedReader:
@@ -453,7 +610,7 @@ class _ClosedReader:
 
     def mask(self, state: None, fact: tuple[str, ...] | None) -> int:
         del state, fact
-        return APPEARED
+        return LISTED | ATTRIB
 
     def lasts(self, state: None, fact: tuple[str, ...] | None) -> bool:
         del state, fact

@@ -402,6 +402,7 @@ class Conversation:
             except OSError:
                 self._link.close()
                 self._link = None
+                self._outward = Lines()  # half a line of it may be there
                 continue
             self._link.setblocking(False)
             self._warn("the daemon had ended; another one took over, sessions have gone on")

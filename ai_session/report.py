@@ -21,6 +21,7 @@ from ai_session.transcript import Transcript
 from ai_session.turns import Steps, finished
 
 STDERR_READ_BYTES = 1 << 20
+MOST_OTHERS = 3
 
 INPUT_HINT: dict[InputMode, str] = {
     "line": "it waits for a line of input: send_input",
@@ -30,8 +31,14 @@ INPUT_HINT: dict[InputMode, str] = {
 
 
 def transcript(session: Session, record: CommandRecord, spans: Spans | None = None) -> Transcript:
-    """The output of ``record``, still growing while it runs; ``spans`` finds the secrets in it."""
-    return Transcript(session.log, record.start_offset, record.end_offset, session.spec.nonce, spans)
+    """The output of ``record``, still growing while it runs; ``spans`` finds the secrets in it.
+
+    What comes before it begins is somebody else's, or shows how it is typed.
+    """
+    running = session.running
+    waits = running is not None and not running.started and running.record.command_id == record.command_id
+    end = record.start_offset if waits else record.end_offset
+    return Transcript(session.log, record.start_offset, end, session.spec.nonce, spans)
 
 
 def record_facts(record: CommandRecord) -> dict[str, Any]:
@@ -120,6 +127,27 @@ def note_lost(session: Session, record: CommandRecord, notes: list[str]) -> None
         notes.append("no output can be stored now (is the disk full?): whether it has ended shows when there is room")
 
 
+def note_ending(session: Session, record: CommandRecord, notes: list[str]) -> None:
+    """Says that the command was the last one of its shell."""
+    if session.ended_by == record.command_id and (ending := session.ending) is not None:
+        notes.append(f"the session's shell has ended ({ending}): create_session with its name starts it again")
+
+
+def note_others(session: Session, record: CommandRecord, notes: list[str]) -> None:
+    """Says whose output may stand among the command's own: a terminal does not tell one program's from another's."""
+    others = session.beside(record)
+    if others and (session.log.end if record.end_offset is None else record.end_offset) > record.start_offset:
+        names = ", ".join(dict.fromkeys(map(str, others[-MOST_OTHERS:])))
+        where = "printed late_output" if late_output(session, record) else "may print among this output"
+        notes.append(f"what earlier commands left running {where}: {names}")
+
+
+def late_output(session: Session, record: CommandRecord) -> str:
+    """What was printed at the prompt before the latest command, and not by it."""
+    latest = session.latest
+    return latest.late if latest is not None and latest.record.command_id == record.command_id else ""
+
+
 def command_result(
     session: Session,
     record: CommandRecord,
@@ -131,6 +159,10 @@ def command_result(
     """What ``execute_command`` answers: the whole output when it fits, else head and tail."""
     rendering = yield from transcript(session, record, spans).render(max_chars)
     note_lost(session, record, notes)
+    if record.note:
+        notes.append(record.note)
+    note_ending(session, record, notes)
+    note_others(session, record, notes)
     if rendering.omitted_bytes:
         notes.append(
             f"{rendering.omitted_bytes} bytes omitted from the middle: read_output(command_id='{record.command_id}', "
@@ -145,6 +177,8 @@ def command_result(
             notes.append(f"first {omitted} bytes of stderr omitted")
     facts = record_facts(record)
     more: dict[str, Any] = {"command_id": record.command_id, "cwd": session.at.cwd}
+    if late := late_output(session, record):
+        more["late_output"] = cut(late, 0, len(late), spans)
     if rendering.omitted_bytes:
         more |= {"omitted_bytes": rendering.omitted_bytes, "next_offset": rendering.next_offset}
     elif record.status == "running":

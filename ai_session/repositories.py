@@ -89,10 +89,12 @@ def _opened(directory: str) -> Generator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a repository's config leads git to: the ``directory`` of hooks, or a file that is included."""
+    """What a repository's config leads git to: the ``directory`` of hooks, or a file that is included; without
+    ``required`` a word of a command that git runs, which may be meant as something else."""
 
     path: str
     directory: bool
+    required: bool = True
 
 
 def named_by_config(git: str, home: str) -> Iterator[Named]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from ai_session.turns import Steps
 from ai_session.workspace_notices import Notice
 from ai_session.workspace_words import sentence
 
+SHOULD = re.compile(r"^(Input|String|List|Dictionary|Value) should ")
 MOST_NOTICES = 50
 """In one result."""
 REFUSED = ("system_error", "run: ai-session doctor")
@@ -46,8 +48,20 @@ def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
         )
         wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())
         raise InvalidArguments(
-            f"{tool.name}: {problems}" + (f"; {note}" if note else ""), suggestion=f"arguments: {wanted}"
+            f"{tool.name}: {problems}" + (f"; {note}" if note else ""),
+            suggestion=f"arguments: {wanted}",
+            fields={str(e["loc"][0]): in_words(e["msg"]) for e in error.errors(include_input=False) if e["loc"]},
         ) from None
+
+
+def in_words(problem: str) -> str:
+    """What pydantic says of a value, for somebody who did not give it a type: ``must be greater than 2``."""
+    problem = problem.removeprefix("Value error, ")
+    if problem == "Field required":
+        return "is missing"
+    if " at least 1 " in problem:
+        return "is empty"
+    return SHOULD.sub("must ", problem).replace("a valid string", "a text").replace("a valid integer", "a whole number")
 
 
 def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:

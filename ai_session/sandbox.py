@@ -12,8 +12,9 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ai_session import box_entry, sandbox_bwrap, sandbox_probe, seccomp
 from ai_session.errors import SandboxRefused, SandboxUnavailable
@@ -44,7 +45,7 @@ SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc
 EVERYBODYS = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
 NOTHING_PROTECTED = (
     "level landlock: nothing in the workspace is protected; git's config and hooks and settings of editors, agents and "
-    "shells can be changed in it, .env files read"
+    "shells can be changed in it, .env files read; outside of it modes and times of your files can be changed (chmod)"
 )
 GUARDED = "guarded.json"
 """In a box's own directory: what is protected in it, for later processes."""
@@ -95,8 +96,47 @@ class Protected:
     later: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one process has found out about the machine for another of the same user's, with the same groups.
+
+    ``closed`` are system files to be found empty, and trees too large to tell: see ClosedFiles.
+    """
+
+    status: SandboxStatus
+    bubblewrap: Bubblewrap | None
+    closed: tuple[list[str], list[str]]
+    ids: tuple[int, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found = asdict(self.bubblewrap) | {"options": sorted(self.bubblewrap.options)} if self.bubblewrap else None
+        return {"status": asdict(self.status), "bubblewrap": found, "closed": self.closed, "ids": self.ids}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Machine:
+        """From ``facts``. Raises TypeError, KeyError, ValueError where another version made them."""
+        status: dict[str, Any] = {**facts["status"]}
+        status["level"], status["reasons"] = SandboxLevel(status["level"]), tuple(status["reasons"])
+        bubblewrap: Bubblewrap | None = None
+        if facts["bubblewrap"] is not None:
+            found: dict[str, Any] = {**facts["bubblewrap"]}
+            found["options"], found["starter"] = frozenset(found["options"]), tuple(found["starter"])
+            bubblewrap = Bubblewrap(**found)
+        here, unknown = facts["closed"]
+        return cls(SandboxStatus(**status), bubblewrap, (here, unknown), tuple(facts["ids"]))
+
+
+def ids() -> tuple[int, ...]:
+    """By which the kernel lets this process read what is closed to others."""
+    return (os.geteuid(), os.getegid(), *sorted(os.getgroups()))
+
+
 class Sandbox:
-    """Makes boxes. ``runtime_directory`` is never visible inside of one; ``proxy_env`` leads programs to the proxy."""
+    """Makes boxes. ``runtime_directory`` is never visible inside of one; ``proxy_env`` leads programs to the proxy.
+
+    ``machine`` is what another process found out.
+    """
 
     def __init__(
         self,
@@ -104,15 +144,17 @@ class Sandbox:
         runtime_directory: Path,
         minimum_level: SandboxLevel = SandboxLevel.LANDLOCK,
         proxy_env: Mapping[str, str] | None = None,
+        machine: Machine | None = None,
     ) -> None:
+        self._machine = machine if machine is not None and machine.ids == ids() else None
         self._runtime = runtime_directory.resolve()
         self._minimum = minimum_level
         self._proxy_env = dict(proxy_env or {})
         self._placeholders = Placeholders(self._runtime)
         self._workspaces = Workspaces()
         self._closed = ClosedFiles()
-        self._bubblewrap: Bubblewrap | None = None
-        self._status: SandboxStatus | None = None
+        self._bubblewrap = self._machine.bubblewrap if self._machine else None
+        self._status = self._machine.status if self._machine else None
         self._probing = asyncio.Lock()
 
     async def probe(self) -> SandboxStatus:
@@ -121,6 +163,23 @@ class Sandbox:
             if self._status is None:
                 self._status, self._bubblewrap = await asyncio.to_thread(sandbox_probe.probe)
         return self._status
+
+    async def facts(self) -> dict[str, Any]:
+        """The facts of a ``Machine``."""
+        status = await self.probe()
+        closed: tuple[list[str], list[str]] = ([], [])
+        if self._bubblewrap is not None:
+            closed = await asyncio.to_thread(self._find_closed)
+        return Machine(status, self._bubblewrap, closed, ids()).facts()
+
+    def _find_closed(self) -> tuple[list[str], list[str]]:
+        return self._machine.closed if self._machine else self._closed.find()
+
+    async def make_ready(self) -> None:
+        """Does ahead of the first box what is done once, for a process that will make many."""
+        status = await self.probe()
+        if status.level in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC):
+            await asyncio.to_thread(self._closed.watch)
 
     async def prepare(
         self,
@@ -136,7 +195,8 @@ class Sandbox:
         """A box of ``profile``, its own files in ``directory`` (private, in the runtime directory, which must exist).
 
         ``readable`` and ``writable`` are further paths of the caller's. With ``watched`` the kernel reports changes of
-        the workspace from before the box begins, as far as it can. For ``trusted`` the box is none at all. Raises
+        the workspace from before the box begins, as far as it can, until
+        ``Boxed.workspace`` is released. For ``trusted`` the box is none at all. Raises
         SandboxUnavailable below the least level, SandboxRefused where the workspace cannot be protected.
         """
         env = dict(env or {})
@@ -190,6 +250,10 @@ class Sandbox:
         """As ``Boxed.release``, for a box that an earlier process made."""
         self._placeholders.drop(directory)
 
+    def close(self) -> None:
+        """Let go of what makes the next box quicker."""
+        self._closed.close()
+
     def sweep(self) -> None:
         """Take away what boxes left in workspaces whose processes were killed. Blocks."""
         self._placeholders.sweep()
@@ -197,7 +261,7 @@ class Sandbox:
     def observed(self, profile: SandboxProfile, level: SandboxLevel, *, watched: bool = True) -> Workspace | None:
         """The workspace of a box that an earlier process made, as it is now; None where the box can change none.
 
-        Blocks. Raises OSError.
+        With ``watched`` the caller has it to ``release``. Blocks. Raises OSError.
         """
         if profile.name != "workspace" or level is SandboxLevel.NONE:
             return None
@@ -205,9 +269,9 @@ class Sandbox:
         for path in self._placeholders.held():
             with suppress(OSError):
                 workspace.expected[os.path.relpath(path, workspace.root)] = identity(os.lstat(path))[0]
+        if watched:
+            workspace.hold()
         with workspace.tree.lock:
-            if watched:
-                workspace.tree.watch()
             if level is SandboxLevel.LANDLOCK:
                 workspace.open_to_writing(None)
                 workspace.look(profile.home)
@@ -280,7 +344,7 @@ class Sandbox:
         protection = Protected()
         try:
             plan = Plan(bubblewrap, sources, files / "empty")
-            closed, unknown = self._closed.find()
+            closed, unknown = self._find_closed()
             for attempt in range(1, SURVEYS + 1):
                 try:
                     plan = Plan(bubblewrap, sources, files / "empty")
@@ -301,6 +365,8 @@ class Sandbox:
         except BaseException as problem:
             sources.close()
             self._placeholders.drop(directory)
+            if watched and protection.workspace is not None:
+                protection.workspace.release()
             if isinstance(problem, OSError) and not isinstance(problem, SandboxRefused):
                 raise SandboxRefused(
                     f"the box cannot be made: {problem}", suggestion="make it readable, or name another place"
@@ -354,13 +420,12 @@ class Sandbox:
             plan.protect(one := secrets(first, most=MOST_ALONE))
             return Protected(describe(one))
         if watched:
-            with first.tree.lock:
-                first.tree.watch()
+            first.hold()
         try:
             return self._protect_all(plan, profile, directory, found)
         except BaseException:
-            if not first.watchers:
-                first.tree.unwatch()
+            if watched:
+                first.release()
             raise
 
     def _protect_all(

@@ -15,9 +15,10 @@ import stat
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from ai_session import seccomp
+from ai_session import box_users, seccomp
 from ai_session.errors import SandboxRefused
 from ai_session.models import SandboxProfile
 from ai_session.protected_paths import Protection
@@ -34,7 +35,7 @@ TREES = ("/usr", "/etc", "/opt")
 SHORTCUTS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 HOME_BYTES, SHM_BYTES, RUN_BYTES = 1 << 30, 256 << 20, 64 << 20
 OPEN_FILES, MOST_OPEN_FILES = 4096, 16384
-ARGUMENTS, FILTER, INFO, BLOCK, FIRST_SOURCE = 8, 9, 6, 7, 20
+ARGUMENTS, FILTER, INFO, BLOCK, USERS, FIRST_SOURCE = 8, 9, 6, 7, 19, 20
 WRITABLE, READABLE = "--bind-fd", "--ro-bind-fd"
 SECONDS = 10.0
 
@@ -50,6 +51,8 @@ class Bubblewrap:
     starter: tuple[str, ...]
     fresh_proc: bool = True
     disable_userns: bool = True
+    users: bool = False
+    """Whether there are others than root in root's boxes."""
 
     def has(self, option: str) -> bool:
         """Whether this build knows the option."""
@@ -148,6 +151,7 @@ class Plan:
         self._empty = empty
         self._mounts: dict[str, tuple[str, ...]] = {}
         self._sealed: list[str] = []
+        self._numbers = count(FIRST_SOURCE)
 
     def system(self, hidden: Iterable[str], *, network: bool) -> None:
         """The trees of the system; ``hidden`` of it is found empty."""
@@ -234,7 +238,7 @@ class Plan:
                 continue
             if self._bubblewrap.has(WRITABLE):
                 # Numbered here, for a descriptor that no mount takes would stay open inside.
-                number = FIRST_SOURCE + len(self.taken)
+                number = next(self._numbers)
                 self.taken[number] = self._sources[path]
                 words += (str(number), path)
             else:
@@ -255,16 +259,25 @@ def arguments(
     gated: bool,
 ) -> bytes:
     """What ``bwrap --args`` reads. TERM is the terminal's to say."""
-    words = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL"]
+    if bubblewrap.users:
+        plan.taken[USERS] = box_users.namespace(os.geteuid())
+        # A descriptor that something waits for does not stay open in what is started inside.
+        words += ("--userns", str(USERS), "--sync-fd", str(USERS))
+        words += (word for name in box_users.CAPABILITIES for word in ("--cap-add", name))
+    else:
+        words.append("--unshare-user")
     if profile.network != "host":
         words.append("--unshare-net")
-    if bubblewrap.disable_userns and bubblewrap.has("--disable-userns"):
+    if not bubblewrap.users and bubblewrap.disable_userns and bubblewrap.has("--disable-userns"):
         words.append("--disable-userns")
     if die_with_parent:
         words.append("--die-with-parent")
-    words += ["--cap-drop", "ALL", *plan.arguments(), "--seccomp", str(FILTER)]
+    words += [*plan.arguments(), "--seccomp", str(FILTER)]
     if gated:
         words += ["--info-fd", str(INFO), "--block-fd", str(BLOCK)]
+    if not bubblewrap.users and os.geteuid() == 0:
+        env = {**env, "TAR_OPTIONS": env.get("TAR_OPTIONS", "--no-same-owner")}
     for name, value in env.items():
         if name != "TERM":
             words += ["--setenv", name, value]

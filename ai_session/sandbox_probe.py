@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ai_session import sandbox_advice, sandbox_bwrap, seccomp
+from ai_session import box_users, sandbox_advice, sandbox_bwrap, seccomp
 from ai_session.errors import SandboxUnavailable
 from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.sandbox_bwrap import Bubblewrap, Files, Plan, Sources
@@ -20,6 +20,8 @@ SEATBELT = "/usr/bin/sandbox-exec"
 SECONDS = 20.0
 FILTERED = ("/bin/sh", "-c", 'grep -q "^Seccomp:.*2" /proc/self/status && test -r "$0"')
 """Holds where a filter is in force and its argument can be read."""
+GIVEN_AWAY = ("/bin/sh", "-c", 'mkdir "$0/given" && chown 1000:1000 "$0/given" && exec "$@"')
+"""Holds where its first argument is a directory in which files can be given to others, and the others hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
             if not (said := _bubblewrap(usable)):
                 level = SandboxLevel.BWRAP if usable.fresh_proc else SandboxLevel.BWRAP_NOPROC
                 return SandboxStatus(level, (*dict.fromkeys(reasons), *_lacks(usable)), version, abi), usable
-            reasons.append(sandbox_advice.failed(said, sandbox_advice.machine()))
+            if not usable.users:
+                reasons.append(sandbox_advice.failed(said, sandbox_advice.machine()))
     reasons = list(dict.fromkeys(reasons))
     if abi < landlock.LEAST_ABI:
         reasons.append(f"Landlock has ABI {abi}, {landlock.LEAST_ABI} is needed: use Linux 6.12 or newer")
@@ -67,7 +70,12 @@ def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
 
 
 def _flavours(found: Bubblewrap) -> Iterator[Bubblewrap]:
-    """Everything; without the count of user namespaces, which the filter refuses anyway; with the host's /proc."""
+    """Everything, for root with other users; without the count of user namespaces, which the filter refuses anyway;
+    with the host's /proc."""
+    if found.has("--userns") and found.has(sandbox_bwrap.WRITABLE):
+        with suppress(OSError):
+            box_users.namespace(os.geteuid())
+            yield replace(found, users=True)
     yield found
     yield replace(found, disable_userns=False)
     yield replace(found, disable_userns=False, fresh_proc=False)
@@ -90,7 +98,8 @@ def _bubblewrap(bubblewrap: Bubblewrap) -> str:
         argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, {}, die_with_parent=True)
         # Held open, for the starter waits for nobody to hear that it has taken what it needs.
         stack.callback(os.close, os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-        return _run((*argv, *FILTERED, str(workspace)))
+        given = (*GIVEN_AWAY, str(workspace)) if bubblewrap.users else ()
+        return _run((*argv, *given, *FILTERED, str(workspace)))
 
 
 def _landlock() -> str:
@@ -128,5 +137,10 @@ def _lacks(bubblewrap: Bubblewrap) -> Iterator[str]:
     """What of bubblewrap's newer means is missing."""
     if not bubblewrap.has(sandbox_bwrap.WRITABLE):
         yield "mounts are named by path, not by descriptor: use bubblewrap 0.10 or newer, and bash"
+    if os.geteuid() == 0 and not bubblewrap.users:
+        yield (
+            "root's boxes have no other users: chown fails, and tar takes all for root's; use bubblewrap 0.10 or newer "
+            "and let this process map user ids"
+        )
     if not bubblewrap.has("--size"):
         yield "the size of /tmp inside is not bounded: use bubblewrap 0.8 or newer"

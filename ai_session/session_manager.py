@@ -27,16 +27,19 @@ from ai_session.errors import (
     InvalidArguments,
     LimitReached,
     SessionExists,
+    SessionExited,
     ShellUnavailable,
 )
-from ai_session.models import SessionSpec, TerminalSpec
+from ai_session.leftovers import Looks
+from ai_session.models import SandboxLevel, SessionSpec, TerminalSpec
 from ai_session.output_log import FollowedLog, MappedLog, OutputLog
 from ai_session.ownership import widening
 from ai_session.session import Session
 from ai_session.session_changes import ChangeFeed
+from ai_session.session_names import kept
 from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, store
 from ai_session.shares import share
-from ai_session.shells.base import Shell
+from ai_session.shells.base import Shell, group_leader
 from ai_session.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -60,6 +63,9 @@ class SessionManager:
     ("session.close"), whoever asked for it.
     """
 
+    session_class = Session
+    """What its sessions are; tests have some that mishear."""
+
     def __init__(
         self,
         runtime_directory: Path,
@@ -69,7 +75,7 @@ class SessionManager:
     ) -> None:
         self.runtime_directory = runtime_directory
         self._event = event
-        self.turns = Turns()
+        self.turns, self._looks = Turns(), Looks()
         self.boxes = boxes or Boxes()
         self.boxes.command_of = self._command_of
         self.defaults = defaults
@@ -80,6 +86,7 @@ class SessionManager:
         self.changes = ChangeFeed(self._sessions.values)
         self._names: dict[tuple[str, str], str] = {}
         self._usable: dict[str, bool] = {}
+        self._probing = asyncio.Lock()
         self._reviving: set[Session] = set()
 
     def __len__(self) -> int:
@@ -111,13 +118,18 @@ class SessionManager:
 
     def named(self, owner: str, name: str) -> Session | None:
         """The session that this owner calls so."""
-        return self._sessions.get(self._names.get((owner, name), ""))
+        return self._sessions.get(self._names.get((owner, kept(name)), ""))
+
+    async def make_ready(self) -> None:
+        """Does ahead of the first session what is done once. What fails is told to whoever opens one."""
+        await asyncio.gather(self._backend_for(self.defaults.backend), self.boxes.make_ready(), return_exceptions=True)
 
     async def create(self, request: NewSession) -> Session:
         """Open a session and wait until its shell is ready; an ended one of that name gets a new shell instead."""
         known_as = (request.owner, request.name)
         old = self.named(*known_as)
         if old is not None:
+            await old.ended()
             if old.exit is None or old in self._reviving:
                 raise SessionExists(
                     f"session {request.name!r} already exists ({old.spec.session_id})",
@@ -163,7 +175,7 @@ class SessionManager:
             shutil.rmtree(directory, ignore_errors=True)
             raise
         self._sessions[session_id] = session
-        self.changes.follow(session)
+        self._follow(session)
         self._created(spec)
         await session.wait_started()
         return session
@@ -251,7 +263,10 @@ class SessionManager:
         if spec.profile.name != "trusted":
             boxed = await self.boxes.prepare(spec, directory, env | {"HOME": spec.profile.home})
             spec = replace(spec, level=boxed.level, unprotected=boxed.unprotected)
-            argv, env = (*boxed.argv, *argv), dict(boxed.env)
+            # What makes the box leaves the TERM of its terminal alone.
+            chosen = {name: spec.env[name] for name in ("TERM",) if name in spec.env}
+            hidden = shell.needs_visible_group and boxed.level in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
+            argv, env = (*boxed.argv, *(group_leader() if hidden else ()), *argv), dict(boxed.env) | chosen
         store(directory, spec)
         terminal = await backend.open(
             TerminalSpec(
@@ -281,7 +296,9 @@ class SessionManager:
                     spare.callback(os.close, os.open(os.devnull, os.O_RDONLY))
             log = self._log(spec, terminal)
             undo.callback(log.close)
-            session = Session(spec, self._root / spec.session_id, shell, log, terminal, self.turns)
+            session = self.session_class(
+                spec, self._root / spec.session_id, shell, log, terminal, self.turns, self._looks
+            )
             undo.callback(session.history.close)
             session.start()
             undo.pop_all()
@@ -295,11 +312,12 @@ class SessionManager:
 
     async def _backend_for(self, name: str) -> Backend:
         if name == "auto":
-            for candidate in AUTO:
-                if candidate not in self._usable:
-                    self._usable[candidate] = (await self._backend(candidate).probe()).usable
-                if self._usable[candidate]:
-                    return self._backend(candidate)
+            async with self._probing:
+                for candidate in AUTO:
+                    if candidate not in self._usable:
+                        self._usable[candidate] = (await self._backend(candidate).probe()).usable
+                    if self._usable[candidate]:
+                        return self._backend(candidate)
             raise BackendUnavailable(
                 "neither tmux nor a pseudo-terminal can be used here", suggestion="run: ai-session doctor"
             )
@@ -321,6 +339,10 @@ class SessionManager:
         self._names.pop((spec.owner, spec.name), None)
         self._names[spec.owner, name] = spec.session_id
         self.change(session, name=name)
+
+    def _follow(self, session: Session) -> None:
+        self.changes.follow(session)
+        session.became = lambda session, executable: self.change(session, shell=executable)
 
     def change(self, session: Session, **facts: Any) -> None:
         """Give a session other facts, and keep them."""
@@ -366,7 +388,8 @@ class SessionManager:
         for session in self._sessions.values():
             alive = session.terminal is not None and session.exit is None
             if alive:
-                await session.resize(session.spec.rows, session.spec.cols)
+                with contextlib.suppress(SessionExited):  # what of it was read by now may have its end
+                    await session.resize(session.spec.rows, session.spec.cols)
             pid = session.terminal.pid if session.terminal is not None and alive else 0
             await self.boxes.adopt(session.spec, pid, session.directory)
         return len(self._sessions)
@@ -375,12 +398,14 @@ class SessionManager:
         directory = self._root / spec.session_id
         try:
             shell, _ = find_shell(spec.shell)
-            session = Session(spec, directory, shell, self._log(spec, terminal), terminal, self.turns)
+            session = self.session_class(
+                spec, directory, shell, self._log(spec, terminal), terminal, self.turns, self._looks
+            )
         except (AiSessionError, OSError):
             return
         self._sessions[spec.session_id] = session
         self._names[spec.owner, spec.name] = spec.session_id
-        self.changes.follow(session)
+        self._follow(session)
         session.resume()
 
     async def aclose(self) -> None:

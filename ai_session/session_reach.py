@@ -9,6 +9,7 @@ from ai_session.errors import SessionNotFound
 from ai_session.ownership import Reach
 from ai_session.session import Session
 from ai_session.session_manager import SessionManager
+from ai_session.session_names import kept
 from ai_session.session_spec import NewSession
 from ai_session.turns import Result, Steps
 
@@ -73,4 +74,4 @@ class VisibleSessions:
         await self._manager.close(session)
 
     def _named(self, name: str) -> list[Session]:
-        return [session for session in self.all() if session.spec.name == name]
+        return [session for session in self.all() if session.spec.name == kept(name)]

@@ -91,7 +91,7 @@ class TimeoutSettings(Section):
     """How long a call waits. Clients give up after about 60 s, so no call waits longer than 50."""
 
     execute_seconds: float = Field(
-        default=30.0, gt=0, le=50, description="A command that runs longer is reported as running and goes on."
+        default=30.0, gt=0, le=50, description="A command that runs longer is reported as running, and keeps running."
     )
     wait_seconds: float = Field(default=50.0, gt=0, le=50, description="Longest wait a caller may ask for.")
     interrupt_step_seconds: float = Field(
@@ -139,8 +139,9 @@ class SandboxSettings(Section):
     )
     masked: tuple[str, ...] = Field(
         default=(
-            *(".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", ".git-credentials", ".netrc"),
-            *(".pgpass", "/*.pem", "/*.key"),
+            *(".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", ".env*~"),
+            *("prod*.env", "secret*.env", "local.env", ".git-credentials", ".netrc", ".pgpass"),
+            *("/*.pem", "/*.key"),
         ),
         description="Files of the workspace that a boxed shell finds empty: patterns as in .gitignore, so that a name"
         " fits at any depth and one with a / before it at the top alone; ! excepts.",
@@ -273,10 +274,10 @@ class HttpSettings(Section):
     tls_certificate: str = Field(default="", description="File with the certificate chain (PEM); empty: no TLS here.")
     tls_key: str = Field(default="", description="File with its private key; empty: it is in the same file.")
     allowed_hosts: tuple[str, ...] = Field(
-        default=(), description="Further names clients may call it by, beside this machine's and that of public_url."
+        default=(), description="Further names clients may call it by, besides this machine's and that of public_url."
     )
     allowed_origins: tuple[str, ...] = Field(
-        default=(), description="Web pages that may use it, beside its own: https://app.example.org."
+        default=(), description="Web pages that may use it, in addition to its own: https://app.example.org."
     )
     trusted_proxies: tuple[str, ...] = Field(
         default=(), description="Addresses or networks of proxies whose X-Forwarded-For and -Proto are believed."
@@ -322,8 +323,8 @@ class OauthSettings(Section):
     registration: bool = Field(default=True, description="Clients may register themselves (RFC 7591).")
     redirect_schemes: tuple[str, ...] = Field(
         default=REDIRECT_SCHEMES,
-        description="Schemes that clients may have answers sent to (cursor://…), beside https, http of this machine and"
-        " domains turned around (com.example.app); replaces this default as a whole.",
+        description="Schemes that clients may have answers sent to (cursor://…), besides https, http of this machine"
+        " and domains turned around (com.example.app); replaces this default as a whole.",
     )
     cimd: bool = Field(default=True, description="Clients may be named by the URL of a document that describes them.")
     cimd_loopback: bool = Field(default=False, description="Such documents may lie on this machine, for development.")

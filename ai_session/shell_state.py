@@ -13,19 +13,22 @@ class ShellState:
     """The fold of all marks seen so far; ``apply`` them in order.
 
     ``ready`` means the prompt is drawn and takes a line (for a shell without a line editor: is about to be drawn).
+    ``human_line``: a line that a person typed runs, or is ``incomplete``. ``prompts`` counts those that followed on
+    typed lines.
     """
 
     def __init__(self, cwd: str, *, line_editor: bool) -> None:
-        self._line_editor = line_editor
+        self.line_editor = line_editor
         self.cwd = cwd
         self.version = ""
+        self.prompts, self._after_command = 0, False
         self.reset()
 
     def reset(self) -> None:
         """A new shell process takes over; directory and version stay until it reports its own."""
         self.up = False
         self.ready = False
-        self.human_line = False
+        self.human_line = self.incomplete = False
         self.last_exit = 0
         self.flags = ""
         self.exit_code: int | None = None
@@ -41,21 +44,34 @@ class ShellState:
     def apply(self, mark: Mark) -> None:
         """Take in the next mark."""
         kind = mark.kind
+        # Who reports anything has read its start files.
+        self.up = self.up or kind not in (MarkKind.SHELL_EXITED, MarkKind.SHELL_STARTED, MarkKind.CAUGHT_UP)
         if kind is MarkKind.COMMAND_EXECUTED:
-            self.ready = self.human_line = False
-        elif kind is MarkKind.LINE_EXECUTED:
+            self.ready = self.human_line = self._after_command = False
+        elif kind in (MarkKind.LINE_EXECUTED, MarkKind.LINE_CONTINUED):
             self.ready = False
-            self.human_line = True
+            self.human_line, self.incomplete = True, kind is MarkKind.LINE_CONTINUED
         elif kind is MarkKind.PROMPT_READY:
             self.ready, self.human_line = True, False
+        elif kind is MarkKind.AT_PROMPT:
+            # A line of a person's own may read with the line editor, in no file either.
+            self.ready = self.ready or not self.human_line
         elif kind is MarkKind.SHELL_STARTED:
             self.reset()
             self.up, self.version = True, mark.version
+            # The first prompt follows on no line.
+            self._after_command = not self.line_editor
         elif kind is MarkKind.SHELL_EXITED:
             self.exit_code = mark.exit_code
-        else:
+            self.ready = False
+        elif kind in (MarkKind.COMMAND_FINISHED, MarkKind.PROMPT_START):
             self.last_exit, self.flags = mark.exit_code or 0, mark.flags
             self.cwd = mark.cwd or self.cwd
+            # The line that ran was that of the command.
+            self.human_line = False
+            if kind is MarkKind.COMMAND_FINISHED:
+                self._after_command = not self.line_editor
             if kind is MarkKind.PROMPT_START:
-                self.human_line = False
-                self.ready = self.ready or not self._line_editor
+                self.prompts += not self._after_command
+                self._after_command = False
+                self.ready = self.ready or not self.line_editor

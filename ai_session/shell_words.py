@@ -26,6 +26,7 @@ MAX_OPERATORS = 400
 
 MAX_COMMANDS = 50
 OPERATOR = re.compile(r"[|&;<>(){}$`]")
+SUBSTITUTION = re.compile(r"[$<>]\(")
 HEAD = re.compile(r"[A-Za-z0-9_./+\-]+\Z")
 BARE = re.compile(r"(?!.*==)[A-Za-z0-9_./:@+,\-][A-Za-z0-9_./:@%+,=\-]*\Z")
 """A word no shell expands: %1 is a job, =ls a path in zsh, and a==ls one with MAGIC_EQUAL_SUBST."""
@@ -110,6 +111,17 @@ def parse(line: str) -> Line:
     if not walk.commands:
         walk.blur("no command")
     return Line(tuple(walk.commands), walk.obscure, walk.complete, tuple(walk.targets), tuple(walk.assignments))
+
+
+def may_be_cut_off(text: str) -> bool:
+    """Whether a substitution in ``text`` may lack its end. False is certain; total, and bounded as ``parse`` is."""
+    if not SUBSTITUTION.search(text):
+        return False
+    data = text.encode(errors="replace")
+    if len(data) > MAX_BYTES or len(OPERATOR.findall(text)) > MAX_OPERATORS:
+        return True
+    tree = _tree(data)
+    return tree is None or tree.root_node.has_error
 
 
 def _name(kind: str) -> str:

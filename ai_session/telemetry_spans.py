@@ -142,7 +142,7 @@ class _Call:
         try:
             self._tell(error)
         except Exception:
-            log.exception("a call could not be told")
+            log.exception("a call could not be exported")
         self._span.end()
 
     def _tell(self, error: BaseException | None) -> None:

@@ -140,16 +140,17 @@ class _Search:
                 return Finding(Origin.AGENT, f"the other side of {path} is held by an agent: {why}")
             if self._is_multiplexer(driver[0]):
                 multiplexer = driver[0]
-            elif not self._may_drive(driver[0]):
+            elif not self._may_drive(driver):
                 why = f"the other side of {path} is held by {driver[0]}, which is no terminal program known here"
                 return Finding(Origin.DETACHED, why)
         return self._shown(multiplexer, path) if multiplexer else None
 
     def _entry(self, path: str, above: Sequence[Process]) -> Finding:
         """``above``: from who leads the terminal's session upwards."""
-        for process in above:
-            if process.name.startswith(REMOTE_ENTRIES):
-                return Finding(Origin.REMOTE, f"{path} came in by {process}, which agents can use as well")
+        if entry := next(filter(_lets_in, above), None):
+            if self._is_entered(above):
+                return Finding(Origin.REMOTE, f"{path} came in by {entry}, which agents can use as well")
+            return Finding(Origin.DETACHED, f"{path} comes from {entry}, which anybody can have started: root did not")
         for process in above:
             if process.name.startswith(LOGINS) and self._lineage.of_root(process.pid):
                 return Finding(Origin.LOCAL, f"{path} belongs to a login at this machine")
@@ -176,8 +177,12 @@ class _Search:
                 return replace(one, why=f"{path} is shown by {server} in another terminal: {one.why}")
         return Finding(Origin.DETACHED, f"{path} belongs to {server}, which shows it in no terminal")
 
-    def _may_drive(self, process: Process) -> bool:
-        return process.name.startswith(REMOTE_ENTRIES) or self._is(process, TERMINAL_PROGRAMS)
+    def _may_drive(self, chain: Sequence[Process]) -> bool:
+        return (_lets_in(chain[0]) and self._is_entered(chain)) or self._is(chain[0], TERMINAL_PROGRAMS)
+
+    def _is_entered(self, above: Sequence[Process]) -> bool:
+        """Whether root runs what lets somebody in here; names alone anybody can take."""
+        return any(_lets_in(process) and self._lineage.of_root(process.pid) for process in above)
 
     def _is_multiplexer(self, process: Process) -> bool:
         return process.pid not in self._multiplexers and self._is(process, MULTIPLEXERS, configured=False)
@@ -203,6 +208,10 @@ def _pts(device: int) -> int | None:
     """The number below /dev/pts of a terminal's device."""
     major, minor = os.major(device), os.minor(device)
     return (major - PTS_MAJORS.start) * MINORS_EACH + minor if major in PTS_MAJORS else None
+
+
+def _lets_in(process: Process) -> bool:
+    return process.name.startswith(REMOTE_ENTRIES)
 
 
 def _path(device: int) -> str:

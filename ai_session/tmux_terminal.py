@@ -38,7 +38,7 @@ _READY = "echo >&3"
 _COPY = f"""\
 copy='dd bs=65536 count={STEP_BYTES} iflag=count_bytes'
 $copy count=0 </dev/null 2>/dev/null || copy='dd bs=65536 count={STEP_BYTES // 65536}'
-had=$(wc -c <log)
+had=-1
 while $copy 2>/dev/null && now=$(wc -c <log) && [ $now -gt $had ]; do
 had=$now old=$((now - {_KEEP}))
 [ $old -le 0 ] || fallocate -p -o 0 -l $old log 2>/dev/null || #{{q:@ais-python}} -IS -c '

@@ -206,6 +206,7 @@ class _Jobs:
             done = asyncio.get_running_loop().run_in_executor(None, job)
         except RuntimeError as problem:  # the system gives no thread
             result.set_exception(OSError(str(problem)))
+            asyncio.get_running_loop().call_soon(self._fill)
             return
         self._running.add(party)
         done.add_done_callback(lambda _: self._ended(party, done, result))

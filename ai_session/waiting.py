@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from ai_session.commands import RunningCommand
 from ai_session.session import Session
+from ai_session.terminal_device import signal_keys
 
 Reason = Literal["finished", "input", "output", "pattern", "timeout"]
 
@@ -47,7 +47,10 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
                 seen, since = look, loop.time()
             sure = LOOK_SECONDS if session.input_wanted() else SHELL_SECONDS
             idle = holder.leads_itself and session.log.losing  # it may have ended: the mark has nowhere to go
-            if holder.input_mode and not idle and loop.time() - since >= sure:
+            # Before the start mark the shell reads, or a line that somebody began to type waits to be ended.
+            still = holder.input_mode and running.started and not idle and loop.time() - since >= sure
+            # A command whose shell is just being asked what became of it may have ended.
+            if still and not (holder.leads_itself and session.may_have_ended()):
                 return "input"
         if await _ended(running, min(LOOK_SECONDS, left) if until_input else left):
             return "finished"
@@ -81,44 +84,59 @@ class Interruption:
     ended: bool
 
 
-LADDER: tuple[tuple[str, bytes, int], ...] = (
-    ("Ctrl-C", b"\x03", signal.SIGINT),
-    ("Ctrl-C", b"\x03", signal.SIGINT),
-    ("Ctrl-\\", b"\x1c", signal.SIGQUIT),
-    ("SIGTERM", b"", signal.SIGTERM),
-    ("SIGKILL", b"", signal.SIGKILL),
-)
+LADDER = (signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGKILL)
+USUAL_KEYS = {signal.SIGINT: b"\x03", signal.SIGQUIT: b"\x1c"}
 
 
 async def interrupt(session: Session, step_seconds: float) -> Interruption:
     """Climbs the ladder until the running command's end mark is seen, each step bounded by ``step_seconds``.
 
-    SIGTERM and SIGKILL go to the foreground group only, and never to the shell itself.
+    SIGTERM and SIGKILL go to the foreground group only, and never to the shell itself. A shell that was stopped is
+    continued first: nobody else can, and it would take no key.
     """
     running = session.running
     steps: list[str] = []
     if running is None:
         return Interruption((), True)
     running.interrupted = True
-    for name, key, number in LADDER:
+    for number in LADDER:
         holder = session.holder()
         if running.finished.done() or (holder is None and session.exit is not None):
             break
         shell_itself = holder is None or holder.leads_itself
-        if not key and shell_itself:
-            session.probe_end()
-        elif key and (shell_itself or _keys_signal(session)):
+        if shell_itself and holder is not None and holder.stopped:
+            os.killpg(holder.group, signal.SIGCONT)
+            steps.append("SIGCONT")
+            if await _ended(running, step_seconds / 4):
+                break
+        key = _key(session, number) or (USUAL_KEYS.get(number, b"") if shell_itself else b"")
+        if key:
             session.send(key)
-            steps.append(name)
+            steps.append(_name(key))
+        elif shell_itself:
+            session.probe_end()
         elif holder is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(holder.group, number)
                 if holder.stopped:
                     os.killpg(holder.group, signal.SIGCONT)
-            steps.append(name if not key else signal.Signals(number).name)
+            steps.append(number.name)
         if await _ended_or_probed(session, running, step_seconds):
             break
     return Interruption(tuple(steps), running.finished.done())
+
+
+def _key(session: Session, number: signal.Signals) -> bytes:
+    """What the terminal turns into that signal for the foreground now; empty where no key does."""
+    keys = signal_keys(session.terminal.tty) if session.terminal is not None else None
+    if keys is None or number not in USUAL_KEYS:
+        return b""
+    return keys.interrupt if number == signal.SIGINT else keys.quit
+
+
+def _name(key: bytes) -> str:
+    """``Ctrl-C`` for 3, as a person would press it."""
+    return f"Ctrl-{chr(key[0] ^ 0x40)}" if key[0] < 32 or key[0] == 127 else key.decode("ascii", "replace")
 
 
 async def _ended_or_probed(session: Session, running: RunningCommand, seconds: float) -> bool:
@@ -126,19 +144,3 @@ async def _ended_or_probed(session: Session, running: RunningCommand, seconds: f
         return True
     session.probe_end()
     return await _ended(running, seconds * 3 / 4)
-
-
-def _keys_signal(session: Session) -> bool:
-    """Whether the terminal turns control keys into signals (ISIG)."""
-    if session.terminal is None:
-        return False
-    try:
-        fd = os.open(session.terminal.tty, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        return bool(termios.tcgetattr(fd)[3] & termios.ISIG)
-    except termios.error:
-        return False
-    finally:
-        os.close(fd)

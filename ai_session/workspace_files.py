@@ -13,7 +13,7 @@ import secrets
 import stat
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ai_session.errors import Denied, FileUnusable
@@ -52,10 +52,12 @@ _workspaces = Workspaces()
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Something at or below ``root``, by the names that lead there without a link; it need not exist."""
+    """Something at or below ``root``, by the names that lead there without a link; it need not exist. ``ways`` are the
+    other paths to it, relative to the root: the one that was given, and each with one link less in it."""
 
     root: str
     names: tuple[str, ...]
+    ways: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def path(self) -> str:
@@ -75,6 +77,7 @@ def locate(root: str, given: str, alias: str = "") -> Location:
     if not given or "\0" in given:
         raise FileUnusable("the path is empty or holds a NUL character")
     todo = _below(root, given, alias)[::-1]
+    ways = [os.path.normpath("/".join(todo[::-1]))]
     found: list[str] = []
     links = 0
     while todo:
@@ -97,7 +100,8 @@ def locate(root: str, given: str, alias: str = "") -> Location:
             raise FileUnusable("the path leads through too many links")
         found = found[:-1] if not target.startswith("/") else []
         todo += _below(root, target)[::-1]
-    return Location(root, tuple(found))
+        ways.append(os.path.normpath("/".join((*found, *todo[::-1]))))
+    return Location(root, tuple(found), tuple(way.lstrip("/") for way in ways))
 
 
 def _below(root: str, path: str, alias: str = "") -> list[str]:
@@ -133,14 +137,23 @@ def check_visible(at: Location, masked: Sequence[str]) -> None:
 
 
 def check_writable(at: Location, profile: SandboxProfile) -> None:
-    """Raises Denied for what programs outside of a box would read settings from, whether it is there or not;
-    SandboxRefused as a box would."""
-    protected = any(fold(name) == GIT for name in at.names)
-    protected = protected or bool(at.names and settings(profile.protected).around("/".join(at.names)))
+    """Raises Denied for what programs outside of a box would read settings from, whether it is there or not, and by
+    whichever way it was named; SandboxRefused as a box would."""
+    paths = dict.fromkeys(("/".join(at.names), *at.ways))
+    names = settings(profile.protected)
+    protected = any(fold(name) == GIT for path in paths for name in path.split("/"))
+    protected = protected or any(path not in ("", ".") and names.around(path) for path in paths)
     if not protected:
-        found = survey(_workspaces.of(at.root, profile.protected, profile.masked), profile.home, most=MOST_HIDDEN)
+        workspace = _workspaces.of(at.root, profile.protected, profile.masked)
+        found = survey(workspace, profile.home, most=MOST_HIDDEN)
         kept = (*found.read_only, *(one.path for one in (*found.placeholders, *found.unprotected)))
         protected = any(_within(at.path, path) for path in kept)
+        with workspace.tree.lock:
+            outer = ("/".join(at.names[:count]) for count in range(1, len(at.names) + 1))
+            protected = protected or any(
+                workspace.reader.kind(path, directory=count < len(at.names)) == "settings"
+                for count, path in enumerate(outer, 1)
+            )
     if protected:
         raise Denied(
             "the path is protected: programs outside of the sandbox take settings from it",

@@ -35,10 +35,24 @@ class Notice:
         return {"kind": self.kind, "path": shown(self.path)}
 
 
+MOST_FOUND = 20_000
+"""In one workspace; what is nearest its top, and that there is more."""
+
+
 def found_in(workspace: Workspace) -> Found:
-    """What is there now, as far as it was looked at. Take the tree's lock."""
+    """What is there now, as far as it was looked at. Waits for the tree's lock, so not for an event loop."""
+    with workspace.tree.lock:
+        return _found_in(workspace)
+
+
+def _found_in(workspace: Workspace) -> Found:
     found: Found = {}
     for path, name in workspace.names():
+        if name.kind == "link":
+            continue
+        if len(found) >= MOST_FOUND:
+            found["unseen", ""] = ()
+            break
         if name.kind == "crowded":
             found["unseen", path] = ()
         elif name.kind == "rebase":

@@ -35,18 +35,21 @@ SKIPPED = frozenset({"node_modules", ".venv", "target", "__pycache__"})
 SKIPPED_FURTHER = ("@", "src", ".pnpm")
 """Of what lies in those, what such names begin is looked into as well: packages of a scope, what pip checked out."""
 BARE = frozenset({"HEAD", "objects", "refs"})
+SPLIT = frozenset({"HEAD", "commondir", "config", "config.worktree"})
+"""Of a repository whose objects and refs lie elsewhere: the first, and at least one of the others."""
 DECIDING = ("config", "config.worktree", "hooks", "info", "modules", "commondir")
 """Of a repository: what names programs that git runs, or leads git to another repository's config."""
 DECIDING_FOR_WORKTREE = ("commondir", "gitdir", "config.worktree")
 DATA = ("objects", "refs", "logs", "lfs")
 """Of a repository: what names no program."""
-INDEX_BYTES = 64 << 20
+INDEX_BYTES = 16 << 20
+"""Of more than 100,000 files. It is read in one go, whatever time there is."""
 SHARED_INDEX = "sharedindex."
 
 REBASE, TODO, TODO_BYTES = "rebase-merge", "git-rebase-todo", 1 << 20
 """What git keeps of a rebase that was begun: who continues it runs the programs on its list."""
 EXECUTES = re.compile(rb"^[ \t]*(?:x|exec)[ \t]", re.MULTILINE)
-Kind = Literal["repository", "gitlink", "settings", "secret", "rebase", "crowded"]
+Kind = Literal["repository", "gitlink", "settings", "link", "secret", "rebase", "crowded"]
 Shape = Literal["file", "directory", "link", "other"]
 
 
@@ -69,7 +72,8 @@ class Name:
     """Something protected in a directory. ``stamp`` begins with what tells it from another of its name; where its
     content can be changed from a box, more follows, which changes with it. ``names`` is how many hard links a file has.
     A gitlink's ``name`` is a path in its repository; that of a bare repository, and of a directory with more names than
-    are looked at (``crowded``), is ``.``."""
+    are looked at (``crowded``), is ``.``. A ``link`` lies in a directory that is protected as a whole: what matters is
+    what it leads to."""
 
     name: str
     kind: Kind
@@ -79,6 +83,17 @@ class Name:
 
 
 CROWDED = Name(".", "crowded")
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """Where configs and links lead programs to, relative to the root. ``named`` are protected, there or not. Of
+    ``aliases`` the first is a directory, and the second another name of it, by which what lies in it is judged too."""
+
+    named: frozenset[str] = frozenset()
+    aliases: frozenset[tuple[str, str]] = frozenset()
+
+
 Facts = tuple[Name, ...]
 WorkspaceTree = DirectoryTree[State, Facts]
 
@@ -87,28 +102,29 @@ class WorkspaceReader:
     """Reads directories of one workspace; all paths are relative to its root.
 
     ``open_to_writing`` are those that should be read-only in a box and are not, so that their content is looked at too;
-    None: that is so for everything. ``named`` are those that a repository's config leads git to, there or not. After a
-    change of either have the tree look again at what is around.
+    None: that is so for everything. After a change of it, or of ``led``, have the tree look again at what is around.
     """
 
     def __init__(self, settings: Patterns, secrets: Patterns) -> None:
         self._settings, self._secrets = settings, secrets
         self.open_to_writing: frozenset[str] | None = frozenset()
-        self._named: frozenset[str] = frozenset()
+        self._led = Led()
         self._last_names: frozenset[str] = frozenset()
+        self._ways: frozenset[str] = frozenset()
         self._either = patterns(*(pattern.text for pattern in (*settings.all, *secrets.all)))
         self._plain_names: set[str] = set()
         self._indexes: dict[tuple[int, ...], tuple[str, ...] | None] = {}
 
     @property
-    def named(self) -> frozenset[str]:
-        """See above."""
-        return self._named
+    def led(self) -> Led:
+        """Where configs and links lead to."""
+        return self._led
 
-    @named.setter
-    def named(self, paths: frozenset[str]) -> None:
-        self._named = paths
-        self._last_names = frozenset(path.rpartition("/")[2] for path in paths)
+    @led.setter
+    def led(self, led: Led) -> None:
+        self._led = led
+        self._ways = frozenset(outer for path in led.named for outer in _outer(path))
+        self._last_names = frozenset(path.rpartition("/")[2] for path in led.named | self._ways)
         self._plain_names.clear()
 
     def read(self, fd: int, path: str, state: State) -> tuple[list[Inner[State]], Facts | None]:
@@ -138,7 +154,7 @@ class WorkspaceReader:
         return directory or not (name in self._plain_names or self._is_plain(name))
 
     def _may_fit(self, name: str) -> bool:
-        return self._either.may_fit(name) or name in self._last_names
+        return self._either.may_fit(name) or self._settings.may_lead(name) or name in self._last_names
 
     def mask(self, state: State, fact: Facts | None) -> int:
         """As the tree's Reader does. What is read-only in every box needs no look at its content."""
@@ -163,6 +179,7 @@ class WorkspaceReader:
         inner: list[Inner[State]] = []
         found: list[Name] = []
         bare: set[str] = set()
+        split: dict[str, Name] = {}
         ordinary = state is State.ORDINARY
         plain = self._plain_names
         with os.scandir(fd) as entries:
@@ -176,11 +193,16 @@ class WorkspaceReader:
                         found.append(Name(GIT, "repository", _shape(entry), (entry.inode(),)))
                         inner += [Inner(GIT, State.REPOSITORY, part=True)] if _is_directory(entry) else []
                         continue
+                    if name in SPLIT and not _is_directory(entry):
+                        split[name] = self._name(entry, f"{path}/{name}" if path else name, "settings")
                     if name in BARE:
                         bare.add(name)
                     elif ordinary:
                         below = f"{path}/{name}" if path else name
-                        if kind := self.kind(below, directory=_is_directory(entry)):
+                        kind = self.kind(below, directory=_is_directory(entry))
+                        if kind is None and entry.is_symlink() and self.leads(below):
+                            kind = "settings"
+                        if kind is not None:
                             if len(found) < MOST_NAMES:
                                 found.append(self._name(entry, below, kind))
                             elif len(found) == MOST_NAMES:
@@ -193,11 +215,13 @@ class WorkspaceReader:
         if len(bare) == len(BARE) and not any(name.name == GIT for name in found):
             inner, kept = self._repository(fd, path)
             return inner, (Name(".", "repository"), *(kept or ()))
+        if "HEAD" in split and len(split) > 1:
+            found += (one for name, one in split.items() if all(known.name != name for known in found))
         return inner, tuple(found) or None
 
     def _is_plain(self, name: str) -> bool:
         """Whether a name says nothing, wherever it is. Most names of a tree occur many times."""
-        if name in BARE or fold(name) == GIT or self._may_fit(name):
+        if name in BARE or name in SPLIT or fold(name) == GIT or self._may_fit(name):
             return False
         if len(self._plain_names) >= MOST_PLAIN_NAMES:
             self._plain_names.clear()
@@ -205,14 +229,38 @@ class WorkspaceReader:
         return True
 
     def kind(self, path: str, *, directory: bool) -> Kind | None:
-        """What a path relative to the root is protected as, by its own name alone."""
+        """What a path relative to the root is protected as, by its own names and where configs and links lead to."""
         if self._secrets.fits(path, directory=directory):
             return "secret"
-        if path in self.named or fold(path.rpartition("/")[2]) == GIT:
+        if path in self.led.named or self.is_by_name(path, directory=directory):
             return "settings"
-        if self._settings.fits(path, directory=directory):
-            return "settings"
-        return None
+        return "settings" if self.is_by_another_name(path, directory=directory) else None
+
+    def is_by_name(self, path: str, *, directory: bool = True) -> bool:
+        """Whether a path is settings by its own names alone."""
+        return fold(path.rpartition("/")[2]) == GIT or self._settings.fits(path, directory=directory)
+
+    def is_by_another_name(self, path: str, *, directory: bool = True) -> bool:
+        """Whether a link gives a path another name, by which it is settings."""
+        others = self._others(path)
+        return any(other in self.led.named or self._settings.fits(other, directory=directory) for other in others)
+
+    def is_excepted(self, path: str, *, directory: bool) -> bool:
+        """Whether a person's own line says that a path is not protected."""
+        deciding = self._settings.deciding(path, directory=directory)
+        return deciding is not None and deciding.excepts
+
+    def leads(self, path: str) -> bool:
+        """Whether something below a path is protected if it is there: a link in its place decides what that is."""
+        return path in self._ways or any(self._settings.leads_to(one) for one in (path, *self._others(path)))
+
+    def _others(self, path: str) -> Iterator[str]:
+        """Other names of what is at a path."""
+        for target, link in self.led.aliases:
+            if not target:
+                yield f"{link}/{path}"
+            elif path.startswith(f"{target}/"):
+                yield link + path[len(target) :]
 
     def _name(self, entry: os.DirEntry[str], path: str, kind: Kind) -> Name:
         shape, links = _shape(entry), 1
@@ -251,7 +299,8 @@ class WorkspaceReader:
                     found += [CROWDED] if links is None and CROWDED not in found else []
                     linked |= dict.fromkeys(links or ())
                 elif name in deciding:
-                    content = [] if _is_directory(entry) else list(_content(entry, state))
+                    content = [one for one in _content(entry, state) if one.kind != "link"]
+                    content = [] if _is_directory(entry) else content
                     with suppress(OSError):
                         info = entry.stat(follow_symlinks=False)
                         found += content or [Name(name, "settings", _shape(entry), identity(info))]
@@ -306,12 +355,15 @@ def _todo(fd: int) -> Facts | None:
 
 
 def _content(entry: os.DirEntry[str], state: State) -> Iterator[Name]:
-    """A file that is protected with what is around it; nothing of one that can be changed nowhere."""
+    """A file that is protected with what is around it; nothing of one that can be changed nowhere. A link cannot be
+    either, but what it leads to."""
     with suppress(OSError):
         info = entry.stat(follow_symlinks=False)
         links = info.st_nlink if stat.S_ISREG(info.st_mode) else 1
         if state is State.OPEN_SETTINGS or links > 1:
             yield Name(entry.name, "settings", _shape(entry), _stamp(info), links)
+        elif stat.S_ISLNK(info.st_mode):
+            yield Name(entry.name, "link", "link", identity(info))
 
 
 def _further(name: str, state: State) -> tuple[Inner[State], ...]:
@@ -322,6 +374,12 @@ def _further(name: str, state: State) -> tuple[Inner[State], ...]:
         further = name.startswith(SKIPPED_FURTHER[0]) or name in SKIPPED_FURTHER
         return (Inner(name, State.SKIPPED_FURTHER if further else State.SKIPPED_LAST, late=True),)
     return (Inner(name, State.SKIPPED_LAST, late=True),) if state is State.SKIPPED_FURTHER else ()
+
+
+def _outer(path: str) -> Iterator[str]:
+    """Directories above a path, without the root."""
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

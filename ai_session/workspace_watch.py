@@ -1,6 +1,7 @@
 """Watches the workspaces of boxed sessions while these live, and gives notice of what appears there.
 
-The kernel says when something changed; what it is, is looked at in a thread, for a bounded time. Looks take a bounded
+The kernel says when something changed; what it is, is looked at in a thread, for a bounded time (and to the end of the
+file that is being read then, which has a bounded size). Looks take a bounded
 share of the time as well, so that a box that makes directories in a loop keeps nobody else waiting. What was known and
 what was noticed outlive this process, for the next one to compare with.
 """
@@ -83,12 +84,15 @@ class WorkspaceWatch:
         self._ended: dict[str, str] = {}
         if restore:
             self._restore()
-        workspace.watchers += 1
+        with workspace.counting:
+            workspace.watchers += 1
         self._loop = asyncio.get_running_loop()
         self._look: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._reader = -1
         self._wanted = True
+        self._changed = False
+        """Since all that was exposed is protected again."""
         self._undone_since: float | None = None
         self._resume()
 
@@ -133,12 +137,14 @@ class WorkspaceWatch:
         if command_id:
             self._ended[session_id] = command_id
         deadline = self._loop.time() + seconds
-        # A look that goes on may have begun before what is to be seen.
-        for _ in range(2):
-            if self._look is None and (not self._behind() or self._resting):
-                break
-            await asyncio.wait((self._look or self._begin(),), timeout=max(0.0, deadline - self._loop.time()))
-        self._ended.pop(session_id, None)
+        try:
+            # A look that goes on may have begun before what is to be seen.
+            for _ in range(2):
+                if self._look is None and (not self._behind() or self._resting):
+                    break
+                await asyncio.wait((self._look or self._begin(),), timeout=max(0.0, deadline - self._loop.time()))
+        finally:
+            self._ended.pop(session_id, None)
 
     async def aclose(self, *, keep: bool = False) -> None:
         """Give the watches back; with ``keep`` what is known stays for the next process."""
@@ -147,10 +153,7 @@ class WorkspaceWatch:
         self._mute()
         if self._pause is not None:
             self._pause.cancel()
-        self.workspace.watchers -= 1
-        if not self.workspace.watchers:
-            with self.workspace.tree.lock:
-                self.workspace.tree.unwatch()
+        await asyncio.to_thread(self.workspace.release)
         if not keep:
             self._file.unlink(missing_ok=True)
 
@@ -171,12 +174,17 @@ class WorkspaceWatch:
         if self._behind():
             self._begin()
         elif (events := self.workspace.tree.events) is not None and self._reader < 0:
-            self._reader = events.fd
-            self._loop.add_reader(self._reader, self._begin)
+            with suppress(OSError):  # closed meanwhile, for there are no more watches; or no more descriptors
+                self._reader = events.reader()
+                self._loop.add_reader(self._reader, self._begin)
+                return
+            self._wanted = True
+            self._pause = self._loop.call_later(BEHIND_SECONDS, self._resume)
 
     def _mute(self) -> None:
         if self._reader >= 0:
             self._loop.remove_reader(self._reader)
+            os.close(self._reader)
             self._reader = -1
 
     def _begin(self) -> asyncio.Task[None]:
@@ -185,23 +193,28 @@ class WorkspaceWatch:
         return look
 
     async def _look_once(self) -> None:
-        began = self._loop.time()
+        began, done, work = self._loop.time(), False, BEHIND_SECONDS / SHARE
         try:
-            done, found, work = await asyncio.to_thread(self._see)
-        except OSError as problem:
-            # Such as no more descriptors: what there is could not be seen this time.
+            found = self._now
+            try:
+                done, found, work = await asyncio.to_thread(self._see)
+            finally:
+                self._undone_since = None if done else self._undone_since or began
+                if self._undone_since is not None and self._loop.time() - self._undone_since > BEHIND_SECONDS:
+                    found = {**found, BEHIND: ()}
+                self._take(found, done=done)
+            await self._protect_again()
+        except (OSError, RuntimeError) as problem:
+            # Such as no more descriptors, threads or processes: there is another look, as after any other one.
+            done = False
             log.warning("workspace %s: %s", self.workspace.root, problem)
-            done, found, work = False, self._now, GAP_SECONDS
-        self._wanted = not done
-        self._undone_since = None if done else self._undone_since or began
-        if self._undone_since is not None and self._loop.time() - self._undone_since > BEHIND_SECONDS:
-            found = {**found, BEHIND: ()}
-        await self._take(found, done=done)
-        # Only now, for whoever waits for it reads the notices then.
-        self._look = None
-        if self._pause is not None:
-            self._pause.cancel()
-        self._pause = self._loop.call_later(max(GAP_SECONDS, work * SHARE), self._resume)
+        finally:
+            self._wanted = not done
+            # Only now, for whoever waits for it reads the notices then.
+            self._look = None
+            if self._pause is not None:
+                self._pause.cancel()
+            self._pause = self._loop.call_later(max(GAP_SECONDS, work * SHARE), self._resume)
 
     def _see(self) -> tuple[bool, Found, float]:
         """Whether all was looked at, what there is, and the processor's time it took."""
@@ -210,21 +223,31 @@ class WorkspaceWatch:
             done = tree.look(until=time.monotonic() + LOOK_SECONDS)
             return done, found_in(self.workspace), time.thread_time() - before
 
-    async def _take(self, found: Found, *, done: bool) -> None:
-        """Notices what is new. What was protected and is another one now is protected again."""
+    def _take(self, found: Found, *, done: bool) -> None:
+        """Notices what is new."""
         before = len(self._notices)
         for kind, path in differences(self._known, found, self._noticed):
             # What is new is noticed once, whatever becomes of it; what a person made may be changed again and again.
             if path not in self._noticed or kind not in SETTLED or self._noticed[path] == kind == "changed":
                 self._notice(kind, path)
         if found != self._now:
-            for path in await self._renew():
-                if path not in self._noticed:
-                    self._notice("exposed", path)
+            self._changed = True
             # Not where a part was not looked at yet: what is gone and comes again is new.
             gone = self._now.keys() - found.keys() if done else ()
             self._known = {key: stamp for key, stamp in self._known.items() if key not in gone} | found
             self._now = found
+        if len(self._notices) > before:
+            self._store()
+
+    async def _protect_again(self) -> None:
+        """What was protected and is another one now."""
+        if not self._changed:
+            return
+        before = len(self._notices)
+        for path in await self._renew():
+            if path not in self._noticed:
+                self._notice("exposed", path)
+        self._changed = False
         if len(self._notices) > before:
             self._store()
 

@@ -16,7 +16,7 @@ from benchmarks.size import TINY
 
 ALL = (
     *("latency", "startup", "throughput", "scale", "clean_text"),
-    *("flood", "boxes", "gate", "audit", "redaction", "network", "telemetry"),
+    *("flood", "boxes", "opening", "gate", "audit", "redaction", "network", "telemetry"),
     "http_load",
     *("swarm_toolbox", "swarm_http", "swarm_engine", "swarm_scale", "swarm_brains"),
 )

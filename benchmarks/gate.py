@@ -11,11 +11,11 @@ from typing import Any
 
 from ai_session import plugins
 from ai_session.app import App
-from ai_session.config import Settings
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.ownership import Reach
 from ai_session.results import validate
 from ai_session.session_reach import VisibleSessions
+from ai_session.settings import Settings
 from ai_session.tools.base import Context, Limits, Tool
 from ai_session.workspace import Workspaces
 from benchmarks.report import Report, median_ms

@@ -41,7 +41,7 @@ ENVELOPE = {
 async def run(report: Report, _directory: Path) -> None:
     """Rounds of the two take turns, so that what else the machine does falls on both."""
     os.environ.update(UNLIMITED)
-    report.title("HTTP: calls at the front (list_sessions), beside a bare SDK server whose tool does nothing")
+    report.title("HTTP: calls at the front (list_sessions), compared with a bare SDK server whose tool does nothing")
     try:
         async with server(BARE) as bare, server(FRONT) as front:
             for clients in CLIENTS:

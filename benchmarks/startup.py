@@ -1,7 +1,8 @@
-"""From spawning the server to its first answers: with a warm daemon, and with none at all."""
+"""From spawning the server to its first answers, with a warm daemon and with none; what verbs cost of the processor."""
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import time
@@ -11,7 +12,13 @@ from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from benchmarks.wire import Client
 
-ROUNDS, COLD_ROUNDS = sized((15, 5), (1, 1))
+ROUNDS, COLD_ROUNDS, VERB_ROUNDS = sized((15, 5, 11), (1, 1, 1))
+
+VERBS = (
+    "--version", "ls", "info verbs", "exec verbs true", "send verbs -k Enter", "screen verbs", "logs verbs",
+    "interrupt verbs", "kill none",
+)  # fmt: skip
+"""What people and scripts type often."""
 
 
 async def run(report: Report, _directory: Path) -> None:
@@ -57,7 +64,33 @@ def measure(report: Report) -> None:
         subprocess.run([sys.executable, "-m", "ai_session", "--help"], check=True, capture_output=True)
         help_times.append(time.perf_counter() - start)
     report.row("ai-session --help", median_ms(help_times), "ms", floor=floor, most=150)
+    measure_verbs(report)
     keep.stop_daemon()
+
+
+def measure_verbs(report: Report) -> None:
+    """Processor time of a verb's own processes, the daemon's not counted, interleaved with the bare interpreter's."""
+    python = [sys.executable, "-c", "pass"]
+    program = [sys.executable, "-m", "ai_session"]
+    processor_seconds([*program, "new", "verbs"])
+    used: dict[str, list[float]] = {}
+    for _ in range(VERB_ROUNDS):
+        used.setdefault("", []).append(processor_seconds(python))
+        for line in VERBS:
+            used.setdefault(line, []).append(processor_seconds([*program, *line.split()]))
+    processor_seconds([*program, "kill", "verbs"])
+    floor = median_ms(used.pop(""))
+    report.row("python -c pass (floor), processor", floor, "ms")
+    for line, seconds in used.items():
+        report.row(f"ai-session {line}, processor", median_ms(seconds), "ms", floor=floor, most_ratio=5)
+
+
+def processor_seconds(line: list[str]) -> float:
+    """Processor time of one run, that of its children included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(line, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def resident_mb(pid: int) -> float:

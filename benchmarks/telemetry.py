@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ai_session.app import App
-from ai_session.config import Settings
 from ai_session.gate_trace import Trace
 from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.settings import Settings
 from ai_session.telemetry import Telemetry
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized

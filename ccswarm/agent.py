@@ -19,6 +19,8 @@ from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
 from ccswarm.telemetry import Telemetry
+from ccswarm.terminals import CLOSING, OPENING
+from ccswarm.time_budgets import SECONDS, TimeLeft
 
 APPROVAL_SECONDS = 7 * 86400.0
 """How long a question to a person stays open."""
@@ -29,6 +31,11 @@ ORCHESTRATOR = "orchestrator"
 TASK, PART = "task", "part"
 """Kinds of executions. What is a part of a task is a task too, but takes none of the places that an engine's limits
 leave: the one it is a part of has its own, and keeps it until its parts are over."""
+
+NOT_SENT = (CallStatus.DENIED, CallStatus.INVALID, CallStatus.BUDGET)
+
+STEPS = 2
+"""Which steps runs and tasks record, and in which order: those of another number are not gone on with."""
 
 STOP = "stop"
 DELEGATE = "swarm.delegate"
@@ -67,6 +74,9 @@ class Work:
     host: Call | None = None
     delegated: Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Any]] | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
+    opened: dict[str, tuple[str, bool]] = field(default_factory=dict[str, tuple[str, bool]])
+    """By step, or by id and name of the session once these are known: the server at which the task opened a terminal or
+    may have, and whether as its host, who closes it."""
 
 
 @dataclass(slots=True)
@@ -108,6 +118,7 @@ def request_of(work: Work, step: CallTool) -> CallRequest:
         step.arguments,
         attempt=work.attempt,
         timeout_seconds=step.timeout_seconds,
+        principal=work.task_id,
     )
 
 
@@ -143,43 +154,47 @@ class Agent:
         """Questions about several calls that a person answered with yes."""
         self._usage = Usage()
 
-    async def run(self, thinking: Thinking) -> Ending:
-        """Returns how the task ended. What still goes on then is cancelled, and so it is when the flow is."""
-        stop = asyncio.create_task(self._flow.receive(STOP, self._work.timeout_seconds))
+    async def run(self, thinking: Thinking, left: TimeLeft | None = None) -> Ending:
+        """Returns how the task ended, ``left`` being the time that budgets leave it. What still goes on then is
+        cancelled, and so it is when the flow is."""
+        if left and left.over:
+            return exhausted((left.kind, SECONDS), "before it began")
+        seconds = min(self._work.timeout_seconds, left.seconds if left else self._work.timeout_seconds)
+        stop = asyncio.create_task(self._flow.receive(STOP, seconds))
         try:
-            ending = await self._work_on(thinking, stop)
+            ending = await self._work_on(thinking, stop, left)
             if ending.status != "succeeded" and ending.result is None and isinstance(thinking, Partial):
                 ending.result = thinking.so_far()
             await self._call_back(ending.summary or ending.status)
             for step in await thinking.over() if isinstance(thinking, Lasting) else ():
-                await (await claimed(self._flow, self._work, step, self._approval(step)))()
+                call = await claimed(self._flow, self._work, step, self._approval(step))
+                self._note_terminals(step, CallOutcome.from_json(await call()))
         finally:
-            left = [stop, *self._going]
-            for task in left:
+            unfinished = [stop, *self._going]
+            for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.gather(*unfinished, return_exceptions=True)
         ending.usage = self._usage
         return ending
 
-    async def _work_on(self, thinking: Thinking, stop: asyncio.Task[Any]) -> Ending:
+    async def _work_on(self, thinking: Thinking, stop: asyncio.Task[Any], left: TimeLeft | None) -> Ending:
         ended: dict[str, CallOutcome] = {}
         while True:
             for step in await thinking.decide(self._flow, ended):
                 if isinstance(step, Finish):
                     return Ending(step.status, step.summary, step.result)
                 if short := await self._begin(step):
-                    return _exhausted(short, f"before {step.id}")
+                    return exhausted(short, f"before {step.id}")
             if not self._going:
                 return Ending("failed", "the brain neither did anything nor finished")
             done = await self._flow.first([stop, *self._going])
             if stop in done:
-                why = "stopped" if stop.result() else f"not done within {self._work.timeout_seconds:g} s"
-                return Ending("failed", why)
+                return stopped(stop.result(), self._work.timeout_seconds, left)
             ended = {}
             for task in [task for task in self._going if task in done]:
                 going = self._going.pop(task)
                 if short := await self._end(task, going, ended):
-                    return _exhausted(short, f"with {going.step.id}")
+                    return exhausted(short, f"with {going.step.id}")
 
     async def _call_back(self, why: str) -> None:
         """Those who do what was handed on are told to stop, and are waited for: their work is kept."""
@@ -249,6 +264,9 @@ class Agent:
         return CallOutcome(CallStatus.OK, structured=facts)
 
     async def _call(self, step: CallTool, approval: str = "") -> None:
+        server, _, tool = step.tool.partition(".")
+        if tool == OPENING:
+            self._work.opened[step.id] = (server, step.as_host)
         self._go(step, "call", await claimed(self._flow, self._work, step, approval), approval)
 
     async def _end(
@@ -276,6 +294,7 @@ class Agent:
                 return "run", "means"
         else:
             outcome = CallOutcome.from_json(task.result())
+            self._note_terminals(step, outcome)
             if outcome.code == "approval_needed" and not going.approval:
                 await self._ask(step)
             elif step.tool == DELEGATE and outcome.ok and self._work.delegated:
@@ -284,6 +303,18 @@ class Agent:
                 self._usage += Usage(seconds=0 if step.as_host else outcome.duration_seconds)
                 ended[step.id] = outcome
         return None
+
+    def _note_terminals(self, step: CallTool, outcome: CallOutcome) -> None:
+        """What was not opened, or is closed again, nobody has to look for."""
+        opened, (server, _, tool) = self._work.opened, step.tool.partition(".")
+        if outcome.status in NOT_SENT:
+            opened.pop(step.id, None)
+        elif tool == OPENING and outcome.ok and (name := (outcome.structured or {}).get("session_id")):
+            opened[f"{name}\0{step.arguments.get('name')}"] = opened.pop(step.id)
+        elif tool == CLOSING and outcome.ok:
+            closed = str(step.arguments.get("session_id"))
+            for key in [one for one, (where, _) in opened.items() if where == server and closed in one.split("\0")]:
+                del opened[key]
 
     async def _delegate(self, step: CallTool, ended: dict[str, CallOutcome]) -> None:
         """The tool only looked whether it may be: the work itself is a run of its own, and the call ends with it."""
@@ -357,7 +388,17 @@ class Agent:
         )
 
 
-def _exhausted(short: tuple[str, str], where: str) -> Ending:
+def stopped(message: Json, timeout_seconds: float, left: TimeLeft | None) -> Ending:
+    """How work ends that received ``message``, or, where that is None, whose time is over."""
+    if message:
+        return Ending("failed", "stopped")
+    if left and left.seconds <= timeout_seconds:
+        return exhausted((left.kind, SECONDS), "while it went on")
+    return Ending("failed", f"not done within {timeout_seconds:g} s")
+
+
+def exhausted(short: tuple[str, str], where: str) -> Ending:
+    """Of whose budget what is used up."""
     kind, what = short
     return Ending("budget_exhausted", f"the {kind}'s {what} are used up, {where}", scope=kind)
 

@@ -94,6 +94,7 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
             try:
                 await worker
             finally:
+                await swarm.settled()
                 await engine.close()
     finally:
         await hands.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -13,7 +14,8 @@ from typer.completion import completion_init, get_completion_script  # pyright: 
 from typer.core import TyperGroup
 
 from ccswarm import __version__
-from ccswarm.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, report, show_text
+from ccswarm.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, report, show_text
+from ccswarm.cli_usage import in_order
 from ccswarm.errors import OperatorError, SwarmError, UsageInvalid
 
 ClickException: Any = typer.BadParameter.__mro__[2]
@@ -47,13 +49,16 @@ SECTIONS: dict[str, dict[str, Verb]] = {
             lambda: import_module("ccswarm.cli_run").run, "Carry out the tasks of the configuration, or a plan."
         ),
         "resume": Verb(lambda: import_module("ccswarm.cli_run").resume, "Go on with a run where it was."),
-        "pause": Verb(lambda: import_module("ccswarm.cli_stop").pause, "Stop a run for now; resume goes on."),
+        "pause": Verb(lambda: import_module("ccswarm.cli_stop").pause, "Stop a run for now; resume continues."),
         "cancel": Verb(lambda: import_module("ccswarm.cli_stop").cancel, "End a run and all its tasks."),
         "status": Verb(lambda: import_module("ccswarm.cli_runs").status, "Show how far a run is."),
-        "ps": Verb(lambda: import_module("ccswarm.cli_runs").ps, "Show what goes on now, and the workers."),
+        "ps": Verb(lambda: import_module("ccswarm.cli_runs").ps, "Show what is running now, and the workers."),
         "logs": Verb(lambda: import_module("ccswarm.cli_logs").logs, "Show what happened in a run."),
         "runs": Verb(lambda: import_module("ccswarm.cli_runs").app, "List, show, compare and replay runs."),
         "worker": Verb(lambda: import_module("ccswarm.cli_worker").worker, "Carry out what is queued, until Ctrl-C."),
+        "clean": Verb(
+            lambda: import_module("ccswarm.cli_clean").clean, "Remove clones and refs of work that was not merged."
+        ),
         "eval": Verb(
             lambda: import_module("ccswarm.cli_eval").evaluate,
             "Have agents do a suite of small tasks, which gates judge.",
@@ -197,9 +202,20 @@ def main() -> NoReturn:
 
 def _report_usage(error: Any, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
-        return EXIT_USAGE
+        show_text(f"{error.format_message()}\n")
+        return 0
+    if line := _meant(error):
+        misplaced = UsageInvalid(f"option {error.option_name} stands before its verb", suggestion=line)
+        return report(misplaced, as_json=as_json)
     place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
     message: str = error.format_message()
     wrong = UsageInvalid(message[0].lower() + message[1:], suggestion=f"{place} --help")
     return report(wrong, as_json=as_json)
+
+
+def _meant(error: Any) -> str:
+    """The command line with its options behind the verb, where one was not known since it stands before it."""
+    if type(error).__name__ != "NoSuchOption" or not error.ctx:
+        return ""
+    words = in_order(error.ctx.find_root().command, sys.argv[1:])
+    return shlex.join(("ccswarm", *words)) if words else ""

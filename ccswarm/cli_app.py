@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -28,13 +28,24 @@ Config = Annotated[
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, the beginning of one, or: last.")]
 
 
-def load(config: Path | None, *, executes: bool = False) -> Loaded:
+def load(config: Path | None, *, executes: bool = False, workspace: Path | None = None) -> Loaded:
     """The configuration a verb works with; where it has changed since a person used it, the one at this terminal is
-    asked. ``executes``: agents work meanwhile, who may make one appear. Raises ConfigInvalid, ConfigChanged."""
+    asked. The first use of one that nobody named is told. ``executes``: agents work meanwhile, who may make one appear.
+    Raises ConfigInvalid, ConfigChanged."""
     from ccswarm import config as files
     from ccswarm.cli_trust import asker
 
-    return files.load(config, confirm=asker(), remember_absent=executes)
+    loaded = files.load(config, confirm=asker(), remember_absent=executes, workspace=workspace)
+    if loaded.begun and loaded.path:
+        tell_first_use(loaded.path, [server.command for server in loaded.settings.mcp.servers])
+    return loaded
+
+
+def tell_first_use(path: Path, commands: Iterable[str]) -> None:
+    """That a configuration is used which nobody named, and what it starts, on standard error."""
+    programs = dict.fromkeys(command.split()[0] for command in commands if command.strip())
+    what = f"it starts {', '.join(programs)}" if programs else "it starts no program"
+    remark(printable(f"{path} is used for the first time: {what}"))
 
 
 def peek(config: Path | None) -> Loaded:
@@ -54,7 +65,7 @@ async def looking(config: Path | None) -> AsyncGenerator[App]:
 
     loaded = files.load_last(config)
     if loaded.changed:
-        remark(printable(f"{loaded.changed.what()}; this goes by what was used then: {loaded.changed.remedy()}"))
+        remark(printable(f"{loaded.changed.what()}; this goes by what was used before: {loaded.changed.remedy()}"))
     async with app.submitting(loaded.settings, files.state_directory()) as opened:
         yield opened
 

@@ -44,7 +44,7 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
                 show_line(f"        {line}")
         if answer := question.get("answer"):
             word = "agreed" if answer["approved"] else "refused"
-            show_line(f"    answered: {answer['by']} {word}; a worker, or ccswarm resume, goes on with it")
+            show_line(f"    answered: {answer['by']} {word}; a worker, or ccswarm resume, continues with it")
     say("ccswarm approve ID, or ccswarm reject ID --reason WHY." if found else "Nothing waits for an answer.")
 
 
@@ -67,7 +67,7 @@ def reject(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Refuse one call: the agent is told why, and goes on without it.
+    """Refuse one call: the agent learns why, and continues without it.
 
     Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one.
     """

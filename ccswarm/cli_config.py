@@ -9,13 +9,27 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ccswarm.cli_app import Config, peek
-from ccswarm.cli_output import EXIT_ERROR, Json, leave, remark, say, show_facts, show_json, show_line, show_text
+from ccswarm.cli_output import (
+    EXIT_ERROR,
+    Json,
+    leave,
+    printable,
+    remark,
+    say,
+    show_facts,
+    show_json,
+    show_line,
+    show_text,
+)
 from ccswarm.errors import ConfigInvalid, OperatorError, PlanInvalid
+
+if TYPE_CHECKING:
+    from ccswarm.config_trust import Change
 
 STARTER = Path("ccswarm.toml")
 HIDDEN = "[not shown]"
@@ -52,7 +66,7 @@ def init(
         raise ConfigInvalid(f"{target} cannot be written: {error.strerror}", suggestion="name another file") from None
     path = Path(os.path.abspath(target))
     with suppress(OperatorError):  # then it is agreed to when it is used first
-        ConfigTrust(config.state_directory()).record(Content(path, Path(os.path.realpath(target)), data, target))
+        ConfigTrust(config.state_directory()).record(Content.of(path, Path(os.path.realpath(target)), data, target))
     found = config.find(config.server_environment())
     option = "" if found and found.exists() and found.samefile(target) else f" --config {shlex.quote(str(target))}"
     steps = [f"ccswarm {verb}{option}" for verb in ("doctor", "run")]
@@ -85,7 +99,7 @@ def check(file: File = None, as_json: Json = False) -> None:
     loaded = peek(file)
     settings = loaded.settings
     if wrong := plan.check(settings, None):
-        raise PlanInvalid(f"{loaded.path}: {'; '.join(wrong)}", suggestion="mend these places")
+        raise PlanInvalid(f"{loaded.path}: {'; '.join(wrong)}", suggestion="fix these places")
     plugins.load("engines", settings.engine.name)
     for brain in dict.fromkeys(agent.brain for agent in settings.agents):
         plugins.load("brains", brain)
@@ -94,17 +108,17 @@ def check(file: File = None, as_json: Json = False) -> None:
         "agents": [agent.name for agent in settings.agents],
         "tasks": [task.id for task in settings.tasks],
     }
-    change = None
+    changes: list[Change] = []
     with suppress(ConfigInvalid):  # of a state directory, which nothing else here needs
-        change = config.change_of(loaded.path) if loaded.path else None
+        changes = config.changes(file)
     if as_json:
-        show_json({"valid": True, "path": _text(loaded.path), **facts, "changed": bool(change)})
+        show_json({"valid": True, "path": _text(loaded.path), **facts, "changed": bool(changes)})
     else:
         show_facts({"path": _text(loaded.path) or "none; all is as by default", **facts})
         say("It is right.")
-        if change:
+        for change in changes:
             error = change.error()
-            remark(f"{error.message}: {error.suggestion}")
+            remark(printable(f"{error.message}: {error.suggestion}"))
 
 
 @app.command()

@@ -107,9 +107,9 @@ def configuration(config: Path | None) -> Iterator[Finding]:
     counts = f"{len(settings.agents)} agents, {len(settings.tasks)} tasks"
     yield Finding("configuration", "ok", f"{loaded.path}: {len(settings.mcp.servers)} servers, {counts}")
     for problem in plan.check(settings, None):
-        yield Finding("plan", "fail", problem, "mend it: ccswarm plan check")
+        yield Finding("plan", "fail", problem, "fix it: ccswarm plan check")
     for problem in brain_problems(settings):
-        yield Finding("brains", "fail", problem, "mend it, or give the agent another brain")
+        yield Finding("brains", "fail", problem, "fix it, or give the agent another brain")
 
 
 def servers(config: Path | None) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def servers(config: Path | None) -> Iterator[Finding]:
             what = f"{one.about + ', ' if one.about else ''}{len(one.tools)} tools in {one.seconds * 1000:.0f} ms"
             yield Finding(check, "ok" if one.tools else "warn", what, "" if one.tools else "see its tools.allow")
         for note in one.notes:
-            yield Finding(check, "warn", note, "mend the server, or leave the tool out: tools.deny")
+            yield Finding(check, "warn", note, "fix the server, or leave the tool out: tools.deny")
 
 
 def logins(config: Path | None) -> Iterator[Finding]:
@@ -182,9 +182,7 @@ def state(_: Path | None) -> Iterator[Finding]:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        yield Finding(
-            "state", "fail", f"{directory} cannot be written: {error.strerror}", "mend it, or free some space"
-        )
+        yield Finding("state", "fail", f"{directory} cannot be written: {error.strerror}", "fix it, or free some space")
         return
     free = shutil.disk_usage(directory).free
     if free < LEAST_FREE_BYTES:
@@ -231,7 +229,18 @@ def journal(_: Path | None) -> Iterator[Finding]:
         yield Finding("journal", "ok", f"{report.records} records in {report.files} files are as they were written")
 
 
-CHECKS = (program, state, configuration, git, logins, servers, engine, journal)
+def clones(_: Path | None) -> Iterator[Finding]:
+    """What is kept of work that was not merged."""
+    from ccswarm import config as files
+    from ccswarm import workspaces_kept
+
+    if found := workspaces_kept.kept(files.state_directory() / workspaces_kept.FOLDER):
+        size = sum(one.bytes for one in found) >> 20
+        detail = f"{len(found)} runs have clones, {size} MB; the oldest is {found[0].days:.0f} days old"
+        yield Finding("clones", "ok", detail, "ccswarm clean")
+
+
+CHECKS = (program, state, configuration, git, clones, logins, servers, engine, journal)
 
 
 def _git(*words: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:

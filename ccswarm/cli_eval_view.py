@@ -51,7 +51,7 @@ class View:
 
     @contextmanager
     def shown(self) -> Generator[None]:
-        """While it goes on."""
+        """While it runs."""
         yield
 
     def tell(self, event: str, facts: Mapping[str, Any]) -> None:

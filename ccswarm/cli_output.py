@@ -19,7 +19,7 @@ EXIT_ERROR, EXIT_USAGE, EXIT_BLOCKED, EXIT_BUDGET, EXIT_CHANGED, EXIT_INTERRUPTE
 EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage, plan or configuration, 3 blocked or waiting for approval, "
     "4 a budget is used up, 5 the configuration changed and nobody agreed (ccswarm trust), "
-    "130 Ctrl-C (ccswarm resume goes on)."
+    "130 Ctrl-C (ccswarm resume continues)."
 )
 
 _BY_ERROR = {

@@ -50,7 +50,7 @@ def check(
             f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
         )
     if wrong := plans.check(settings, None if offline else asyncio.run(called(settings, workspace_of(loaded)))):
-        raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="mend these places")
+        raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="fix these places")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
     facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
     if as_json:

@@ -64,8 +64,8 @@ def run(
     from ccswarm import plan as plans
     from ccswarm import runs
 
-    loaded = peek(config) if dry_run else load(config, executes=True)
-    planned = _planned(what, loaded, dry_run=dry_run)
+    loaded = peek(config) if dry_run else load(config, executes=True, workspace=workspace)
+    planned = _planned(what, loaded, workspace, dry_run=dry_run)
     settings = runs.named(planned.settings, name)
     directory = _directory(workspace, settings, loaded)
     runs.refuse(plans.check(settings, None))
@@ -183,7 +183,7 @@ def _tell_queued(run_id: str, as_json: bool) -> None:
     say(f"It is queued: ccswarm worker carries it out, ccswarm logs -f {short(run_id)} shows it.")
 
 
-def _planned(what: str | None, loaded: Loaded, *, dry_run: bool) -> Loaded:
+def _planned(what: str | None, loaded: Loaded, workspace: Path | None, *, dry_run: bool) -> Loaded:
     """The settings with the tasks that are meant, and the file that says them."""
     from ccswarm import config as files
     from ccswarm import runs
@@ -196,7 +196,8 @@ def _planned(what: str | None, loaded: Loaded, *, dry_run: bool) -> Loaded:
     if Path(what).exists():
         if dry_run:
             return replace(loaded, settings=files.peek_plan(Path(what), loaded.settings))
-        return files.load_plan(Path(what), loaded.settings, confirm=asker())
+        guessed = os.sep not in what and Path(what).suffix not in (".toml", ".json")
+        return files.load_plan(Path(what), loaded.settings, confirm=asker(), workspace=workspace, guessed=guessed)
     if what.endswith(".toml") or (os.sep in what and not any(char.isspace() for char in what)):
         raise UsageInvalid(f"there is no file {what}", suggestion="give the path of a plan")
     return replace(loaded, settings=runs.in_words(what, loaded.settings))

@@ -73,7 +73,7 @@ def status(
 
 
 def ps(config: Config = None, as_json: Json = False) -> None:
-    """Show what goes on now: runs, their tasks, and the workers with the seconds since each was heard of."""
+    """Show what is running now: runs, their tasks, and the workers with the seconds since each was heard of."""
     found = asyncio.run(_going(config))
     if as_json:
         show_json(found)
@@ -83,7 +83,7 @@ def ps(config: Config = None, as_json: Json = False) -> None:
     if workers:
         show_rows(workers, ("worker", "heard_seconds_ago"))
     if not found["going"]:
-        say("Nothing goes on.")
+        say("Nothing is running.")
 
 
 @app.command("list")
@@ -308,7 +308,7 @@ def _show_approvals(facts: Mapping[str, Any]) -> None:
     if facts["approvals"]:
         say("ccswarm approve ID agrees, ccswarm reject ID refuses.")
     elif facts["status"] == RunStatus.PAUSED:
-        say(f"ccswarm resume {short(facts['run'])} goes on with it.")
+        say(f"ccswarm resume {short(facts['run'])} continues with it.")
 
 
 def _between(began: float, ended: float) -> float | str:

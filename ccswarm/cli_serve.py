@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ccswarm.servers.base import Entrance, Listening
+    from ccswarm.settings import Settings
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -48,12 +49,12 @@ def serve(
 ) -> None:
     """Serve the swarm to other programs, until SIGTERM or Ctrl-C, in one dialect or in several side by side.
 
-    Runs are carried out by this process; what is unfinished when it ends is handed back, and goes on with the next
+    Runs are carried out by this process; what is unfinished when it ends is handed back, and continues with the next
     worker. Programs of the user who starts it need no token; those of others, and all where the system does not say
     whose they are, show the one that ccswarm token shows. Tokens of your own are taken from the environment only;
     everybody shows one then.
 
-    Exit codes: 0 ended as it was told, 1 the address or the store cannot be used, 2 wrong usage or configuration, 5
+    Exit codes: 0 ended on request, 1 the address or the store cannot be used, 2 wrong usage or configuration, 5
     the configuration changed since a person used it and nobody agreed.
     """
     from ccswarm.servers.base import Entrance, Listening
@@ -71,16 +72,16 @@ def serve(
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
     entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent)
-    asyncio.run(_serve(entrance, chosen))
+    settings = load(entrance.config, executes=True, workspace=entrance.workspace).settings
+    asyncio.run(_serve(entrance, settings, chosen))
 
 
-async def _serve(entrance: Entrance, chosen: Mapping[str, Listening]) -> None:
+async def _serve(entrance: Entrance, settings: Settings, chosen: Mapping[str, Listening]) -> None:
     from ccswarm import app, config, plugins
     from ccswarm.access_token import AccessToken
     from ccswarm.cli_worker import logged
     from ccswarm.servers.base import Grounds
 
-    settings = load(entrance.config, executes=True).settings
     # A name that is kept over restarts is that of `ccswarm worker`.
     engine = settings.engine.model_copy(update={"worker_id": ""})
     settings = settings.model_copy(update={"engine": engine})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ccswarm.cli_app import Config
+from ccswarm.cli_app import Config, tell_first_use
 from ccswarm.cli_output import leave
 from ccswarm.errors import UsageInvalid
 
@@ -30,6 +31,7 @@ def mcp_server(
     Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent.
     """
     from ccswarm import config_trust, plugins
+    from ccswarm.config_programs import commands_in, tables_in
     from ccswarm.servers.base import Entrance
 
     if not stdio:
@@ -39,5 +41,7 @@ def mcp_server(
     where = (config and config.absolute(), workspace and workspace.resolve())
     entrance = Entrance(*where, agent, trace=debug.lower() not in OFF)
     # Before the client hears anything: from now on its agents may write where the configuration lies.
-    config_trust.remember_now(entrance.config)
+    begun = config_trust.remember_now(entrance.config, workspace=entrance.workspace)
+    if begun:
+        tell_first_use(begun.path, [shlex.join(one.words) for one in commands_in(tables_in(begun.data))])
     leave(plugins.load("servers", "guest" if agent else "mcp").main(entrance))

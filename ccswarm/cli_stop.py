@@ -12,7 +12,7 @@ from ccswarm.runs_facts import short
 
 
 def pause(run: RunName, config: Config = None, as_json: Json = False) -> None:
-    """Stop a run for now, wherever it is carried out: what runs is cancelled, and ccswarm resume goes on with it.
+    """Stop a run for now, wherever it is carried out: what runs is cancelled, and ccswarm resume continues with it.
 
     Exit codes: 0 it is paused, 2 there is no such run, or it is over.
     """
@@ -40,4 +40,4 @@ def _tell(run_id: str, status: str, as_json: bool) -> None:
     if as_json:
         show_json({"run": run_id, "status": status})
     else:
-        say(f"{run_id} is {status}; ccswarm resume {short(run_id)} goes on with it.")
+        say(f"{run_id} is {status}; ccswarm resume {short(run_id)} continues with it.")

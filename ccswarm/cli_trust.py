@@ -15,7 +15,7 @@ import typer
 
 from ccswarm.ancestry import in_session
 from ccswarm.cli_output import EXIT_CHANGED, Json, leave, remark, report, show_json, show_line, show_rows
-from ccswarm.config_trust import Change, ConfigTrust, Content, Verdict, look
+from ccswarm.config_trust import LINK, Change, ConfigTrust, Content, Verdict, look_at_any, programs
 from ccswarm.errors import ConfigChanged, SwarmError, UsageInvalid
 from ccswarm.visible import visible
 
@@ -38,7 +38,8 @@ def trust(
     listed: Annotated[bool, typer.Option("--list", help="Show every file that was used, and how it is now.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Agree to a configuration, plan or suite that has changed since you used it last: shows what, and asks.
+    """Agree to a configuration, plan or suite that has changed since you used it last, or to a program that one of
+    them names: shows what has changed, and asks.
 
     It is a person's to say: without a terminal only --yes counts, and in a session of ai-session nothing does.
 
@@ -55,7 +56,7 @@ def trust(
             "in a session of ai-session nobody agrees for a person: an agent may work here",
             suggestion="give the same command in a terminal of your own",
         )
-    shown = [_agreed(known, content, yes=yes, as_json=as_json) for content in _meant(known, files or [])]
+    shown = [_agreed(known, *one, yes=yes, as_json=as_json) for one in _meant(known, files or [])]
     if as_json:
         show_json({"files": shown})
     if any(one["state"] != "trusted" for one in shown):
@@ -64,27 +65,32 @@ def trust(
         leave(EXIT_CHANGED if as_json else report(error, as_json=False))
 
 
-def _meant(known: ConfigTrust, files: list[Path]) -> Iterator[Content]:
-    """What is there of them; without any, the configuration, and what was one and is gone. Raises UsageInvalid,
-    ConfigInvalid."""
+def _meant(known: ConfigTrust, files: list[Path]) -> Iterator[tuple[Content, Change | None]]:
+    """What is there of them, and what its commands name; without any, the configuration, and what was one and is gone.
+    Each with what has become of it. Raises UsageInvalid, ConfigInvalid."""
     from ccswarm import config_files
 
-    found = False
-    for file in files or config_files.candidates():
-        content = look(file)
-        if content.data is not None or known.change(content):
+    found, candidates = False, config_files.candidates()
+    for file in files or candidates:
+        content = look_at_any(file)
+        change = known.change(content)
+        if not change and content.path in [Path(os.path.abspath(one)) for one in candidates[:-1]]:
+            change = known.displacing(content, candidates[-1])
+        if content.there or change:
             found = True
-            yield content
+            verdict = known.verdict(content)
+            yield content, change
+            for program in programs(content, None):
+                yield program.content, known.program_change(program, verdict)
         elif files:
             raise UsageInvalid(f"there is no file {file}", suggestion="give the path of one")
-        if content.data is not None and not files:
+        if content.there and not files:
             return
     if not found:
         raise UsageInvalid("there is no configuration", suggestion="ccswarm init, or name a file")
 
 
-def _agreed(known: ConfigTrust, content: Content, *, yes: bool, as_json: bool) -> dict[str, Any]:
-    change = known.change(content)
+def _agreed(known: ConfigTrust, content: Content, change: Change | None, *, yes: bool, as_json: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {"path": str(content.path), "was": known.verdict(content).value, "diff": ""}
     if change:
         facts["diff"] = "\n".join(difference(change))
@@ -102,7 +108,7 @@ def _list(known: ConfigTrust, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for record in known.records():
         try:
-            now = known.verdict(look(Path(record.path))).value
+            now = known.verdict(known.again(record)).value
         except SwarmError as error:
             now = error.message
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.used_at))
@@ -148,7 +154,9 @@ def agree(error: ConfigChanged) -> None:
     where there is nobody, or they say no."""
     from ccswarm import config
 
-    ask, change = asker(), config.change_of(Path(error.path)) if error.path else None
+    ask, change = asker(), error.change
+    if not isinstance(change, Change):
+        change = config.change_of(Path(error.path)) if error.path else None
     if not ask or not change or not ask(change):
         raise error
     ConfigTrust(config.state_directory()).record(change.now)
@@ -175,8 +183,14 @@ def difference(change: Change) -> Iterator[str]:
     """The lines that differ, with those around them, as patches show them. Nothing in them moves a terminal's cursor or
     turns the direction of text."""
     before, now = (_lines(content) for content in (change.before, change.now))
-    yield from map(visible, difflib.unified_diff(before, now, "as it was used", "now", lineterm="", n=2))
+    used = "never used" if change.new else "as it was used"
+    yield from map(visible, difflib.unified_diff(before, now, used, "now", lineterm="", n=2))
 
 
 def _lines(content: Content) -> list[str]:
+    """Of text that was kept; of anything else what is known of it."""
+    if content.digest == LINK:
+        return [f"a link to {content.target}"]
+    if content.there and (content.data is None or b"\0" in content.data):
+        return [content.digest]
     return (content.data or b"").decode(errors="backslashreplace").splitlines()

@@ -219,7 +219,7 @@ class Watch:
             remark(f"waits for approval: ccswarm approve {question['id']}")
         blocked = facts["status"] == RunStatus.BLOCKED
         if blocked or why != "over":
-            remark(f"next: {'mend what blocks it, then ' if blocked else ''}ccswarm resume {short(self._run)}")
+            remark(f"next: {'fix what blocks it, then ' if blocked else ''}ccswarm resume {short(self._run)}")
         return code
 
 

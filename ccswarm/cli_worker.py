@@ -32,7 +32,7 @@ def worker(
 ) -> None:
     """Carry out what is queued, until SIGTERM or Ctrl-C; then what is unfinished is handed back.
 
-    Says on standard error what it does, with --json as events on standard output. Exit codes: 0 ended as it was told,
+    Says on standard error what it does, with --json as events on standard output. Exit codes: 0 ended on request,
     1 the store or the journal cannot be used, 2 the configuration is wrong, or a worker of that name runs already, 5
     the configuration changed since a person used it and nobody agreed, 75 it lost the store for so long that others
     took its work over.
@@ -72,7 +72,7 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
 
 @contextmanager
 def logged(tell: Callable[..., None]) -> Generator[None]:
-    """What is executed is told; warnings of ours, and errors of libraries, go to standard error."""
+    """What is executed is shown; warnings of ours, and errors of libraries, go to standard error."""
 
     class Told(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

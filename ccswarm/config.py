@@ -13,6 +13,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
@@ -21,7 +22,20 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from ccswarm.config_files import find, state_directory
-from ccswarm.config_trust import Change, ConfigTrust, Content, Source, Verdict, as_used_last, chosen, look, refused
+from ccswarm.config_trust import (
+    Change,
+    ConfigTrust,
+    Content,
+    Source,
+    Verdict,
+    as_used_last,
+    chosen,
+    is_discovered,
+    look,
+    look_at_any,
+    programs,
+    refused,
+)
 from ccswarm.errors import ConfigChanged, ConfigInvalid
 from ccswarm.settings import Section, ServerSettings, Settings, reach_problems
 
@@ -60,13 +74,15 @@ Confirm = Callable[[Change], bool]
 class Loaded:
     """``path`` is None where there is no file, and then all is as by default. ``directory`` is the file's own, or the
     current one: what relative paths in it count from. ``digest`` is that of the file. ``changed`` is what has become of
-    it where this is what a person used last."""
+    it where this is what a person used last. ``begun``: nobody named it, it was come upon and is used for the first
+    time, without a question."""
 
     settings: Settings
     path: Path | None
     directory: Path
     digest: str = ""
     changed: Change | None = None
+    begun: bool = False
 
     @property
     def sources(self) -> list[str]:
@@ -80,24 +96,31 @@ def load(
     *,
     confirm: Confirm | None = None,
     remember_absent: bool = False,
+    workspace: Path | None = None,
 ) -> Loaded:
     """The configuration: ``path``, else $CCSWARM_CONFIG (either must exist), else the first that is there of
     ccswarm.toml, config/ccswarm.toml and $XDG_CONFIG_HOME/ccswarm/config.toml.
 
     It is used as it is where nobody has used the path before, and recorded then, or where a person used it like this;
-    else only where ``confirm`` says yes. With ``remember_absent`` a file that was looked for in vain has changed when
-    it appears: for whoever has agents work. A list of ``steps`` at the top has become the task ``main``. Raises
-    ConfigInvalid, naming every problem, and ConfigChanged.
+    else only where ``confirm`` says yes. The same holds for files that its commands name below its directory, the
+    current one, the one that it names for the work, and ``workspace``: such a file is new where it was not there when
+    the configuration was used first. So is a configuration that nobody named and that takes the place of another. With
+    ``remember_absent`` a file that was looked for in vain has changed when it appears: for whoever has agents work.
+
+    A list of ``steps`` at the top has become the task ``main``. Raises ConfigInvalid, naming every problem, and
+    ConfigChanged.
     """
     asked = _Asked(confirm)
     trust = ConfigTrust(state_directory(environ))
     content, seen = chosen(trust, path, environ, asked.later)
     loaded = _loaded(content, environ)
+    named = asked.about_programs(trust, content, environ, workspace)
     asked.now()
-    for one in seen:
-        if one.data is not None or remember_absent or trust.verdict(one) is Verdict.CHANGED:
+    begun = bool(content and not asked.asked(content) and trust.verdict(content) is Verdict.FIRST)
+    for one in (*named, *seen):
+        if one.there or remember_absent or trust.verdict(one) is Verdict.CHANGED:
             _remember(trust, one)
-    return loaded
+    return replace(loaded, begun=bool(begun and content and is_discovered(content, path, environ)))
 
 
 def load_last(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -121,7 +144,22 @@ def peek(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
 
 def change_of(path: Path, environ: Mapping[str, str] | None = None) -> Change | None:
     """What has become of a file since a person used it; None where it is the same, or nobody has used it."""
-    return ConfigTrust(state_directory(environ)).change(look(path))
+    return ConfigTrust(state_directory(environ)).change(look_at_any(path))
+
+
+def changes(path: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Change]:
+    """What ``load`` would ask about. Records nothing. Raises ConfigInvalid."""
+    found: list[Change] = []
+
+    def now(change: Change) -> Content:
+        found.append(change)
+        return change.now
+
+    trust = ConfigTrust(state_directory(environ))
+    content, _ = chosen(trust, path, environ, now)
+    verdict = trust.verdict(content) if content else Verdict.FIRST
+    named = programs(content, environ) if content else []
+    return [*found, *filter(None, (trust.program_change(one, verdict) for one in named))]
 
 
 class _Asked:
@@ -136,6 +174,22 @@ class _Asked:
             return refused(change)
         self._changes.append(change)
         return change.now
+
+    def about_programs(
+        self, trust: ConfigTrust, content: Content | None, environ: Mapping[str, str] | None, workspace: Path | None
+    ) -> list[Content]:
+        """Those that its commands name. Raises ConfigInvalid."""
+        if not content:
+            return []
+        verdict, named = trust.verdict(content), programs(content, environ, workspace)
+        for program in named:
+            if change := trust.program_change(program, verdict):
+                self.later(change)
+        return [program.content for program in named]
+
+    def asked(self, content: Content) -> bool:
+        """Whether it is among them."""
+        return any(change.now == content for change in self._changes)
 
     def now(self) -> None:
         """Raises ConfigChanged where a person does not agree."""
@@ -169,11 +223,20 @@ def _with_standard(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return settings.model_copy(update={"telemetry": settings.telemetry.model_copy(update=unset)}) if unset else settings
 
 
-def load_plan(path: Path, base: Settings, *, confirm: Confirm | None = None) -> Loaded:
+def load_plan(
+    path: Path,
+    base: Settings,
+    *,
+    confirm: Confirm | None = None,
+    workspace: Path | None = None,
+    guessed: bool = False,
+) -> Loaded:
     """What a plan file says, over what ``base`` says: its tables key by key, its servers and agents added to those of
     ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. As with ``load`` a person
-    has to have used it as it is. Raises ConfigInvalid, ConfigChanged."""
-    content, settings = _used(path, confirm, lambda text: parse_plan(text, base, where=str(path)))
+    has to have used it as it is; where it is ``guessed`` that a file was meant, before. Raises ConfigInvalid,
+    ConfigChanged."""
+    read = partial(parse_plan, base=base, where=str(path))
+    content, settings = _used(path, confirm, read, workspace, guessed=guessed)
     return Loaded(settings, content.path, content.path.parent, content.digest)
 
 
@@ -218,14 +281,24 @@ def _used_here(trust: ConfigTrust, content: Content) -> Content:
     )
 
 
-def _used(path: Path, confirm: Confirm | None, read: Callable[[str], AnyRead]) -> tuple[Content, AnyRead]:
+def _used(
+    path: Path,
+    confirm: Confirm | None,
+    read: Callable[[str], AnyRead],
+    workspace: Path | None = None,
+    *,
+    guessed: bool = False,
+) -> tuple[Content, AnyRead]:
     """A file that a person has used as it is, and what ``read`` makes of its text."""
     trust, asked, content = ConfigTrust(state_directory()), _Asked(confirm), look(path)
-    if change := trust.change(content):
+    change = trust.change(content) or (trust.mistaken(content) if guessed else None)
+    if change:
         content = asked.later(change)
     made = read(_text(content))
+    named = asked.about_programs(trust, content, None, workspace)
     asked.now()
-    _remember(trust, content)
+    for one in (*named, content):
+        _remember(trust, one)
     return content, made
 
 
@@ -329,7 +402,7 @@ def _text(content: Content) -> str:
     try:
         return content.data.decode()
     except UnicodeDecodeError as error:
-        raise ConfigInvalid(f"{content.named} cannot be read: {error}", suggestion="mend the file") from None
+        raise ConfigInvalid(f"{content.named} cannot be read: {error}", suggestion="fix the file") from None
 
 
 def parsed(text: str, where: str) -> _Table:
@@ -337,7 +410,7 @@ def parsed(text: str, where: str) -> _Table:
     try:
         return json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigInvalid(f"{where}: {error}", suggestion="mend what is not TOML there") from None
+        raise ConfigInvalid(f"{where}: {error}", suggestion="fix what is not TOML there") from None
 
 
 def _refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference tells every setting") -> None:

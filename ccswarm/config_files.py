@@ -16,9 +16,14 @@ NAMES = (Path("ccswarm.toml"), Path("config/ccswarm.toml"))
 """What a configuration is called in the directory that ccswarm is started in."""
 
 
+def environment(environ: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    """``environ``, else this process's own."""
+    return os.environ if environ is None else environ
+
+
 def candidates(environ: Mapping[str, str] | None = None) -> Sequence[Path]:
     """Where the configuration is looked for, in order; what $CCSWARM_CONFIG names is the only place."""
-    environ = os.environ if environ is None else environ
+    environ = environment(environ)
     if named := environ.get(VARIABLE):
         return (Path(named),)
     return (*NAMES, _directory(environ, "XDG_CONFIG_HOME", ".config") / "ccswarm/config.toml")
@@ -26,7 +31,7 @@ def candidates(environ: Mapping[str, str] | None = None) -> Sequence[Path]:
 
 def find(environ: Mapping[str, str] | None = None) -> Path | None:
     """Where the configuration is; None when there is none. What $CCSWARM_CONFIG names need not be there."""
-    environ = os.environ if environ is None else environ
+    environ = environment(environ)
     found = candidates(environ)
     if environ.get(VARIABLE):
         return found[0]
@@ -36,13 +41,13 @@ def find(environ: Mapping[str, str] | None = None) -> Path | None:
 def state_directory(environ: Mapping[str, str] | None = None) -> Path:
     """$XDG_STATE_HOME/ccswarm, else ~/.local/state/ccswarm; made with mode 0700. Raises ConfigInvalid when it cannot
     be made, or is not a private directory of this user."""
-    directory = _directory(os.environ if environ is None else environ, "XDG_STATE_HOME", ".local/state") / "ccswarm"
+    directory = _directory(environment(environ), "XDG_STATE_HOME", ".local/state") / "ccswarm"
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
         info = directory.lstat()
     except OSError as error:
-        raise ConfigInvalid(f"{directory}: {error.strerror}", suggestion="set XDG_STATE_HOME, or mend it") from None
+        raise ConfigInvalid(f"{directory}: {error.strerror}", suggestion="set XDG_STATE_HOME, or fix it") from None
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
         raise ConfigInvalid(f"{directory} is not a directory of yours", suggestion="look who made it, then remove it")
     if stat.S_IMODE(info.st_mode) & 0o077:

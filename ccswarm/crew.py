@@ -62,5 +62,5 @@ class Crew:
         plan = self.delegated(agent, tasks)
         known = McpSettings(servers=tuple(ServerSettings(name=name) for name in servers if name != plans.OWN_SERVER))
         if wrong := plans.check(plan.model_copy(update={"mcp": known}), None):
-            raise PlanInvalid("; ".join(wrong), suggestion="mend what is named")
+            raise PlanInvalid("; ".join(wrong), suggestion="correct what is named")
         return plan

@@ -49,7 +49,7 @@ class SwarmError(Exception):
 
 
 class CallerError(SwarmError):
-    """The caller can mend it."""
+    """The caller can fix it."""
 
     code = "caller_error"
     fault = "caller"
@@ -147,13 +147,15 @@ class ConfigInvalid(OperatorError, ValueError):
 
 
 class ConfigChanged(OperatorError):
-    """A configuration is not what a person used last, and no person has agreed to it. ``path`` is the file's."""
+    """A configuration is not what a person used last, and no person has agreed to it. ``path`` is the file's,
+    ``change`` what has become of it, where that is known."""
 
     code = "config_changed"
 
-    def __init__(self, message: str, *, suggestion: str = "", path: str = "") -> None:
+    def __init__(self, message: str, *, suggestion: str = "", path: str = "", change: object = None) -> None:
         super().__init__(message, suggestion=suggestion)
         self.path = path
+        self.change = change
 
 
 class ServerUnavailable(OperatorError, ConnectionError):

@@ -45,9 +45,9 @@ class Case(Section):
     """A repository, a task, and what must hold afterwards."""
 
     id: Name = Field(description="Unique in the suite.")
-    text: str = Field(description="The task, as agents are told it.")
+    text: str = Field(description="The task, as agents get it.")
     files: dict[str, str] = Field(default={}, description="Path and content of what is committed at the beginning.")
-    fixture: str = Field(default="", description="A directory beside the suite, copied before files are written.")
+    fixture: str = Field(default="", description="A directory next to the suite, copied before files are written.")
     setup: tuple[str, ...] = Field(default=(), description="Commands run after that commit, in no box.")
     gates: tuple[str, ...] = Field(description="Commands that all must exit with 0.")
     gate_files: dict[str, str] = Field(default={}, description="Put in place when the agent is done, for the gates.")

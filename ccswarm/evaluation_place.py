@@ -86,9 +86,9 @@ class Place:
                 timeout=SETUP_SECONDS,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise WorkspaceUnusable(f"{words[-1]}: {error}", suggestion="mend the setup of the case") from None
+            raise WorkspaceUnusable(f"{words[-1]}: {error}", suggestion="fix the setup of the case") from None
         if done.returncode:
             said = done.stdout.decode(errors="replace")[-SHOWN_CHARS:].strip()
             raise WorkspaceUnusable(
-                f"{words[-1]}: exit code {done.returncode}: {said}", suggestion="mend the setup of the case"
+                f"{words[-1]}: exit code {done.returncode}: {said}", suggestion="fix the setup of the case"
             )

@@ -142,7 +142,7 @@ class Evaluation:
             for problem in plans.check(self._plan(one), tools)
         ]
         if problems:
-            raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="mend the suite")
+            raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="fix the suite")
 
     async def _work(self, app: App, place: Place, waiting: deque[Try]) -> None:
         async with app.swarm.staying(str(place.directory)):

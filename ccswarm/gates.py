@@ -17,6 +17,7 @@ from ccswarm.engines.base import Flow
 from ccswarm.expectations import unmet
 from ccswarm.models import CallOutcome, Usage
 from ccswarm.settings import AgentSettings, Expect, Gate
+from ccswarm.time_budgets import TimeBudgets
 
 WAIT_SECONDS = 45.0
 """One call's; servers and clients give up on longer ones."""
@@ -49,22 +50,25 @@ class Checked:
 
 class Gates:
     """The gates of one task. ``directory`` is where its commands run; ``agent`` is whom they act for, ``""`` where they
-    are the person's."""
+    are the person's; ``time`` is what bounds them all."""
 
-    def __init__(self, flow: Flow, work: Work, shell: str, directory: str, visit: int, agent: str = "") -> None:
+    def __init__(
+        self, flow: Flow, work: Work, shell: str, directory: str, visit: int, agent: str, time: TimeBudgets
+    ) -> None:
         self._flow = flow
         self._work = replace(work, timeout_seconds=LONGEST_SECONDS)
         self._shell = shell
         self._directory = directory
         self._visit = visit
         self._agent = agent
+        self._time = time
 
     async def check(self, gates: Sequence[Gate]) -> Checked:
         """One after the other, until one does not hold."""
         usage = Usage()
         for number, gate in enumerate(gates):
             check = self._check(f"gate{self._visit}.{number}", gate)
-            ending = await Agent(self._flow, self._work).run(check)
+            ending = await Agent(self._flow, self._work).run(check, await self._time.left())
             usage += ending.usage
             if check.problem is None:
                 return Checked(usage=usage, ending=ending)

@@ -70,6 +70,6 @@ async def called(settings: Settings, directory: str) -> dict[str, ToolInfo]:
     names = {tool.partition(".")[0] for tool in tools}
     found = await listings([one for one in settings.mcp.servers if one.name in names], directory)
     if broken := [one for one in found if one.problem]:
-        advice = f"{broken[0].suggestion or 'mend it'}; or check without servers: --offline"
+        advice = f"{broken[0].suggestion or 'fix it'}; or check without servers: --offline"
         raise ServerUnavailable("; ".join(one.problem for one in broken), suggestion=advice)
     return {tool.full_name: tool for one in [*found, await own_listing()] for tool in one.tools}

@@ -89,6 +89,8 @@ class CallRequest:
     """Id of the question a person answered with yes, where the agent needs one."""
     for_user: bool = False
     """Made for the user whose swarm it is, who sees what every agent has open; servers are told of no agent."""
+    principal: str = ""
+    """What servers are told as the run, so that what is opened belongs to it alone; empty: ``run_id``."""
     claim: str = ""
     """The process that was about to make the call the first time; empty: this one."""
 

@@ -1,4 +1,7 @@
-"""Patterns of paths in the manner of .gitignore, compared as the most careless file system compares names."""
+"""Patterns of paths in the manner of .gitignore, compared as the most careless file system compares names.
+
+The twin of this file in the other package is the same but for the package's name.
+"""
 
 from __future__ import annotations
 
@@ -126,6 +129,27 @@ class Patterns:
     def fits(self, path: str, *, directory: bool) -> bool:
         """Whether the path itself is named, and not excepted."""
         return (found := self.deciding(path, directory=directory)) is not None and not found.excepts
+
+    @cached_property
+    def _leading(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        """Of each way that a line names beginning with the top: the glob of its last name, and what fits the way."""
+        ways = {one.names[:count] for one in self.all if not one.excepts for count in range(1, len(one.names))}
+        named = sorted(way for way in ways if set(way) != {"**"})
+        return tuple((way[-1], re.compile("".join(_translate(way)), re.DOTALL)) for way in named)
+
+    @cached_property
+    def _leading_names(self) -> re.Pattern[str]:
+        globs = dict.fromkeys(".*" if last == "**" else _glob(last) for last, _ in self._leading)
+        return re.compile("|".join(globs) or r"(?!)", re.DOTALL)
+
+    def may_lead(self, name: str) -> bool:
+        """False where no path with this last name ``leads_to`` something; quick, as ``may_fit``."""
+        return self._leading_names.fullmatch(fold(name)) is not None
+
+    def leads_to(self, path: str) -> bool:
+        """Whether a line names something below the path: where a link stands there, it decides what that is."""
+        folded = fold_path(path)
+        return any(regex.fullmatch(folded) for _, regex in self._leading)
 
     def around(self, path: str, *, directory: bool = False) -> str:
         """The outermost of the path and the directories above it that fits; empty where none does."""

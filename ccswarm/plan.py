@@ -65,7 +65,7 @@ def describe(settings: Settings) -> dict[str, Any]:
         if need not in tasks
     ]
     if wrong := wrong or circles({task.id: task.needs for task in settings.tasks}):
-        raise PlanInvalid("; ".join(wrong), suggestion="mend the needs of these tasks")
+        raise PlanInvalid("; ".join(wrong), suggestion="fix the needs of these tasks")
     places = {name: (PRIORITIES.index(task.priority), place) for place, (name, task) in enumerate(tasks.items())}
     sorter = TopologicalSorter({task.id: task.needs for task in settings.tasks})
     sorter.prepare()

@@ -2,7 +2,10 @@
 
 One table, for boxes and for the tools that write files. A name belongs here if a program of everyday use runs what the
 file says, or is led by it to run something else, because somebody opens, enters or lists the directory, or calls a tool
-for another purpose. What people run on purpose (Makefile, package.json, tests, build scripts) does not.
+for another purpose. What people run on purpose (Makefile, package.json, tests, build scripts, settings of linters and
+formatters) does not, nor do instructions for agents (CLAUDE.md, AGENTS.md): agents are asked to write these.
+
+The twin of this file in the other package is the same but for the package's name.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ AGENTS = (
     *(".opencode", "opencode.json", "opencode.jsonc", ".windsurf", ".kiro", ".roo", ".roomodes", ".kilocode"),
     *(".amazonq", ".continue", ".continuerc.json", ".cline", ".augment", ".trae", ".junie", ".qwen", ".crush"),
     *("crush.json", ".crush.json", ".goose", ".factory", ".amp", ".aider.conf.yml", ".copilot", "**/.github/hooks"),
+    *("**/.clinerules/hooks", "**/.vibe/config.toml"),
 )
 EDITORS = (
     *(".vscode", "*.code-workspace", ".idea", ".fleet", ".zed", ".vs", ".helix", ".nova", "*.sublime-project"),
     *(".devcontainer", ".devcontainer.json", ".externalToolBuilders", ".vim", ".vimrc", ".exrc", ".gvimrc"),
     *(".nvimrc", ".nvim.lua", ".lvimrc", ".kakrc", ".dir-locals.el", ".dir-locals-2.el", ".neoconf.json"),
+    *(".luarc.json", ".luarc.jsonc", ".gitpod.yml", ".gitpod.Dockerfile", ".replit", "replit.nix"),
+    *(".theia", ".lazy.lua", "hie.yaml", "**/.lsp/config.edn"),
 )
 SHELLS = (
     *(".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile"),
@@ -35,7 +41,16 @@ VERSIONS = (
 )
 PACKAGES = (
     *(".npmrc", ".yarnrc", ".yarnrc.yml", "**/.yarn/releases", "**/.yarn/plugins", ".pnpmfile.cjs", ".pnpmfile.mjs"),
-    *("bunfig.toml", "**/.cargo/config.toml", "**/.cargo/config", "pip.conf", "**/.pip", ".pypirc", ".condarc"),
+    *(
+        "bunfig.toml",
+        ".bunfig.toml",
+        "**/.cargo/config.toml",
+        "**/.cargo/config",
+        "pip.conf",
+        "**/.pip",
+        ".pypirc",
+        ".condarc",
+    ),
     *("uv.toml", ".pdm.toml", "pdm.toml", "poetry.toml", "**/.bundle/config", ".gemrc", "nuget.config"),
     *(".mvn", ".bazelrc", ".bazeliskrc", ".bazelversion", "**/tools/bazel", ".buckconfig", ".buckconfig.local"),
 )
@@ -43,7 +58,7 @@ LEFTHOOK_ENDINGS = ("yml", "yaml", "toml", "json", "jsonc")
 HOOKS = (
     *(".gitmodules", ".gitconfig", ".husky", ".pre-commit-config.yaml", ".pre-commit-config.yml", ".overcommit.yml"),
     *(f"{dot}lefthook{local}.{end}" for dot in ("", ".") for local in ("", "-local") for end in LEFTHOOK_ENDINGS),
-    ".githooks",
+    *(".githooks", ".lfsconfig"),
     *("**/.hg/hgrc", "**/.hg/hgrc-not-shared", "**/.hg/sharedpath", "**/.sl/config", "**/.pijul/config"),
     *("**/.jj/repo/config.toml", "**/.jj/workspace-config.toml"),
 )
@@ -52,12 +67,9 @@ INTERPRETERS = (
     *(".ghci", ".iex.exs", ".ocamlinit", ".octaverc", ".sqliterc", ".psqlrc", ".pythonrc", ".pythonrc.py"),
 )
 TOOLS = (
-    *(".ripgreprc", ".curlrc", ".wgetrc", ".netrc", ".ackrc", "ansible.cfg", ".ansible.cfg"),
+    *(".ripgreprc", ".curlrc", ".wgetrc", ".netrc", ".ackrc", "ansible.cfg", ".ansible.cfg", ".latexmkrc", "latexmkrc"),
     *(".ssh", ".gnupg", ".aws", "**/.docker/config.json", "**/.kube/config"),
 )
-
-PROTECTED = (*AGENTS, *EDITORS, *SHELLS, *VERSIONS, *PACKAGES, *HOOKS, *INTERPRETERS, *TOOLS)
-"""In force everywhere, before what ``sandbox.protected`` says."""
 
 GROUPS = {
     "agents": AGENTS,
@@ -69,36 +81,15 @@ GROUPS = {
     "interpreters and debuggers": INTERPRETERS,
     "other tools": TOOLS,
 }
+"""What the table is about, with its lines."""
 
-INSTRUCTIONS = (
-    *("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "AGENT.md", "GEMINI.md", ".cursorrules", ".windsurfrules"),
-    *(".clinerules", ".roorules", ".goosehints", "**/.github/copilot-instructions.md"),
-)
-"""Text for the next agent. Not protected: agents are asked to write it."""
+PROTECTED = tuple(line for lines in GROUPS.values() for line in lines)
+"""In force everywhere, before what ``sandbox.protected`` says."""
 
 GIT = ".git"
 """Protected apart, for a part of it must be writable: see repositories.py."""
-
-PLACEHOLDERS = (
-    *(".claude", ".codex", ".cursor", ".gemini", ".agents", ".ai-session", ".vscode", ".idea", ".husky"),
-    ".devcontainer",
-)
-"""Directories that a box finds at the top of its workspace, empty, where they are absent."""
-
-PLACEHOLDERS_WHERE_USED = (
-    *(".opencode", ".windsurf", ".kiro", ".roo", ".kilocode", ".amazonq", ".continue", ".cline", ".augment", ".trae"),
-    *(".junie", ".qwen", ".crush", ".goose", ".factory", ".amp", ".copilot", ".zed", ".fleet", ".helix", ".mise"),
-)
-"""The same for whom a directory in the home shows that they use the program."""
-
-TRACES = ("{home}/{name}", "{home}/.config/{plain}", "{home}/.local/share/{plain}")
 
 
 def protected(own: Sequence[str] = ()) -> Patterns:
     """The table with a person's own lines after it. Raises ValueError."""
     return patterns(*PROTECTED, *own)
-
-
-def traces(name: str, home: str) -> list[str]:
-    """Paths of which one exists where somebody uses the program that reads the directory ``name``."""
-    return [trace.format(home=home.rstrip("/"), name=name, plain=name.lstrip(".")) for trace in TRACES] if home else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def task_in_words(name: str, text: str, agent: AgentSettings, **more: Any) -> Ta
     except ValidationError as error:
         told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5])
         raise ConfigInvalid(
-            f"agent {agent.name}: settings.{told}", suggestion="mend its [[agents.settings.steps]]"
+            f"agent {agent.name}: settings.{told}", suggestion="fix its [[agents.settings.steps]]"
         ) from None
 
 
@@ -127,7 +128,7 @@ def kept(app: App, run_id: str, plan: str) -> str:
 def refuse(problems: Sequence[str]) -> None:
     """Raises PlanInvalid where there are any."""
     if problems:
-        raise PlanInvalid("; ".join(problems), suggestion="mend these places")
+        raise PlanInvalid("; ".join(problems), suggestion="fix these places")
 
 
 async def check(
@@ -191,7 +192,7 @@ async def _again(opened: App, found: Execution) -> Execution:
             f"{found.id} is over: {status_of(found).replace('_', ' ')}",
             suggestion=f"ccswarm runs show {short(found.id)}; ccswarm run begins another one",
         )
-    run_id, (plan, sources) = apps.new_run_id(), _plan_now(found)
+    run_id, (plan, sources) = apps.new_run_id(), await asyncio.to_thread(_plan_now, found)
     refuse(plans.check(plan, None) if plan else [])
     await opened.swarm.again(found.id, run_id, plan, sources)
     return await opened.engine.status(run_id)

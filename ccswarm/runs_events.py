@@ -298,6 +298,8 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
         case "merge":
             came = f"conflict: {facts['conflict']}" if facts.get("conflict") else f"{facts.get('commits')} commits"
             return f"merge of {facts['ref']}: {cut(str(came))}"
+        case "work.kept":
+            return f"its work is kept at {facts['ref']}, not merged"
         case "work.handed_on":
             count = len(facts["tasks"])
             return f"{facts['agent']} hands {count} task{'' if count == 1 else 's'} on: {', '.join(facts['tasks'])}"
@@ -315,7 +317,7 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
         case "agent.waits":
             return cut(f"asks {facts['model']} again in {facts['seconds']:g} s: {facts['why']} {facts['message']}")
         case "agent.changed_model":
-            return cut(f"goes on with {facts['to']}: {facts['model']}: {facts['why']} {facts['message']}")
+            return cut(f"continues with {facts['to']}: {facts['model']}: {facts['why']} {facts['message']}")
         case "program.started":
             return f"{facts['program']} works in terminal {facts['session']} of {facts['server']}"
         case "program.ended":

@@ -54,7 +54,7 @@ class AuthSettings(Section):
     client_metadata_url: str = Field(default="", description="https address of ccswarm's client metadata document.")
     issuer: str = Field(default="", description="The only authorization server that is given the secret or key.")
     scopes: tuple[str, ...] = Field(
-        default=(), description="Asked for beside those granted; of client_credentials all."
+        default=(), description="Asked for in addition to those granted; of client_credentials all."
     )
     redirect_port: int = Field(default=0, ge=0, le=65535, description="Where the browser returns to; 0: any.")
     keep: Literal["file", "keyring"] = Field(default="file", description="Where what a login gives is kept.")
@@ -66,8 +66,11 @@ class ServerSettings(Section):
     name: Name = Field(description="What its tools are called by: NAME.tool.")
     command: str = Field(default="", description="Program and arguments, split as a shell splits them.")
     args: tuple[str, ...] = Field(default=(), description="More arguments, taken as they are.")
-    env: dict[str, str] = Field(default={}, description="Variables for the server, beside HOME, PATH and the locale.")
+    env: dict[str, str] = Field(default={}, description="Variables for the server, besides HOME, PATH and the locale.")
     cwd: str = Field(default="", description="Directory it is started in; empty: where ccswarm was started.")
+    data_files: tuple[str, ...] = Field(
+        default=(), description="Files among those words that may change unasked, such as a database: no programs."
+    )
     url: str = Field(default="", description="Address of a server that runs already (Streamable HTTP).")
     protocol: Literal["mcp", "rpc"] = Field(
         default="mcp", description="rpc: AgentVault's tool servers, where each tool is a method of JSON-RPC at the url."
@@ -76,7 +79,7 @@ class ServerSettings(Section):
         default={}, description="HTTP headers; env:NAME, or $NAME in a text, stands for a variable."
     )
     auth: AuthSettings = Field(default=AuthSettings())
-    ca_file: str = Field(default="", description="Certificates in PEM that are believed beside the system's.")
+    ca_file: str = Field(default="", description="Certificates in PEM that are trusted in addition to the system's.")
     insecure: bool = Field(default=False, description="Whether plain http may be used over a network.")
     retry_after_seconds: float = Field(
         default=30, ge=0, description="Longest wait for a server that is busy and says when to come again (429, 503)."
@@ -97,7 +100,9 @@ class McpSettings(Section):
 class Budget(Section):
     """What may be used up; 0: no limit. Reaching one ends what it is for, and keeps what was done."""
 
-    seconds: float = Field(default=0, ge=0, description="Time from start to end.")
+    seconds: float = Field(
+        default=0, ge=0, description="Time from start to end, whoever is waited for; of an agent that of all its tasks."
+    )
     calls: int = Field(default=0, ge=0, description="Calls of tools.")
     tokens: int = Field(default=0, ge=0, description="Tokens of models, in and out.")
     dollars: float = Field(default=0, ge=0, description="Money; refused for a model whose price is not known.")
@@ -126,9 +131,14 @@ class AgentSettings(Section):
     grants: tuple[str, ...] = Field(default=(), description="Patterns of the tools it may use: SERVER.TOOL.")
     approval: Approval = Field(default="auto", description="Which calls a person has to agree to first.")
     workspace: Literal["clone", "shared"] = Field(
-        default="shared", description="clone: a git clone of its own, merged afterwards; shared: the swarm's directory."
+        default="shared",
+        description="clone: a git clone for each attempt at a task, merged afterwards; shared: the swarm's directory.",
     )
-    prompt: str = Field(default="", description="What a thinking brain is told of its role.")
+    keep: Literal["nothing", "failed"] = Field(
+        default="nothing",
+        description="failed: terminals and clone of an attempt that did not succeed stay as they are, for a person.",
+    )
+    prompt: str = Field(default="", description="What a thinking brain learns of its role.")
     budget: Budget = Field(default=Budget(), description="Of this agent in one run.")
     settings: dict[str, Any] = Field(default={}, description="For its brain.")
 
@@ -187,7 +197,7 @@ class Review(Section):
 
     by: tuple[Name, ...] = Field(default=(), description="The agents that are asked; none: no review.")
     quorum: int = Field(default=0, ge=0, description="How many of them must accept it; 0: all.")
-    text: str = Field(default="", description="What they are to look at, beside the task and the report.")
+    text: str = Field(default="", description="What they are to look at, besides the task and the report.")
     steps: tuple[PlanStep, ...] = Field(default=(), description="The playbook of reviewers that follow one.")
 
 
@@ -227,6 +237,9 @@ class EngineSettings(Section):
     starts: int = Field(default=0, ge=0, description="Tasks that may start within period_seconds; 0: no limit.")
     period_seconds: float = Field(default=60, gt=0, description="What starts counts in.")
     retention_days: float = Field(default=7, gt=0, description="How long runs that are over are kept.")
+    clone_days: float = Field(
+        default=7, ge=0, description="Age from which ccswarm clean removes clones and refs of work that was not merged."
+    )
 
 
 class TelemetrySettings(Section):
@@ -247,7 +260,7 @@ class A2aSettings(Section):
         default="", description="Whose tools AgentVault's clients call, with its grants; empty: the only agent's."
     )
     allowed_hosts: tuple[str, ...] = Field(
-        default=(), description="Further names clients may call the server by, beside this machine's and --host."
+        default=(), description="Further names clients may call the server by, besides this machine's and --host."
     )
 
 

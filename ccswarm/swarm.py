@@ -8,17 +8,17 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
-from ccswarm.agent import PART, STOP, TASK
+from ccswarm.agent import PART, STEPS, STOP, TASK
 from ccswarm.crew import Crew
 from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
-from ccswarm.models import CallRequest, Json, Priority, RunStatus
+from ccswarm.models import CallRequest, Json, Priority, RunStatus, Usage
 from ccswarm.origin import Author, Origin
 from ccswarm.settings import Settings
 from ccswarm.swarm_places import STAYING, Places
 from ccswarm.swarm_question import QUESTION, ask, question_of
 from ccswarm.swarm_run import RUN, RunFlow
-from ccswarm.swarm_task import Hands, TaskFlow
+from ccswarm.swarm_task import Hands, TaskFlow, plain
 from ccswarm.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,8 @@ def payload_of(
     and those of ``files``, where the plan came from."""
     shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry"})
     author = Author(origin).to_json()
-    return {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files), "author": author}
+    given = {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files), "author": author}
+    return {**given, "steps": STEPS}
 
 
 class Swarm:
@@ -41,6 +42,7 @@ class Swarm:
         self.engine = engine
         self._telemetry = telemetry or Telemetry()
         self._hands = hands
+        self._leaving: set[asyncio.Task[None]] = set()
         self._places = Places(engine, hands.release if hands else None)
         engine.define(RUN, self._run, queue=RUNS)
         engine.define(TASK, self._task)
@@ -109,7 +111,14 @@ class Swarm:
         done = {name: one for name, one in result["tasks"].items() if one["status"] == RunStatus.SUCCEEDED}
         blocked = {name: one for name, one in result["tasks"].items() if one.get("unmerged")}
         unmerged = {name: {**one["unmerged"], "result": one["result"]} for name, one in blocked.items()}
-        payload = {**found.payload, "run_id": new_id, "continues": run_id, "done": done, "unmerged": unmerged}
+        payload = {
+            **found.payload,
+            "steps": STEPS,
+            "run_id": new_id,
+            "continues": run_id,
+            "done": done,
+            "unmerged": unmerged,
+        }
         if plan:
             payload |= {"plan": payload_of(plan, new_id, "")["plan"]}
         if files is not None:
@@ -152,6 +161,9 @@ class Swarm:
         return self._places.task(directory, STAYING)
 
     async def _run(self, flow: Flow, payload: Json) -> Json:
+        if why := _of_another_version(payload):
+            tasks = {task["id"]: {**why, "agent": "", "attempts": 0} for task in payload["plan"]["tasks"]}
+            return {"status": RunStatus.FAILED, "tasks": tasks, "usage": plain(Usage())}
         root = payload.get("root", flow.id)
         async with self._places.run(root, whole="root" not in payload):
             return await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
@@ -160,13 +172,47 @@ class Swarm:
         assert self._hands, "this process only submits"
         if not payload:
             return {"status": RunStatus.CANCELLED, "summary": "withdrawn", "result": None, "usage": {}, "scope": ""}
+        if why := _of_another_version(payload):
+            return why
         root = payload.get("root", payload["run_id"])
         async with self._places.task(payload["workspace"], root):
-            return await self._told(flow.id, root, TaskFlow(flow, payload, self._hands, self._telemetry).carry_out())
+            task = TaskFlow(flow, payload, self._hands, self._telemetry)
+            try:
+                return await self._told(flow.id, root, task.carry_out())
+            except asyncio.CancelledError:
+                staying = self.staying(payload["workspace"])
+                await staying.__aenter__()  # before the place is tidied, which would end the server that is needed
+                leaving = asyncio.create_task(self._leave(flow.id, staying, task))
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
+                raise
+
+    async def _leave(self, execution_id: str, staying: AbstractAsyncContextManager[None], task: TaskFlow) -> None:
+        """What a task that was cancelled or paused has open does not go on; another worker may go on with any other."""
+        try:
+            await task.leave((await self.engine.status(execution_id)).status)
+        except Exception as error:  # nobody waits for it
+            log.warning("what %s left open was not ended: %s", execution_id, error)
+        finally:
+            await staying.__aexit__(None, None, None)
+
+    async def settled(self) -> None:
+        """Returns when what was cancelled here has nothing open any more."""
+        while self._leaving:
+            await asyncio.wait(list(self._leaving))
 
     async def _told(self, execution_id: str, root: str, work: Coroutine[Any, Any, Json]) -> Json:
         logged = _logged(execution_id, work)
         return await self._telemetry.execution(execution_id, root, logged, self.engine.status)
+
+
+def _of_another_version(payload: Json) -> dict[str, Any]:
+    """How an execution ends that another version of ccswarm began: what is recorded of it would not fit what this one
+    does. Empty where that is not so."""
+    if payload.get("steps") == STEPS:
+        return {}
+    why = "it was begun by another version of ccswarm, which this one cannot go on with; ccswarm resume does it anew"
+    return {"status": RunStatus.FAILED, "summary": why, "result": None, "usage": {}, "scope": ""}
 
 
 def _topic(number: str) -> str:

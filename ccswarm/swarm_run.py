@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ccswarm.agent import PART, STOP, TASK, tell
+from ccswarm.agent import PART, STEPS, STOP, TASK, tell
 from ccswarm.crew import Crew
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.models import Json, RunStatus, Usage
@@ -81,6 +81,7 @@ class RunFlow:
         tried = self._tries[task.id] = self._tries.get(task.id, 0) + 1
         number = f"{self._flow.id}.{task.id}" + (f"~{tried}" if tried > 1 else "")
         given = {
+            "steps": STEPS,
             "run_id": self._flow.id,
             "root": self._root,
             "depth": self._payload.get("depth", 0),

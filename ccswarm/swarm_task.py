@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ccswarm import plugins
-from ccswarm.agent import Agent, Allowance, Call, Ending, Work, tell
+from ccswarm.agent import STEPS, Agent, Allowance, Call, Ending, Work, tell
 from ccswarm.brains.base import Assignment, Brain, Means
-from ccswarm.config_trust import Source
 from ccswarm.crew import Crew
 from ccswarm.engines.base import Flow
 from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
@@ -20,9 +21,13 @@ from ccswarm.models import Json, RunStatus, ToolInfo, Usage
 from ccswarm.origin import Author, Origin, gate_problems
 from ccswarm.reviews import Review
 from ccswarm.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
+from ccswarm.swarm_tree import Tree, blocked, clone_of, facts_of, first_tree, shown_tree
 from ccswarm.telemetry import Telemetry
-from ccswarm.terminals import CLEANER, end_terminals, tools_for_ending
+from ccswarm.terminals import CLEANER, Fence, Terminals, tools_for_ending
+from ccswarm.time_budgets import TimeBudgets, time_budgets
 from ccswarm.workspaces import Clone, Workspaces
+
+log = logging.getLogger(__name__)
 
 
 class Hands(Protocol):
@@ -69,6 +74,8 @@ class TaskFlow:
         self, flow: Flow, payload: Mapping[str, Any], hands: Hands, telemetry: Telemetry | None = None
     ) -> None:
         self._flow = flow
+        self._id = flow.id
+        """Also when the flow is over."""
         self._telemetry = telemetry or Telemetry()
         self._payload = payload
         self._hands = hands
@@ -82,6 +89,11 @@ class TaskFlow:
         self._root: str = payload.get("root", self._run_id)
         self._files: tuple[str, ...] = tuple(payload.get("files", ()))
         self._unmerged: dict[str, Any] = {}
+        self._fence = Fence()
+        self._opened: dict[str, tuple[str, bool]] = {}
+        self._directory: str = payload["workspace"]
+        own, scope = ("task", f"{self._run_id}.{self._task.id}", self._task.budget), f"{self._root}/{self._agent.name}"
+        self._time = TimeBudgets(flow, time_budgets(own, ("agent", scope, self._agent.budget)))
 
     async def carry_out(self) -> Json:
         if pause := self._payload["pause_seconds"]:
@@ -90,70 +102,173 @@ class TaskFlow:
             ending = await self._carry_out()
         except (PlanInvalid, WorkspaceUnusable) as error:
             ending = Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}")
+        except Conflict as error:
+            ending = Ending(RunStatus.BLOCKED, f"{error.message}; {error.suggestion}")
         facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
         return {**facts, "usage": plain(ending.usage), **self._unmerged}
 
     async def _carry_out(self) -> Ending:
-        """``unmerged`` is what another run could not merge: the work is done, and is not done again."""
+        await self._time.left()
         if left := self._payload.get("unmerged"):
-            done = Ending(RunStatus.SUCCEEDED, left["summary"], left["result"])
-            return await self._merge(_clone_of(left["clone"]), done)
-        clone = await self._clone()
-        directory = str(clone.directory) if clone else self._payload["workspace"]
+            return await self._delivered(left)
+        if not (tree := await self._tree()):
+            done = await self._visits(self._payload["workspace"], None)
+            await self._time.left()
+            return await self._closed(done.ending)
+        self._directory = tree.directory
         try:
-            ending = await self._visits(directory)
-            if clone and ending.status == RunStatus.SUCCEEDED and (left := await self._end_terminals(clone)):
-                self._unmerged = _unmerged(clone, ending)
-                ending = Ending(RunStatus.BLOCKED, left, ending.result, ending.usage)
+            try:
+                done = await self._visits(tree.directory, tree)
+            except PlanInvalid as error:
+                done = Judged(Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}"))
+            await self._time.left()
+            if self._payload.get("shown"):
+                await tree.discard()
+                ending = done.ending
+            else:
+                ending = await self._ended(tree, done)  # which has ended its terminals, unless they are kept
+                ending = await self._closed(ending) if self._keeps(ending) else ending
+        except asyncio.CancelledError:
+            raise  # who is told to leave still needs the tools
+        except BaseException:
+            await self._hands.release(tree.directory)
+            raise
+        await self._hands.release(tree.directory)
+        return ending
+
+    async def _delivered(self, left: Mapping[str, Any]) -> Ending:
+        """What another run could not deliver: the work is done, and is not done again."""
+        tree = self._tree_in(clone_of(left["clone"]))
+        done = Ending(RunStatus.SUCCEEDED, left["summary"], left["result"])
+        try:
+            if commit := left.get("commit"):
+                return await self._ended(tree, Judged(done, str(commit)))
+            self._require_gates()
+            return await self._ended(tree, await self._judged(tree.directory, tree, done, 1))
         finally:
-            if clone:
-                await self._hands.release(directory)
-        return await self._merge(clone, ending) if clone and ending.status == RunStatus.SUCCEEDED else ending
+            await self._hands.release(tree.directory)
+
+    async def _ended(self, tree: Tree, done: Judged) -> Ending:
+        """Work that counts is merged, all other is kept apart."""
+        ending = done.ending
+        if ending.status == RunStatus.SUCCEEDED and not done.feedback:
+            if why := await tree.merge(done.commit):
+                self._unmerged = tree.unmerged(ending, done.commit)
+                return blocked(why, ending)
+            return ending
+        if done.feedback:
+            ending = Ending(RunStatus.FAILED, done.feedback, ending.result, ending.usage)
+        if self._unmerged:
+            return ending
+        if self._keeps(ending):
+            return replace(
+                ending, summary="; ".join(filter(None, (ending.summary, f"its work is in {tree.clone.path}")))
+            )
+        kept = await tree.keep()
+        return replace(ending, summary="; ".join(filter(None, (ending.summary, kept))))
 
     async def _end_terminals(self, clone: Clone) -> str:
-        """Nothing of the agent's changes its clone any more when its work is taken over; why that is not so."""
+        """Nothing of the agent's changes a clone any more; why that is not so."""
+        await self._fence.settled()
+        servers = {self._shell(), *self._servers()}
+        problems = [await (await self._terminals(one, clone.path)).end() for one in sorted(servers)]
+        return next(filter(None, problems), "")
 
-        async def ended(_: str) -> Json:
-            cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(self._shell()))
-            call = await self._hands.call({CLEANER: cleaner}, str(clone.directory), None, self._files)
-            run_id, task_id = self._root, self._flow.id
-            problem = await end_terminals(call, self._shell(), clone.path, run_id=run_id, task_id=task_id)
-            return {"problem": problem}
+    async def _closed(self, ending: Ending) -> Ending:
+        """The end, without the terminals that the attempt opened, or with how a person gets to them."""
+        if not self._servers():
+            return ending
 
-        return (await self._flow.step("end terminals", ended))["problem"]
+        async def closed(_: str) -> Json:
+            await self._fence.settled()
+            those = [await self._terminals(server) for server in self._servers()]
+            if self._keeps(ending):
+                names = [f"{one.shell}: ai-session attach {name}" for one in those for name in await one.names()]
+                return {"said": f"its terminals are open, {', '.join(names)}" if names else ""}
+            return {"said": "; ".join(filter(None, [await one.end() for one in those]))}
 
-    async def _visits(self, directory: str) -> Ending:
+        said = (await self._flow.step("close terminals", closed))["said"]
+        return replace(ending, summary="; ".join(filter(None, (ending.summary, said)))) if said else ending
+
+    def _servers(self) -> list[str]:
+        """Where agents opened terminals, or were about to."""
+        return sorted({name for name, as_host in self._opened.values() if not as_host})
+
+    def _keeps(self, ending: Ending) -> bool:
+        """Whether a person wants to see what an attempt that came to nothing left."""
+        return self._agent.keep == "failed" and ending.status != RunStatus.SUCCEEDED
+
+    async def leave(self, status: RunStatus) -> None:
+        """The attempt is not gone on with here, and that is why: what it opened is ended where it was cancelled, and
+        interrupted where it was paused; another worker goes on with all other. Nothing of it is recorded."""
+        await self._fence.shut()
+        for server in (
+            sorted({name for name, _ in self._opened.values()}) if status.over or status is RunStatus.PAUSED else ()
+        ):
+            terminals = await self._terminals(server)
+            if status is RunStatus.PAUSED:
+                await terminals.interrupt()
+            elif problem := await terminals.end():
+                log.warning("%s: %s", self._id, problem)
+        if self._directory != self._payload["workspace"]:
+            await self._hands.release(self._directory)
+
+    async def _terminals(self, server: str, path: Path | str = "") -> Terminals:
+        cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server))
+        call = await self._hands.call({CLEANER: cleaner}, self._directory, None, self._files)
+        return Terminals(call, server, self._id, path, run_id=self._root, task_id=self._id)
+
+    async def _visits(self, directory: str, tree: Tree | None) -> Judged:
         """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
         brain: Brain = plugins.load("brains", self._agent.brain)
         priced = any("dollars" in one.caps for one in self._allowances(self._agent.name))
         if wrong := brain.problems(self._agent, self._hands.means.secret, priced=priced):
-            raise PlanInvalid("; ".join(wrong), suggestion="mend it, or give the agent another brain")
+            raise PlanInvalid("; ".join(wrong), suggestion="fix it, or give the agent another brain")
         self._require_gates()
-        # Apart from the agents, so that none of them can have what the orchestrator is granted.
-        gates = () if self._gates_act_for else self._task.gates
-        hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, gates, self._shell())}
-        host = await self._hands.call(hosts, directory, None, self._files)
-        work = await self._work(directory, host)
+        work = await self._work(directory)
         tools = await self._tools(directory) if brain.wants_tools else []
-        feedback, usage, thinking, ending = "", Usage(), None, Ending(RunStatus.FAILED)
+        feedback, usage, thinking, judged = "", Usage(), None, Judged(Ending(RunStatus.FAILED))
         for visit in range(1, self._task.visits + 1):
             thinking = brain.begin(self._assignment(tools, directory, feedback, visit), self._hands.means, thinking)
-            ending = await Agent(self._flow, work).run(thinking)
+            ending = await Agent(self._flow, work).run(thinking, await self._time.left())
             ending.usage = usage = usage + ending.usage
             if ending.status != RunStatus.SUCCEEDED:
-                return ending
-            checked = await self._checked(work, directory, visit)
-            ending.usage = usage = usage + checked.usage
-            if checked.ending:
-                return replace(checked.ending, result=ending.result, usage=usage)
-            feedback = checked.problem
-            if not feedback and self._task.review.by:
-                review = Review(self._flow, {**self._payload, "above": self._of_task()}, directory, visit)
-                feedback = await review.held(ending)
-                ending.usage = usage = usage + review.usage
-            if not feedback:
-                return ending
-        return Ending(RunStatus.FAILED, feedback, ending.result, usage)
+                return Judged(ending)
+            judged = await self._judged(directory, tree, ending, visit)
+            usage = judged.ending.usage
+            if not (feedback := judged.feedback):
+                return judged
+        if tree:
+            return judged
+        return Judged(replace(judged.ending, status=RunStatus.FAILED, summary=feedback))
+
+    async def _judged(self, directory: str, tree: Tree | None, ending: Ending, visit: int) -> Judged:
+        """What gates and reviews say of one visit: of what lies in ``directory``, or of the commit made of the tree."""
+        commit, shown = "", None
+        if tree:
+            presented = await tree.present(visit, gates=bool(self._task.gates))
+            if presented.problem:
+                self._unmerged = tree.unmerged(ending, "")
+                return Judged(blocked(presented.problem, ending))
+            commit, directory = presented.commit, presented.directory
+            shown = {"clone": facts_of(tree.clone), "commit": commit}
+        checked = await self._checked(directory, visit)
+        usage = ending.usage + checked.usage
+        if tree and self._task.gates:
+            await tree.withdraw(visit)
+            await self._hands.release(directory)
+        if checked.ending:
+            return Judged(replace(checked.ending, result=ending.result, usage=usage))
+        feedback = checked.problem
+        if not feedback and self._task.review.by:
+            payload = {**self._payload, "above": self._of_task()}
+            review = Review(self._flow, payload, directory, visit, shown)
+            said = await review.held(ending, await self._time.left())
+            usage = usage + review.usage
+            if isinstance(said, Ending):
+                return Judged(replace(said, result=ending.result, usage=usage))
+            feedback = said
+        return Judged(replace(ending, usage=usage), commit, feedback)
 
     def _require_gates(self) -> None:
         """Raises PlanInvalid for gates that may not be run, before anything is done."""
@@ -161,20 +276,25 @@ class TaskFlow:
         if wrong := list(gate_problems(self._task.gates, [agent], self._swarm.shell)) if agent else []:
             raise PlanInvalid("; ".join(wrong), suggestion="leave the gates out")
 
-    async def _checked(self, work: Work, directory: str, visit: int) -> Checked:
+    async def _checked(self, directory: str, visit: int) -> Checked:
         if not self._task.gates:
             return Checked()
-        gates = Gates(self._flow, work, self._swarm.shell, directory, visit, self._gates_act_for)
+        work = await self._work(directory)
+        gates = Gates(self._flow, work, self._swarm.shell, directory, visit, self._gates_act_for, self._time)
         checked = await gates.check(self._task.gates)
         if not checked.ending:
             await tell(self._flow, "gate.failed" if checked.problem else "gates.held", said=checked.problem)
         return checked
 
-    async def _work(self, directory: str, host: Call) -> Work:
-        call = await self._hands.call(self._crew.agents, directory, self._crew, self._files)
+    async def _work(self, directory: str) -> Work:
+        # Apart from the agents, so that none of them can have what the orchestrator is granted.
+        gates = () if self._gates_act_for else self._task.gates
+        hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, gates, self._shell())}
+        host = self._fence.around(await self._hands.call(hosts, directory, None, self._files))
+        call = self._fence.around(await self._hands.call(self._crew.agents, directory, self._crew, self._files))
         return Work(
             self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
-            self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry,
+            self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._opened,
         )  # fmt: skip
 
     def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -190,7 +310,7 @@ class TaskFlow:
         above = [[scope, caps] for scope, caps in self._of_task()]
         author = Author(Origin.AGENT, agent).to_json()
         made = {"plan": shown, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
-        return {**given, **made, "author": author}
+        return {**given, **made, "author": author, "steps": STEPS}
 
     def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
         task = self._task.model_dump(mode="json", exclude_defaults=True)
@@ -240,47 +360,31 @@ class TaskFlow:
             return self._root
         return f"{self._root}-{hashlib.sha256(self._run_id.encode()).hexdigest()[:12]}"
 
-    async def _clone(self) -> Clone | None:
+    async def _tree(self) -> Tree | None:
         if self._agent.workspace != "clone":
             return None
         workspaces = self._hands.workspaces(self._payload["workspace"])
+        if shown := self._payload.get("shown"):
+            return self._tree_in(
+                await shown_tree(self._flow, workspaces, shown, "review" + self._flow.id.rpartition(".review")[2])
+            )
+        name = f"{self._task.id}.{self._payload['attempt']}"
+        return self._tree_in(await first_tree(self._flow, workspaces, self._place(), name))
 
-        async def made(_: str) -> Json:
-            clone = await workspaces.clone(self._place(), self._agent.name)
-            return _facts_of(clone)
-
-        return _clone_of(await self._flow.step("clone", made))
-
-    async def _merge(self, clone: Clone, ending: Ending) -> Ending:
+    def _tree_in(self, clone: Clone) -> Tree:
         workspaces = self._hands.workspaces(self._payload["workspace"])
-
-        async def merged(_: str) -> Json:
-            try:
-                title = f"{self._task.id}: {self._task.text or self._agent.name}"[:200]
-                done = await workspaces.merge(clone, title, [str(Source.parse(file).path) for file in self._files])
-            except Conflict as conflict:
-                return {"conflict": f"{conflict.message}; {conflict.suggestion}"}
-            return {"commits": done.commits, "head": done.head}
-
-        facts = await self._flow.step("merge", merged)
-        await tell(self._flow, "merge", ref=clone.ref, **facts)
-        if why := facts.get("conflict"):
-            self._unmerged = _unmerged(clone, ending)
-            return Ending(RunStatus.BLOCKED, why, ending.result, ending.usage)
-        return ending
+        title = f"{self._task.id}: {self._task.text or self._agent.name}"
+        return Tree(self._flow, workspaces, clone, self._end_terminals, self._files, title)
 
 
-def _facts_of(clone: Clone) -> dict[str, Json]:
-    return {**asdict(clone), "path": str(clone.path)}
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How work ended; where it succeeded, ``feedback`` is what does not hold of it, and ``commit`` is what was judged
+    where it is in a tree of its own."""
 
-
-def _clone_of(facts: Mapping[str, str]) -> Clone:
-    return Clone(Path(facts["path"]), facts["branch"], facts["ref"], facts["base"], facts.get("prefix", ""))
-
-
-def _unmerged(clone: Clone, ending: Ending) -> dict[str, Json]:
-    """What another run needs to merge what is done."""
-    return {"unmerged": {"clone": _facts_of(clone), "summary": ending.summary}}
+    ending: Ending
+    commit: str = ""
+    feedback: str = ""
 
 
 def _caps(budget: Budget) -> dict[str, float]:

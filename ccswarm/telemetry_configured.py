@@ -30,7 +30,7 @@ def open_telemetry(settings: TelemetrySettings, masked: Callable[[str], str]) ->
 
         return LiveTelemetry(Providers.exporting(settings, of_signal, masked, Ids()), masked)
     except ImportError as error:
-        log.warning("telemetry is configured, but %s is not installed, and nothing is told: %s", error.name, INSTALL)
+        log.warning("telemetry is configured, but %s is not installed; nothing is exported: %s", error.name, INSTALL)
     except Exception as error:  # of settings and variables that the packages refuse
         log.warning("telemetry is configured, but cannot start: %s: %s", type(error).__name__, masked(str(error)))
     return Telemetry()

@@ -111,7 +111,7 @@ class LiveTelemetry(Telemetry):
             try:
                 self._end_call(span, request, sent)
             except Exception:
-                log.exception("a call could not be told")
+                log.exception("a call could not be exported")
             span.end()
 
     def thought(self, request: CallRequest, function: Function) -> Function:
@@ -129,7 +129,7 @@ class LiveTelemetry(Telemetry):
                 try:
                     self._used(span, request.agent, facts)
                 except Exception:
-                    log.exception("a thought could not be told")
+                    log.exception("a thought could not be exported")
             return facts
 
         return told
@@ -175,7 +175,7 @@ class LiveTelemetry(Telemetry):
         try:
             self._tell(await status(execution_id), root, result)
         except Exception:
-            log.exception("%s could not be told", execution_id)
+            log.exception("%s could not be exported", execution_id)
 
     def _tell(self, found: Known, root: str, result: Mapping[str, Any]) -> None:
         """A run or task from its submission on, so that it is the same whoever took it over."""

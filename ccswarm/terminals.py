@@ -1,45 +1,147 @@
-"""Ends the terminals that agents left open in a directory."""
+"""The terminals of an attempt at a task: found by whose they are, interrupted, ended, or left to a person.
+
+An attempt is a principal of its own, ``run:EXECUTION`` in the owner of each session that its agents open.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-from ccswarm.models import CallOutcome, CallRequest
+from ccswarm.models import CallOutcome, CallRequest, CallStatus
 
 CLEANER = "cleaner"
 """Whose calls these are in the journal."""
+
+OPENING = "create_session"
+CLOSING = "close_session"
+"""The tools by which terminals are opened and closed."""
+
+SETTLE_SECONDS = 60.0
+"""How long the opening of a terminal is waited for that was under way when its attempt ended."""
 
 Send = Callable[[CallRequest], Awaitable[CallOutcome]]
 
 
 def tools_for_ending(shell: str) -> tuple[str, ...]:
     """What has to be granted for it."""
-    return (f"{shell}.list_sessions", f"{shell}.close_session")
+    return (f"{shell}.list_sessions", f"{shell}.close_session", f"{shell}.interrupt_command")
+
+
+class Fence:
+    """Between an attempt and its terminals: what is being opened when the attempt ends is waited for, so that it can be
+    ended, and nothing is opened any more."""
+
+    def __init__(self) -> None:
+        self._opening: set[asyncio.Task[CallOutcome]] = set()
+        self._shut = False
+
+    def around(self, send: Send) -> Send:
+        """``send``, whose calls that open a terminal go on to their answer when who asked for them is cancelled."""
+
+        async def fenced(request: CallRequest) -> CallOutcome:
+            if not request.tool.endswith(f".{OPENING}"):
+                return await send(request)
+            if self._shut:
+                return CallOutcome(CallStatus.CANCELLED, code="cancelled", message="the attempt is over")
+            opening = asyncio.create_task(_answered(send, request))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+            return await asyncio.shield(opening)
+
+        return fenced
+
+    async def settled(self) -> None:
+        """Returns when nothing is being opened just now, or what is has had its time."""
+        if self._opening:
+            await asyncio.wait(list(self._opening), timeout=SETTLE_SECONDS)
+
+    async def shut(self) -> None:
+        """As ``settled``; from now on nothing is opened."""
+        self._shut = True
+        await self.settled()
+
+
+async def _answered(send: Send, request: CallRequest) -> CallOutcome:
+    return await send(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Terminals:
+    """Those of a server that an attempt, ``principal``, has opened, or, where that is a run, all its attempts, and only
+    those of ``agent`` where one is named; and all of agents that may write below ``directory``; ``everybodys``: all
+    there are, whoever opened them. ``run_id`` and ``task_id`` are for the journal. A server without sessions has none.
+    """
+
+    send: Send
+    shell: str
+    principal: str = ""
+    directory: Path | str = ""
+    everybodys: bool = False
+    run_id: str = ""
+    task_id: str = ""
+    agent: str = ""
+
+    async def end(self) -> str:
+        """End them with every process in them. Why that cannot be done, else ``""``."""
+        sessions, problem = await self._listed()
+        for session in sessions:
+            closed = await self._asked("close", "close_session", session_id=session["session_id"])
+            if not closed.ok and closed.code != "session_not_found":
+                return f"its terminal {session['name']} cannot be ended: {closed.message or closed.text}"
+        return problem
+
+    async def interrupt(self) -> None:
+        """Interrupt what runs in them, and leave them open; whatever cannot be is left as it is."""
+        for session in (await self._listed())[0]:
+            await self._asked("interrupt", "interrupt_command", session_id=session["session_id"])
+
+    async def names(self) -> list[str]:
+        """What people call them."""
+        return [str(session["name"]) for session in (await self._listed())[0]]
+
+    async def _listed(self) -> tuple[list[Mapping[str, Any]], str]:
+        listed = await self._asked("list", "list_sessions")
+        if listed.code == "unknown_tool":
+            return [], ""
+        if not listed.ok:
+            return [], f"its terminals cannot be listed: {listed.message or listed.text}"
+        sessions: list[Mapping[str, Any]] = list((listed.structured or {}).get("sessions", ()))
+        return [session for session in sessions if self._is_meant(session)], ""
+
+    def _is_meant(self, session: Mapping[str, Any]) -> bool:
+        return (
+            self.everybodys
+            or (bool(self.principal) and self._opened(session))
+            or (bool(self.directory) and _is_agents(session, Path(self.directory)))
+        )
+
+    def _opened(self, session: Mapping[str, Any]) -> bool:
+        principal = principal_of(session)
+        if principal != self.principal and not principal.startswith(f"{self.principal}."):
+            return False
+        return not self.agent or str(session.get("owner", "")).endswith(f"/agent:{self.agent}")
+
+    async def _asked(self, step: str, tool: str, **arguments: Any) -> CallOutcome:
+        name = f"{self.shell}.{tool}"
+        return await self.send(CallRequest(self.run_id, self.task_id, step, CLEANER, name, arguments, for_user=True))
+
+
+def principal_of(session: Mapping[str, Any]) -> str:
+    """The attempt that a session belongs to; ``""`` where it is none's."""
+    parts = str(session.get("owner", "")).split("/")
+    return next((unquote(part.removeprefix("run:")) for part in parts if part.startswith("run:")), "")
 
 
 async def end_terminals(
     send: Send, shell: str, directory: Path | str, *, run_id: str = "", task_id: str = "", everybodys: bool = False
 ) -> str:
-    """End every session of an agent that may write below ``directory``, with every process in it; ``everybodys``: all
-    there are, whoever opened them. Why that cannot be done, else ``""``. A server without sessions has none.
-
-    ``run_id`` and ``task_id`` are for the journal.
-    """
-    listing, closing = tools_for_ending(shell)
-    listed = await send(CallRequest(run_id, task_id, "list", CLEANER, listing, {}, for_user=True))
-    if listed.code == "unknown_tool":
-        return ""
-    if not listed.ok:
-        return f"its terminals cannot be listed: {listed.message or listed.text}"
-    for session in (listed.structured or {}).get("sessions", ()):
-        if everybodys or _is_agents(session, Path(directory)):
-            given = {"session_id": session["session_id"]}
-            closed = await send(CallRequest(run_id, task_id, "close", CLEANER, closing, given, for_user=True))
-            if not closed.ok and closed.code != "session_not_found":
-                return f"its terminal {session['name']} cannot be ended: {closed.message or closed.text}"
-    return ""
+    """See ``Terminals.end``: of those that work in ``directory``."""
+    return await Terminals(send, shell, "", directory, everybodys, run_id, task_id).end()
 
 
 def _is_agents(session: Mapping[str, Any], directory: Path) -> bool:

@@ -41,6 +41,9 @@ CALL_ID, AUDIT, ERROR = "ai-session/call_id", "ai-session/audit", "ai-session/er
 PROBLEM = "ccswarm/problem"
 """What its client says there: the server refused the request itself, or answered what cannot be used."""
 
+OWN_SERVER = "swarm"
+"""Of messages between the agents of a run."""
+
 AGENT, CLIENT_CALL_ID, RUN = "ai-session/agent", "ai-session/client_call_id", "ai-session/run"
 """What it is told of one."""
 
@@ -229,7 +232,9 @@ class Toolbox:
             raise BudgetExhausted(f"{name} is used up", suggestion="raise the budget, and resume the run")
         self._journal.append("call.begin", **self._facts(request, entry), **self._given(request))
         entry.begun, entry.repeatable = True, _same_twice(request, tool)
-        whose = {} if request.for_user else {AGENT: request.agent, RUN: request.run_id}
+        # Agents of one run write to each other, and the terminals of an attempt are nobody else's.
+        run = request.run_id if tool.server == OWN_SERVER else request.principal or request.run_id
+        whose = {} if request.for_user else {AGENT: request.agent, RUN: run}
         told = {**entry.carried, CLIENT_CALL_ID: entry.call_id, **whose}
         answer = await self._clients[tool.server].call(
             tool.name,

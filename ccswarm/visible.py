@@ -3,6 +3,8 @@
 Escaped are control characters and line ends, whatever steers the direction of text, blanks other than the space, and
 what takes no room or shows nothing: Unicode's default ignorable code points (as of 17.0; the list is stable), letters
 and signs that are blank, and marks that draw over the character before them where no writing needs them.
+
+The twin of this file in the other package is the same but for the package's name.
 """
 
 from __future__ import annotations

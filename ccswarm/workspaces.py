@@ -1,4 +1,4 @@
-"""A git clone for each agent, and the way of its work back: taken over and merged by us, never lost.
+"""A git clone for each attempt at a task, and the way of its work back: taken over and merged by us, never lost.
 
 A clone shares nothing with the repository it was made from, so nothing done in it can damage that one (a linked
 worktree can, and a shared object store cannot be read inside a sandbox). What an agent could have written, its clone's
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from ccswarm.errors import Conflict, WorkspaceUnusable
-from ccswarm.workspaces_collect import Clone, Clones
+from ccswarm.workspaces_collect import Clone, Clones, few
 from ccswarm.workspaces_git import Git
-from ccswarm.workspaces_merge import merge
+from ccswarm.workspaces_merge import merge, uncommitted
+from ccswarm.workspaces_process import in_thread
 from ccswarm.workspaces_tree import DIRECTORY
 
 __all__ = ("Clone", "Merged", "Workspaces")
@@ -49,9 +50,31 @@ class Workspaces:
         self._git = Git(environ)
         self._clones = Clones(repository, root, self._git)
 
-    async def clone(self, run_id: str, agent: str) -> Clone:
-        """The agent's clone, made from what is committed now unless it is there already."""
-        return await asyncio.to_thread(self._clones.make, run_id, agent)
+    async def clone(self, run_id: str, name: str) -> Clone:
+        """The clone of that name, made from what is committed now unless it is there already."""
+        return await in_thread(lambda: self._clones.make(run_id, name))
+
+    async def copy(self, clone: Clone, commit: str, name: str) -> Clone:
+        """A clone of its own with ``commit``, which was collected from ``clone``, checked out: for who looks at the
+        work and whose changes come to nothing. It is there already where one of that ``name`` was made."""
+        return await in_thread(lambda: self._clones.copy(clone, commit, name))
+
+    async def require_clean(self) -> None:
+        """Raises Conflict where the repository has uncommitted changes, so that nothing could be merged into it."""
+        if mine := await self._in_turn(lambda: uncommitted(self._git, self._clones, self.repository)):
+            raise Conflict(
+                f"{self.repository} has uncommitted changes, so no work could be merged into it: {few(mine)}",
+                suggestion="commit or stash them, then ccswarm resume",
+            )
+
+    async def commit(self, clone: Clone, title: str) -> str:
+        """As ``collect``; the commit that holds the work, which is the clone's base where there is none."""
+
+        def collected() -> str:
+            self._clones.collect(clone, title)
+            return self._clones.work(clone)
+
+        return await self._in_turn(collected)
 
     async def collect(self, clone: Clone, title: str) -> int:
         """Bring all work in the clone over to its ``ref``: what is committed there, and as one commit more what is not
@@ -63,15 +86,16 @@ class Workspaces:
         """
         return await self._in_turn(lambda: self._clones.collect(clone, title))
 
-    async def merge(self, clone: Clone, title: str, configuration: Collection[str] = ()) -> Merged:
-        """Collect, and merge into what is checked out in the repository; one merge at a time. ``configuration`` are
-        files that decide what agents may do, beside every ``ccswarm.toml``.
+    async def merge(self, clone: Clone, title: str, configuration: Collection[str] = (), *, commit: str = "") -> Merged:
+        """Merge ``commit``, which was collected from the clone, into what is checked out in the repository; one merge
+        at a time. Without one, collect what is there first. ``configuration`` are files that decide what agents may do,
+        beside every ``ccswarm.toml``.
 
         Raises Conflict when the repository has uncommitted changes, both changed the same, or the work changes what
         it is configured by: then the repository is as it was, and the work lies at ``clone.ref``.
         WorkRefused as ``collect``.
         """
-        return await self._in_turn(lambda: self._merge(clone, title, configuration))
+        return await self._in_turn(lambda: self._merge(clone, title, configuration, commit))
 
     async def remove(self, clone: Clone, *, force: bool = False) -> None:
         """Remove the clone. Raises Conflict where work in it is not merged, unless ``force``; what was collected stays
@@ -83,29 +107,40 @@ class Workspaces:
                 f"{clone.path} has work that is not merged ({commits} commits)",
                 suggestion=f"git merge {clone.ref}",
             )
-        await asyncio.to_thread(shutil.rmtree, clone.path)
+        await self.discard(clone)
+
+    async def discard(self, clone: Clone) -> None:
+        """Remove the clone with all that is in it, whoever may miss it; its ref stays."""
+        await asyncio.to_thread(self._clones.remove, clone)
+
+    async def forget(self, clone: Clone) -> None:
+        """Remove the clone and its refs: its work is merged, or there is none."""
+        await in_thread(lambda: self._clones.forget(clone))
 
     async def is_repository(self) -> bool:
         """Whether there is a repository with a commit to make clones from."""
         if not self.repository.is_dir() or not shutil.which("git", path=self._environ.get("PATH")):
             return False
         try:
-            await asyncio.to_thread(self._clones.head)
+            await in_thread(self._clones.head)
         except WorkspaceUnusable:
             return False
         return True
 
-    def _merge(self, clone: Clone, title: str, configuration: Collection[str]) -> Merged:
-        if commits := self._clones.collect(clone, title):
+    def _merge(self, clone: Clone, title: str, configuration: Collection[str], commit: str) -> Merged:
+        if not commit:
+            self._clones.collect(clone, title)
+            commit = self._clones.work(clone)
+        if commits := self._clones.unmerged(commit):
             files = [Path(file).resolve() for file in configuration]
-            head = merge(self._git, self._clones, clone, self.repository, files, title)
+            head = merge(self._git, self._clones, clone, commit, self.repository, files, title)
             return Merged(commits, head)
         return Merged(0, self._clones.head())
 
     async def _in_turn(self, do: Callable[[], T]) -> T:
         # Whoever waits for another process takes a thread of few; for this process's own it takes none.
         async with self._own_turn:
-            return await asyncio.to_thread(self._alone, do)
+            return await in_thread(lambda: self._alone(do))
 
     def _alone(self, do: Callable[[], T]) -> T:
         with _turn(self._root):

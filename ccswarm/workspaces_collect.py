@@ -6,30 +6,45 @@ Methods block.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from ccswarm.confined_files import remove_tree
 from ccswarm.errors import WorkRefused
-from ccswarm.workspaces_checkout import CHANGES, GITLINK, changes
+from ccswarm.workspaces_checkout import CHANGES, GITLINK, WorkTree, changes
 from ccswarm.workspaces_git import Git, PrivateRepository, Repository
+from ccswarm.workspaces_nested import refuse_nested
 from ccswarm.workspaces_objects import bring, packs_of, take, tip
 from ccswarm.workspaces_snapshot import NO_FILTERS, Filters, Snapshot
 from ccswarm.workspaces_tree import UntrustedTree
 
 SHOWN_PATHS = 10
-BARE = re.compile(r"(?:(?P<folder>.*)/)?(?:HEAD|(?:objects|refs)/.*)", re.DOTALL)
-"""A path that may be a part of a repository without a work tree."""
+
+LEFT_BEHIND = b"""\
+__pycache__/
+*.py[co]
+.venv/
+node_modules/
+.pytest_cache/
+.mypy_cache/
+.ruff_cache/
+.hypothesis/
+.tox/
+.nox/
+.gradle/
+.DS_Store
+"""
+"""What tools leave in a directory and nobody means to keep: ignored unless a .gitignore says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """One agent's. ``branch`` is checked out in it, ``ref`` is where its work lies in the repository once collected."""
+    """One attempt's. ``branch`` is checked out in it, ``ref`` is where its work lies in the repository."""
 
     path: Path
     branch: str
@@ -59,12 +74,13 @@ class Beginning:
             facts = json.loads(path.read_text())
         except FileNotFoundError:
             return cls()
-        return cls(tuple(facts["packs"]), Filters(tuple(facts["drivers"]), facts["digests"]))
+        return cls(tuple(facts["packs"]), Filters(tuple(facts["drivers"]), facts["digests"], facts.get("size", 0)))
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, repository: Path, ref: str) -> None:
         """For ``read``."""
-        filters = {"drivers": self.filters.drivers, "digests": self.filters.digests}
-        path.write_text(json.dumps({"packs": self.packs, **filters}))
+        filters = {"drivers": self.filters.drivers, "digests": self.filters.digests, "size": self.filters.size}
+        whose = {"repository": str(repository), "ref": ref}
+        path.write_text(json.dumps({**whose, "packs": self.packs, **filters}))
 
 
 class Clones:
@@ -83,24 +99,85 @@ class Clones:
         """The commit that was made of a clone's work when it was last collected."""
         return self._git.person(self._directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
 
-    def make(self, run_id: str, agent: str) -> Clone:
+    def make(self, run_id: str, name: str) -> Clone:
         """See ``Workspaces.clone``."""
-        path = self._root / run_id / agent
-        branch, ref = f"agent/{run_id}/{agent}", f"refs/ccswarm/{run_id}/{agent}"
+        path = self._root / run_id / name
+        branch, ref = f"agent/{run_id}/{name}", f"refs/ccswarm/{run_id}/{name}"
         repository = self._git.repository(self._directory)
         if not path.is_dir():
             base = self.head()
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            unfinished = path.with_name(f".{agent}.new")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            source, target = str(repository.top), str(unfinished)
-            self._git.person(self._directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
-            self._git.person(unfinished, "checkout", "-q", "-B", branch, base)
-            self._beginning(unfinished, repository).write(_facts_of(path))
+            unfinished = self._unfinished(repository, path, branch, base)
+            self._beginning(unfinished, repository).write(_facts_of(path), self._directory, ref)
             self._git.person(self._directory, "update-ref", f"{ref}-base", base)
             unfinished.rename(path)
         base = self._git.person(self._directory, "rev-parse", "--verify", f"{ref}-base")
         return Clone(path, branch, ref, base, "" if repository.prefix == Path() else str(repository.prefix))
+
+    def copy(self, clone: Clone, commit: str, name: str) -> Clone:
+        """See ``Workspaces.copy``."""
+        path = clone.path.with_name(f"{clone.path.name}.{name}")
+        if not path.is_dir():
+            repository = self._git.repository(self._directory)
+            unfinished = self._unfinished(repository, path, clone.branch, clone.base)
+            self._bring_to(repository, unfinished, clone, commit)
+            unfinished.rename(path)
+        return Clone(path, clone.branch, clone.ref, clone.base, clone.prefix)
+
+    def _unfinished(self, repository: Repository, path: Path, branch: str, base: str) -> Path:
+        """A clone of what is committed at ``base``, beside where it belongs."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.new")
+        if unfinished.exists():
+            remove_tree(unfinished)
+        source, target = str(repository.top), str(unfinished)
+        self._git.person(self._directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
+        self._git.person(unfinished, "checkout", "-q", "-B", branch, base)
+        excluded = unfinished / ".git/info/exclude"
+        excluded.parent.mkdir(exist_ok=True)
+        excluded.write_bytes(LEFT_BEHIND)
+        return unfinished
+
+    def _bring_to(self, repository: Repository, made: Path, clone: Clone, commit: str) -> None:
+        """``commit`` checked out in a clone of ``clone.base`` that nobody has worked in yet. The files that differ are
+        put there by us: no filter of the person's is run on what an agent wrote."""
+        inner = self._git.repository(made)
+        with tempfile.TemporaryDirectory(prefix=".scratch-", dir=made.parent) as path:
+            scratch = Path(path)
+            ours = PrivateRepository(scratch / "ours", repository, clone.base)
+            bring(
+                self._git,
+                ours,
+                PrivateRepository(scratch / "inner", inner, clone.base, writing=True),
+                (commit,),
+                clone.base,
+            )
+            wanted = changes(self._git.private(ours, *CHANGES, clone.base, commit))
+            new = self._git.files(ours, scratch / "new", commit, [one.path for one in wanted if not one.removed])
+            with WorkTree(made) as files:
+                files.write(wanted, new)
+            index = {"GIT_INDEX_FILE": str(scratch / "index")}
+            self._git.private(ours, "read-tree", commit, variables=index)
+            shutil.copyfile(scratch / "index", inner.index)
+        self._git.person(made, "update-ref", f"refs/heads/{clone.branch}", commit)
+
+    def remove(self, clone: Clone) -> None:
+        """The clone's directory, whatever is in it. Raises WorkspaceUnusable."""
+        if clone.path.is_dir():
+            remove_tree(clone.path)
+        _facts_of(clone.path).unlink(missing_ok=True)
+
+    def forget(self, clone: Clone) -> None:
+        """See ``Workspaces.forget``."""
+        self.remove(clone)
+        for name in (clone.ref, f"{clone.ref}-base", f"{clone.ref}-sent"):
+            self._git.person(self._directory, "update-ref", "-d", name)
+
+    def unmerged(self, commit: str) -> int:
+        """How many commits up to ``commit`` are not in what is checked out."""
+        repository, head = self._git.repository(self._directory), self.head()
+        with self.scratch() as scratch:
+            person = PrivateRepository(scratch / "person", repository, head)
+            return int(self._git.private(person, "rev-list", "--count", commit, "--not", head))
 
     def collect(self, clone: Clone, title: str) -> int:
         """See ``Workspaces.collect``."""
@@ -133,20 +210,21 @@ class Clones:
             fields = said.split("\0")
             through = [path for path, value in zip(fields[::3], fields[2::3], strict=False) if value in drivers]
             digests = {path: tree.digest(path, repository.object_format) or "" for path in through}
-            return Beginning(packs, Filters(drivers, digests))
+            return Beginning(packs, Filters(drivers, digests, sum(tree.size(path) or 0 for path in through)))
 
     def _take_over(
         self, repository: Repository, person: PrivateRepository, clone: Clone, title: str, scratch: Path
     ) -> None:
         beginning = Beginning.read(_facts_of(clone.path))
-        taken = PrivateRepository(scratch / "taken", repository, clone.base)
+        ignoring = replace(repository, excluded=LEFT_BEHIND + repository.excluded)
+        taken = PrivateRepository(scratch / "taken", ignoring, clone.base)
         with UntrustedTree(clone.path) as tree:
             sent = tip(tree, clone.branch)
             take(tree, self._git, repository, taken, sent, packs=beginning.packs, base=clone.base)
             snapshot = Snapshot(tree, self._git, taken, scratch / "copies", sent, beginning.filters)
             kept = snapshot.write(clone.base)
         commit = self._committed(taken, clone, sent, kept, title)
-        self._refuse_repositories(taken, clone.base, commit)
+        self._refuse_repositories(taken, clone.base, commit, repository.top)
         bring(self._git, taken, person, (commit,), clone.base)
         self._git.person(self._directory, "update-ref", f"{clone.ref}-sent", sent)
         self._git.person(self._directory, "update-ref", clone.ref, commit)
@@ -163,7 +241,7 @@ class Clones:
         who = self._git.identity(self._directory)
         return self._git.private(taken, "commit-tree", tree, "-p", sent, "-m", title, variables=who).decode().strip()
 
-    def _refuse_repositories(self, taken: PrivateRepository, base: str, commit: str) -> None:
+    def _refuse_repositories(self, taken: PrivateRepository, base: str, commit: str, top: Path) -> None:
         """Submodules that were changed, and directories that git would take for a repository without a work tree."""
         changed = changes(self._git.private(taken, *CHANGES, base, commit))
         if submodules := [change.path for change in changed if GITLINK in (change.mode, change.old_mode)]:
@@ -171,20 +249,7 @@ class Clones:
                 f"another repository was added, changed or removed: {few(submodules)}",
                 suggestion=f"git rm --cached {submodules[0]!r}; submodules are changed by a person",
             )
-        found = (BARE.fullmatch(change.path) for change in changed if not change.removed)
-        suspects = {match["folder"] or "" for match in found if match}
-        if not suspects:
-            return
-        said = self._git.private(taken, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
-        names = said.decode(errors="surrogateescape").split("\0")
-        for folder in sorted(suspects):
-            start = f"{folder}/" if folder else ""
-            inner = {name[len(start) :].partition("/")[0] for name in names if name.startswith(start)}
-            if inner >= {"HEAD", "objects", "refs"}:
-                raise WorkRefused(
-                    f"{folder or '.'!r} is a git repository without a work tree, whose configuration names programs",
-                    suggestion=f"remove {folder!r}, or name it in .gitignore",
-                )
+        refuse_nested(self._git, taken, commit, changed, top)
 
 
 def _facts_of(clone: Path) -> Path:

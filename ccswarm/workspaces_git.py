@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +18,17 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from ccswarm.errors import WorkRefused, WorkspaceUnusable
+from ccswarm.workspaces_process import Bounds, NobodyWaits, OutOfBounds, run
 
-MOST_OUTPUT = 64 << 20
-"""Bytes of one answer; a tree of some hundred bytes may stand for billions of files."""
+MOST_MEMORY = 2 << 30
+PERSONS_OWN = Bounds(seconds=7200, cpu_seconds=3600)
+"""Of a command that reads nothing of an agent's: a clone of a repository of any size."""
+OF_AGENTS = Bounds(seconds=1800, cpu_seconds=600, memory_bytes=MOST_MEMORY)
+"""Of a command on what an agent made. A tree of some hundred bytes may stand for billions of files."""
+COMPARING = Bounds(seconds=300, cpu_seconds=60, memory_bytes=MOST_MEMORY)
+"""Of one that compares names with an agent's patterns: seconds for a million names, and for ever for one of some."""
+COMPARES = ("check-ignore", "check-attr")
+OUT_OF_MEMORY = re.compile(r"out of memory|cannot allocate memory|mmap failed", re.IGNORECASE)
 
 NOTHING_OF_OTHERS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1"}
 ALWAYS = {
@@ -42,6 +49,9 @@ QUIET = (
     "maintenance.auto=false",
 )
 
+MOST_SAID = 1 << 16
+LARGE_FILE = "32m"
+"""From this size on git passes files through instead of holding them, with others, in memory."""
 IDENTITY = re.compile(r"(?P<name>.*) <(?P<email>.*)> \d+ [+-]\d+")
 CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.precomposeunicode")
 """Settings of a person's that decide how files become objects, and start nothing."""
@@ -69,7 +79,11 @@ class Repository:
 class Git:
     """``environ`` is the person's. Methods block. All raise WorkspaceUnusable with git's own words when git fails."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], *, of_agents: Bounds = OF_AGENTS, comparing: Bounds = COMPARING
+    ) -> None:
+        self._of_agents = of_agents
+        self.comparing = comparing
         kept = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
         people = {name: value for name, value in environ.items() if name.startswith(("GIT_AUTHOR_", "GIT_COMMITTER_"))}
         self._person = {**kept, **people, **ALWAYS} | {
@@ -77,10 +91,15 @@ class Git:
         }
         self._private = {**kept, **ALWAYS, **NOTHING_OF_OTHERS}
 
+    @property
+    def home(self) -> str:
+        """The person's directory."""
+        return self._person.get("HOME") or os.path.expanduser("~")
+
     def person(self, directory: Path, *words: str, stdin: bytes = b"", allowed: Sequence[int] = (0,)) -> str:
         """For those few commands that start no program of a configuration, and for making a clone."""
         assert words[0] in PERSONS
-        code, output, said = self._run((*QUIET, *words), directory, self._person, stdin)
+        code, output, said = self._run(words, directory, self._person, PERSONS_OWN, stdin)
         if code not in allowed:
             raise unusable(words[0], directory, said or output.decode(errors="replace"), code)
         return output.decode(errors="surrogateescape").removesuffix("\n")
@@ -115,7 +134,25 @@ class Git:
         environ = {**self._private, **(variables or {}), "GIT_DIR": str(repository.path)}
         if work_tree:
             environ["GIT_WORK_TREE"] = str(work_tree)
-        return self._run((*QUIET, *words), work_tree or repository.path, environ, stdin, output)
+        bounds = self.comparing if words[0] in COMPARES else self._of_agents
+        code, answer, said = self._run(words, work_tree or repository.path, environ, bounds, stdin, output)
+        if code and OUT_OF_MEMORY.search(said):
+            raise WorkRefused(
+                f"git {words[0]} needs more than {bounds.memory_bytes} bytes of memory for what the agent made",
+                suggestion="git count-objects -vH shows how large it is; commit anew without what is large",
+            )
+        return code, answer, said
+
+    def files(self, repository: PrivateRepository, directory: Path, commit: str, paths: Sequence[str]) -> Path:
+        """Files of a commit as they are checked out, but for filters, in a new directory."""
+        directory.mkdir()
+        if paths:
+            index = {"GIT_INDEX_FILE": str(directory.with_suffix(".index"))}
+            self.private(repository, "read-tree", commit, variables=index)
+            given = b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths)
+            words = ("checkout-index", "-q", "-z", "--stdin")
+            self.private(repository, *words, stdin=given, variables=index, work_tree=directory)
+        return directory
 
     def repository(self, directory: Path) -> Repository:
         """The one that ``directory`` lies in, which must have a commit."""
@@ -149,19 +186,6 @@ class Git:
             known.get("core.sparsecheckout") == "true",
             self._excluded(directory),
         )
-
-    def led_to(self, repository: Repository) -> frozenset[Path]:
-        """Paths in the work tree that the person's configuration names: hooks, further configuration, programs."""
-        said = self.person(repository.top, "config", "-z", "--list", "--includes")
-        named: list[str] = []
-        for entry in said.split("\0"):
-            key, _, value = entry.partition("\n")
-            if key.casefold() in ("core.hookspath", "include.path") or key.casefold().startswith("includeif."):
-                named.append(value)
-            named += [word.lstrip("!") for word in re.split(r"[\s'\"=]+", value) if "/" in word]
-        places = (repository.top.resolve(), repository.git_dir.resolve())
-        found = {Path(os.path.normpath(place / os.path.expanduser(one))) for one in named if one for place in places}
-        return frozenset(path for path in found if places[0] in path.parents)
 
     def filters(self, directory: Path) -> tuple[str, ...]:
         """Programs that files go through on their way into the repository, by name."""
@@ -207,6 +231,7 @@ class Git:
         words: Sequence[str],
         directory: Path,
         environ: Mapping[str, str],
+        bounds: Bounds,
         stdin: bytes | IO[bytes] = b"",
         output: IO[bytes] | None = None,
     ) -> tuple[int, bytes, str]:
@@ -215,31 +240,28 @@ class Git:
                 given.write(stdin)
                 given.seek(0)
             try:
-                process = subprocess.Popen(
-                    ["git", *words],
-                    cwd=directory,
-                    env=environ,
+                code, answer = run(
+                    ("git", *QUIET, *words),
+                    directory,
+                    environ,
+                    bounds,
                     stdin=given if isinstance(stdin, bytes) else stdin,
-                    stdout=output or subprocess.PIPE,
-                    stderr=said,
+                    said=said,
+                    output=output,
                 )
             except OSError as error:
                 raise WorkspaceUnusable(
                     f"git cannot be run in {directory}: {error.strerror}",
                     suggestion="install git, or use workspace = 'shared'",
                 ) from None
-            answer = bytearray()
-            with process:
-                while process.stdout and (part := os.read(process.stdout.fileno(), 1 << 16)):
-                    answer += part
-                    if len(answer) > MOST_OUTPUT:
-                        process.kill()
-                        raise WorkRefused(
-                            f"the tree holds too many files: {words[len(QUIET)]} lists more than {MOST_OUTPUT} bytes",
-                            suggestion="git log --stat shows where they come from; commit anew without them",
-                        )
+            except OutOfBounds as out:
+                raise _too_much(words[0], out) from None
+            except NobodyWaits:
+                raise WorkspaceUnusable(
+                    f"git {words[0]} in {directory} was ended with what waited for it", suggestion="do it again"
+                ) from None
             said.seek(0)
-            return process.returncode, bytes(answer), said.read().decode(errors="replace").strip("\n")
+            return code, answer, said.read(MOST_SAID).decode(errors="replace").strip("\n")
 
 
 class PrivateRepository:
@@ -271,6 +293,7 @@ class PrivateRepository:
             "bare = false",
             "logAllRefUpdates = false",
             "splitIndex = false",
+            f"bigFileThreshold = {LARGE_FILE}",
         ]
         lines += [f"{name.removeprefix('core.')} = {value}" for name, value in repository.settings.items()]
         lines += ["[extensions]", f"objectFormat = {repository.object_format}"]
@@ -288,4 +311,16 @@ def unusable(command: str, directory: Path, said: str, code: int) -> WorkspaceUn
     return WorkspaceUnusable(
         f"git {command} in {directory}: {said or f'exit code {code}'}",
         suggestion="the workspace has to be a git repository with a commit; or set workspace = 'shared'",
+    )
+
+
+def _too_much(command: str, out: OutOfBounds) -> WorkRefused:
+    if command in COMPARES:
+        return WorkRefused(
+            f"git cannot say what the .gitignore and .gitattributes files name: {command} {out}",
+            suggestion="write their patterns with fewer stars",
+        )
+    return WorkRefused(
+        f"the tree holds too many files, or too large ones: {command} {out}",
+        suggestion="git log --stat shows where they come from; commit anew without them",
     )

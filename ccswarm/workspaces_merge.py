@@ -13,17 +13,29 @@ from ccswarm.errors import Conflict
 from ccswarm.protected_names import protected
 from ccswarm.workspaces_checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, changes
 from ccswarm.workspaces_collect import Clone, Clones, few
+from ccswarm.workspaces_commands import Commands, Names, links_of
 from ccswarm.workspaces_git import Git, PrivateRepository, Repository
+from ccswarm.workspaces_nested import other_repositories, refuse_nested
+from ccswarm.workspaces_process import to_the_end
 
 OWN_CONFIGURATION = "ccswarm.toml"
 
 
-def merge(git: Git, clones: Clones, clone: Clone, directory: Path, configuration: Collection[Path], title: str) -> str:
-    """Merge the work of ``clone``, which was collected, into the repository that ``directory`` lies in; the commit.
+def merge(
+    git: Git,
+    clones: Clones,
+    clone: Clone,
+    work: str,
+    directory: Path,
+    configuration: Collection[Path],
+    title: str,
+) -> str:
+    """Merge the commit ``work``, which was collected from ``clone``, into the repository that ``directory`` lies in;
+    the commit.
 
     Raises Conflict where it cannot be done without a person: then all is as it was.
     """
-    repository, work = git.repository(directory), clones.work(clone)
+    repository = git.repository(directory)
     by_hand = f"merge by hand in {repository.top}: git merge {clone.ref}"
     if repository.sparse:
         raise Conflict(f"{repository.top} is a sparse checkout, which is not merged into", suggestion=by_hand)
@@ -40,16 +52,9 @@ def merge(git: Git, clones: Clones, clone: Clone, directory: Path, configuration
                 f"the work changes what ccswarm is configured by: {few(own)}",
                 suggestion=f"read it: git diff HEAD...{clone.ref} -- {own[0]}; {by_hand}",
             )
-        led_to = git.led_to(repository)
-        if taken := [
-            change.path for change in wanted if _commands(repository.top.resolve() / change.path, change.path, led_to)
-        ]:
-            raise Conflict(
-                f"the work changes what programs outside of its box take commands from: {few(taken)}",
-                suggestion=f"read it: git diff HEAD...{clone.ref} -- {taken[0]}; {by_hand}",
-            )
-        old = _files(git, ours, scratch / "old", head, [one.path for one in wanted if not one.added])
-        new = _files(git, ours, scratch / "new", tree, [one.path for one in wanted if not one.removed])
+        _refuse_commands(git, ours, repository, tree, wanted, f"git diff HEAD...{clone.ref}", by_hand)
+        old = git.files(ours, scratch / "old", head, [one.path for one in wanted if not one.added])
+        new = git.files(ours, scratch / "new", tree, [one.path for one in wanted if not one.removed])
         with WorkTree(repository.top) as files:
             if mine := _uncommitted(git, ours, repository, wanted, git.filters(directory)):
                 raise Conflict(
@@ -64,17 +69,31 @@ def merge(git: Git, clones: Clones, clone: Clone, directory: Path, configuration
             who = git.identity(directory)
             words = ("commit-tree", tree, "-p", head, "-p", work, "-m", title)
             commit = git.private(ours, *words, variables=who).decode().strip()
-            try:
-                files.write(wanted, new)
-            except Blocked as blocked:
-                raise Conflict(
-                    f"{str(blocked)!r} in {directory} was exchanged for something else during the merge",
-                    suggestion=f"see who else works there; its work lies at {clone.ref}",
-                ) from None
-        _set_index(git, ours, wanted)
-        index.replace(ours.path / "index")
-        git.person(directory, "update-ref", "-m", f"merge {clone.ref}", "HEAD", commit, head)
+            with to_the_end():
+                try:
+                    files.write(wanted, new)
+                except Blocked as blocked:
+                    raise Conflict(
+                        f"{str(blocked)!r} in {directory} was exchanged for something else during the merge",
+                        suggestion=f"see who else works there; its work lies at {clone.ref}",
+                    ) from None
+                _set_index(git, ours, wanted)
+                index.replace(ours.path / "index")
+                git.person(directory, "update-ref", "-m", f"merge {clone.ref}", "HEAD", commit, head)
         return commit
+
+
+def uncommitted(git: Git, clones: Clones, directory: Path) -> list[str]:
+    """Files that a merge would be refused for, whatever it changes; none where another git is at work just now."""
+    repository = git.repository(directory)
+    with clones.scratch() as scratch:
+        ours = PrivateRepository(scratch / "ours", repository, clones.head())
+        try:
+            with _locked(repository) as index:
+                index.copy_to(ours.path)
+        except Conflict:
+            return []
+        return _uncommitted(git, ours, repository, (), git.filters(directory))
 
 
 def _locked(repository: Repository) -> IndexLock:
@@ -91,7 +110,7 @@ def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, wo
     said = git.private(ours, "ls-tree", "-r", "-z", "--name-only", "--full-tree", head)
     names = said.decode(errors="surrogateescape").split("\0")
     # Which files are merged line by line is the person's to say.
-    attributes = _files(git, ours, scratch / "attributes", head, [n for n in names if n.endswith(".gitattributes")])
+    attributes = git.files(ours, scratch / "attributes", head, [n for n in names if n.endswith(".gitattributes")])
     words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head, work)
     code, answer, said = git.outcome(ours, *words, work_tree=attributes)
     tree, *both = answer.decode(errors="surrogateescape").rstrip("\0").split("\0")
@@ -104,24 +123,30 @@ def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, wo
     raise Conflict(f"git merge-tree: {said}", suggestion=by_hand)
 
 
-def _commands(path: Path, within: str, led_to: Collection[Path]) -> bool:
-    """Whether git, a shell, an editor, another agent or a package manager does what stands there."""
-    return bool(protected().around(within)) or any(one in led_to for one in (path, *path.parents))
+def _refuse_commands(
+    git: Git,
+    ours: PrivateRepository,
+    repository: Repository,
+    tree: str,
+    wanted: Sequence[Change],
+    difference: str,
+    by_hand: str,
+) -> None:
+    """What git, a shell, an editor, another agent or a package manager would do is a person's to let in."""
+    if others := other_repositories(repository.top, [change.path for change in wanted]):
+        raise Conflict(f"the work changes files inside another repository: {few(others)}", suggestion=by_hand)
+    refuse_nested(git, ours, tree, wanted, repository.top)
+    links = links_of(git, ours, tree, repository.top)
+    commands = Commands(Names(git, repository).all(), protected(), links)
+    if taken := [change.path for change in wanted if commands.take(change)]:
+        raise Conflict(
+            f"the work changes what programs outside of its box take commands from: {few(taken)}",
+            suggestion=f"read it: {difference} -- {taken[0]}; {by_hand}",
+        )
 
 
 def _configures(path: Path, configuration: Collection[Path]) -> bool:
     return path.name.casefold() == OWN_CONFIGURATION or path in configuration
-
-
-def _files(git: Git, ours: PrivateRepository, directory: Path, commit: str, paths: Sequence[str]) -> Path:
-    """Files of a commit as they are checked out, but for filters, in a new directory."""
-    directory.mkdir()
-    if paths:
-        index = {"GIT_INDEX_FILE": str(directory.with_suffix(".index"))}
-        git.private(ours, "read-tree", commit, variables=index)
-        given = b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths)
-        git.private(ours, "checkout-index", "-q", "-z", "--stdin", stdin=given, variables=index, work_tree=directory)
-    return directory
 
 
 def _uncommitted(

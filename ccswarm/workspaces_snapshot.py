@@ -8,6 +8,7 @@ only that directory. Methods block.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,27 +16,32 @@ from pathlib import Path
 from ccswarm.errors import WorkRefused
 from ccswarm.workspaces_checkout import GITLINK
 from ccswarm.workspaces_git import Git, PrivateRepository
-from ccswarm.workspaces_tree import MOST_COPIED_BYTES, Entry, UntrustedTree
+from ccswarm.workspaces_tree import MOST_COPIED_BYTES, Entry, Listing, UntrustedTree
 
 RULES = (".gitignore", ".gitattributes")
 MOST_RULE_BYTES = 1 << 20
+MARKS_OF_CACHES = ("CACHEDIR.TAG", "pyvenv.cfg")
+"""Files by which tools mark directories that they can make again: Rust's target, Python's environments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One path of a commit."""
+    """One path of a commit. ``size`` is 0 for what is no file."""
 
     mode: str
     oid: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
     """The person's, by which files are other bytes in the repository than in a directory (Git LFS is one). They are
-    run when a clone is made, never on what an agent wrote. ``digests``: by path, what a clone began with."""
+    run when a clone is made, never on what an agent wrote. ``digests``: by path, what a clone began with; they have
+    ``size`` bytes together."""
 
     drivers: tuple[str, ...]
     digests: Mapping[str, str]
+    size: int = 0
 
 
 NO_FILTERS = Filters((), {})
@@ -54,6 +60,10 @@ class Snapshot:
         self._commit = commit
         self._filters = filters
         self._committed = self._listed(commit)
+        self._hashable = MOST_COPIED_BYTES + filters.size
+        self._base = commit
+        self._counted = False
+        self._compared = 0.0
         self._folders = {parent for path in self._committed for parent in _parents(path)}
         self._left = MOST_COPIED_BYTES
 
@@ -63,6 +73,7 @@ class Snapshot:
         Raises WorkRefused for repositories inside, and for files that belong through a filter.
         """
         self._copies.mkdir(mode=0o700)
+        self._base = base
         changed: list[Entry] = []
         seen: set[str] = set()
         level = [""]
@@ -71,6 +82,8 @@ class Snapshot:
             asked: list[tuple[str, Entry | None]] = []
             for directory in level:
                 listing = self._tree.list(directory)
+                if directory and directory not in self._folders and _is_cache(listing):
+                    continue
                 self._refuse_repositories(directory, listing.git)
                 self._copy_rules(listing.entries)
                 asked += [(path, None) for path in listing.directories]
@@ -88,12 +101,12 @@ class Snapshot:
         return tree
 
     def _listed(self, commit: str) -> dict[str, Kept]:
-        said = self._git.private(self._repository, "ls-tree", "-r", "-z", "--full-tree", commit)
+        said = self._git.private(self._repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
         found: dict[str, Kept] = {}
         for line in said.decode(errors="surrogateescape").split("\0")[:-1]:
             facts, _, path = line.partition("\t")
-            mode, _, oid = facts.split(" ")
-            found[path] = Kept(mode, oid)
+            mode, _, oid, size = facts.split()
+            found[path] = Kept(mode, oid, int(size) if size.isdigit() else 0)
         return found
 
     def _refuse_repositories(self, directory: str, git: Iterable[str]) -> None:
@@ -124,7 +137,14 @@ class Snapshot:
             return set()
         given = b"".join(b"./%b\0" % os.fsencode(path) for path in paths)  # for no name to be taken for a pattern
         words = ("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin")
+        began = time.monotonic()
         code, said, why = self._git.outcome(self._repository, *words, stdin=given, work_tree=self._copies)
+        self._compared += time.monotonic() - began
+        if self._compared > (most := self._git.comparing.seconds):
+            raise WorkRefused(
+                f"to compare all names with the .gitignore files takes longer than {most:g} seconds",
+                suggestion="write their patterns with fewer stars",
+            )
         patterns = said.decode(errors="surrogateescape").split("\0")[2::4]
         if code not in (0, 1) or len(patterns) != len(paths):
             raise WorkRefused(f"git cannot say what is ignored: {why}", suggestion="see its .gitignore files")
@@ -145,9 +165,8 @@ class Snapshot:
             self._made(entry.path).symlink_to(os.fsdecode(entry.link))
             return [entry]
         if kept and (kept.mode == entry.mode or (kept.mode.startswith("100") and not self._repository.keeps_modes)):
-            digest = self._tree.digest(entry.path, self._repository.object_format)
             known = self._filters.digests.get(entry.path)
-            if digest in (kept.oid, None) or (known and digest == known):
+            if self._digest(entry, kept, known) in (kept.oid, None, known or kept.oid):
                 return []
         copy = self._made(entry.path)
         copy.unlink(missing_ok=True)
@@ -157,6 +176,22 @@ class Snapshot:
         self._left -= copied
         copy.chmod(0o700 if entry.executable else 0o600)
         return [entry]
+
+    def _digest(self, entry: Entry, kept: Kept, known: str | None) -> str | None:
+        """As ``UntrustedTree.digest``; empty, and nothing is read, where the file's size says that it changed."""
+        size = self._tree.size(entry.path)
+        if size is not None and size != kept.size and not known:
+            return ""
+        self._hashable -= size or 0
+        if self._hashable < 0 and not self._counted:
+            self._counted = True
+            self._hashable += sum(kept.size for kept in self._listed(self._base).values())
+        if self._hashable < 0:
+            raise WorkRefused(
+                f"the files have over {MOST_COPIED_BYTES} bytes more than those the clone began with: {entry.path!r}",
+                suggestion="remove what is large, or name it in .gitignore",
+            )
+        return self._tree.digest(entry.path, self._repository.object_format, size or 0)
 
     def _made(self, path: str) -> Path:
         copy = self._copies / path
@@ -195,6 +230,10 @@ class Snapshot:
         words = ("update-index", "--add", "--replace", "-z", how)
         code, _, said = self._git.outcome(self._repository, *words, stdin=given, work_tree=self._copies)
         return code, said
+
+
+def _is_cache(listing: Listing) -> bool:
+    return any(entry.path.rpartition("/")[2] in MARKS_OF_CACHES for entry in listing.entries)
 
 
 def _parents(path: str) -> Iterable[str]:

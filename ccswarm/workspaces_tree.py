@@ -109,11 +109,19 @@ class UntrustedTree:
         elif stat.S_ISREG(info.st_mode):
             found.entries.append(Entry(path, bool(info.st_mode & stat.S_IXUSR)))
 
-    def digest(self, path: str, object_format: str) -> str | None:
-        """What git would call the file's bytes as they are; None where there is no such file any more."""
+    def size(self, path: str) -> int | None:
+        """Bytes of a plain file; None where there is no such file."""
+        with self._file(path) as fd:
+            return os.fstat(fd).st_size if fd is not None else None
+
+    def digest(self, path: str, object_format: str, size: int | None = None) -> str | None:
+        """What git would call the file's bytes as they are; None where there is no such file any more. With ``size``
+        nothing is read of a file that has another one by now, and it is empty."""
         with self._file(path) as fd:
             if fd is None:
                 return None
+            if size not in (None, os.fstat(fd).st_size):
+                return ""
             size = os.fstat(fd).st_size
             said = hashlib.new(object_format, b"blob %d\0" % size)
             left = size

@@ -54,10 +54,10 @@ def programs() -> list[Program]:
     import ccswarm.cli
 
     return [
-        Program(_read(typer.main.get_command(cli.app), (name,), None), version, cli.EXIT_CODES)
-        for name, cli, version in (
-            ("ai-session", ai_session.cli, ai_session.__version__),
-            ("ccswarm", ccswarm.cli, ccswarm.__version__),
+        Program(_read(typer.main.get_command(app), (name,), None), version, exit_codes)
+        for name, app, version, exit_codes in (
+            ("ai-session", ai_session.cli.program(), ai_session.__version__, ai_session.cli.EXIT_CODES),
+            ("ccswarm", ccswarm.cli.app, ccswarm.__version__, ccswarm.cli.EXIT_CODES),
         )
     ]
 

@@ -109,7 +109,7 @@ async def commands(demo: Demo, folder: Path) -> None:
 
 
 async def long_command(demo: Demo) -> None:
-    title("A long command goes on; read on, then interrupt it")
+    title("A long command keeps running; read on, then interrupt it")
     facts = await demo.call("execute_command", session_id=demo.session, command=ENDLESS, timeout_seconds=0.5)
     demo.expect("status", facts.get("status"), "running")
     demo.expect("first line", facts.get("output", "").partition("\n")[0], "tick 1")
@@ -178,7 +178,7 @@ def main() -> int:
     }
     command = shutil.which(entry["command"], path=environment["PATH"])
     if command is None:
-        print(f"{entry['command']} is not installed beside {sys.executable}", file=sys.stderr)
+        print(f"{entry['command']} is not installed next to {sys.executable}", file=sys.stderr)
         return 1
     server = StdioServerParameters(command=entry["command"], args=entry["args"], env=environment)
     try:

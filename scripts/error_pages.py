@@ -18,7 +18,7 @@ import ccswarm.errors
 ROOT = Path(__file__).resolve().parent.parent
 MOST_SUGGESTIONS = 6
 FAULTS = {
-    "caller": "the caller can mend it",
+    "caller": "the caller can fix it",
     "operator": "the machine or its configuration",
     "internal": "a mistake of ours",
 }

@@ -33,7 +33,7 @@ def _page(package: str, title: str, command: str, more: str) -> str:
         lines += _tool(tool)
     lines += _named("Resources", offered.get("resources/templates/list", {}).get("resourceTemplates", []))
     lines += _named("Prompts", offered.get("prompts/list", {}).get("prompts", []))
-    lines += ["## Instructions", "", "What a client gives its model beside the tools:", "", "```text"]
+    lines += ["## Instructions", "", "What a client gives its model in addition to the tools:", "", "```text"]
     lines += [answers["initialize"]["instructions"].strip(), "```"]
     return "\n".join(lines)
 

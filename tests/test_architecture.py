@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENT = (ROOT / "ARCHITECTURE.md").read_text()
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
 PLUGIN_FOLDERS = {"backends", "shells", "servers", "tools", "clients", "brains", "engines"}
-ENVIRONMENT_READERS = {"config", "config_files", "relay*", "holder", "__main__"}
+ENVIRONMENT_READERS = {"config", "config_files", "relay*", "holder", "cli_table", "__main__"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
 STANDARD_LIBRARY_ONLY = {
     "relay*",

@@ -8,12 +8,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TWINS = ("access_token", "http_protocol", "http_wire", "peers")
+TWINS = (
+    "access_token",
+    "cli_usage",
+    "http_protocol",
+    "http_wire",
+    "path_patterns",
+    "peers",
+    "protected_names",
+    "visible",
+)
 
 
 def meaning(package: str, name: str) -> str:
-    """What a file says, however its lines are broken."""
-    return ast.dump(ast.parse((ROOT / package / f"{name}.py").read_text().replace(package, "PACKAGE")))
+    """What a file says to ccswarm, however its lines are broken."""
+    return ast.dump(ast.parse((ROOT / package / f"{name}.py").read_text().replace("ai_session", "ccswarm")))
 
 
 @pytest.mark.parametrize("name", TWINS)

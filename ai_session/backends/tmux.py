@@ -77,8 +77,10 @@ class TmuxBackend:
         # Not under the runtime directory, whose socket path may leave no room for a longer one.
         with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as directory:
             server = TmuxServer(directory)
+            loading = asyncio.ensure_future(asyncio.to_thread(controlled_server))
             try:
                 await server.client(start=True)
+                await loading
                 version = server.version
             finally:
                 await server.stop()

@@ -29,6 +29,10 @@ class Host(Protocol):
         """Plain JSON values: version, pid, directory, uptime_seconds, connections, idle."""
         ...
 
+    def read_from(self) -> Mapping[str, Any]:
+        """The files that the settings in force are from, as ``config.stamp`` had them then; nothing before that."""
+        ...
+
     def stop(self, *, sessions: bool) -> None:
         """Asks the process to leave; returns at once. With ``sessions`` it ends them, else they stay."""
         ...

@@ -1,7 +1,8 @@
 """The control protocol: how the command line's lines become calls, and an attached terminal becomes frames.
 
 After the hello the client sends one JSON object a line, ``{"id", "method", "params"}``, and gets ``{"id", "result"}``
-or ``{"id", "error": {code, message, suggestion}}``; requests run side by side and are answered as they end. Methods:
+or ``{"id", "error": {code, message, suggestion}}``, with ``fields`` where arguments are wrong; requests run side by
+side and are answered as they end. Methods:
 
     call       {name, arguments, profile}            → {text, structured, is_error, call_id, meta}
     rename     {session, name}                       → {}
@@ -14,11 +15,13 @@ or ``{"id", "error": {code, message, suggestion}}``; requests run side by side a
     enrol      {key, signature}                      → {key_id}, whose signatures count from now on
     unenrol    {signature}                           → {key_id}, whose signatures count no more
     status     {}                                    → what the daemon says of itself
+    settings   {}                                    → {read_from}: the files its settings are from, as they were then
     stop       {sessions}                            → {} or {problem}, why it may not be on record; the daemon ends
     attach     {session, rows, cols, read_only, asks} → {}, then frames both ways until either side closes
-    sandbox    {argv, profile, workspace, domains}   → {}: it may run. The client starts it on its own terminal and
-               tells, as requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code}
-               or, where it could not start, {code}; when the connection closes without that, it is recorded as lost
+    sandbox    {argv, profile, workspace, domains}   → {box}: it may run, in a box made of that. A profile of "" and
+               domains of null are the configured ones. The client starts it on its own terminal and tells,
+               as requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code} or, where
+               it could not start, {code}; when the connection closes without that, it is recorded as lost
 
 A frame is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r`` resize {rows, cols} and ``d``
 detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon. With ``asks`` the daemon
@@ -45,6 +48,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.gate_trace import more_of
 from ai_session.models import ToolCall
 from ai_session.person_check import signature_of
 from ai_session.servers import control_ask, control_sandbox
@@ -222,9 +226,10 @@ class Conversation:
         )
         try:
             async with running as program:
-                ended = False
+                ended, result = False, {"box": program.box}
                 while not ended:
-                    self._send({"id": word.id, "result": {}})
+                    self._send({"id": word.id, "result": result})
+                    result = {}
                     line = await self._incoming.line()
                     if line is None:
                         return True
@@ -282,7 +287,7 @@ class Conversation:
         await writer.drain()
 
     def _refuse(self, request_id: Any, error: AiSessionError) -> None:
-        facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
+        facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion, **more_of(error)}
         self._send({"id": request_id, "error": facts})
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -298,7 +303,8 @@ def _unexpected(method: str, error: Exception) -> AiSessionError:
 def _text(params: Mapping[str, Any], name: str) -> str:
     value = params.get(name)
     if not isinstance(value, str) or not value:
-        raise InvalidArguments(f"{name} must be a text")
+        fields = {name: "is empty" if value == "" else "must be a text"}
+        raise InvalidArguments(f"{name} must be a text", fields=fields)
     return value
 
 
@@ -396,6 +402,12 @@ async def status(gate: Gate, connection: Connection, params: Mapping[str, Any]) 
     return connection.daemon.status()
 
 
+async def settings(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of the process as well: a client that finds the files the same need not read them."""
+    await connection.daemon.started()
+    return {"read_from": connection.daemon.read_from()}
+
+
 async def stop(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The daemon's end."""
     sessions = params.get("sessions") is True
@@ -419,6 +431,7 @@ METHODS = {
         enrol,
         unenrol,
         status,
+        settings,
         stop,
     )
 }

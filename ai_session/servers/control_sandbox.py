@@ -26,14 +26,15 @@ class Asked:
     argv: tuple[str, ...]
     profile: str
     workspace: str
-    domains: tuple[str, ...]
+    domains: tuple[str, ...] | None
 
 
 def program(params: Mapping[str, Any]) -> Asked:
     """What is asked. Raises InvalidArguments."""
     profile, workspace = params.get("profile"), params.get("workspace")
-    argv, domains = _texts(params, "argv"), _texts(params, "domains")
-    if profile not in PROFILES or not isinstance(workspace, str) or not argv:
+    argv = _texts(params, "argv")
+    domains = None if params.get("domains") is None and "domains" in params else _texts(params, "domains")
+    if profile not in ("", *PROFILES) or not isinstance(workspace, str) or not argv:
         raise InvalidArguments("a program has an argv, a profile and a workspace")
     return Asked(argv, profile, workspace, domains)
 

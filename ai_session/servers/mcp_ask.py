@@ -42,7 +42,7 @@ MEANINGS = {
     "once": "this call only",
     "session": "the same in this session",
     "always": "the same from now on",
-    "prefix": "from now on all that begins like it, as told above",
+    "prefix": "from now on all that begins like it, as shown above",
 }
 
 

@@ -11,7 +11,7 @@ from mcp_types import INVALID_PARAMS, CompleteRequestParams, CompleteResult, Com
 from ai_session.servers.mcp_caller import scrub
 from ai_session.servers.mcp_facts import Context, Missing, asked
 from ai_session.servers.mcp_prompts import PROMPTS
-from ai_session.servers.mcp_uris import TEMPLATES, place_of
+from ai_session.servers.mcp_uris import TEMPLATES, is_session
 
 MAX_VALUES = 100
 SESSION, COMMAND = ("id", "session"), "command_id"
@@ -53,7 +53,7 @@ def _arguments(params: CompleteRequestParams) -> list[str]:
 
 async def _commands(ctx: Context, session: str) -> list[str]:
     """Those of a session; none of one that is not there, for nobody who types wants to hear of an error."""
-    if place_of(f"session://{session}/info") is None:
+    if not is_session(session):
         return []
     try:
         result = await asked(ctx, "list_commands", session_id=session)

@@ -113,22 +113,21 @@ class Shares:
         self._known.pop(held.session_id, None)
 
     async def _make_room(self, subject: str) -> bool:
-        """Whether one more of this user may begin: the longest idle one ends for it."""
+        """Whether one more of this user may begin: an idle one ends for it, the longest idle of who has most."""
         while True:
             count: dict[str, int] = {}
             for held in self._all:
                 count[held.subject] = count.get(held.subject, 0) + 1
             if count.get(subject, 0) >= self._of_one:
-                whose = subject
-            elif len(self._all) >= self._most:
-                whose = max(count, key=count.__getitem__)
-            else:
+                count = {subject: self._of_one}
+            elif len(self._all) < self._most:
                 return True
-            idle = next((held for held in self._all if held.subject == whose and not held.requests), None)
-            if idle is None:
+            idle = [held for held in self._all if held.subject in count and not held.requests]
+            longest = max(idle, key=lambda held: count[held.subject], default=None)  # of equal ones the first
+            if longest is None:
                 return False
-            self._forget(idle)
-            await self._app(_ending(idle), _nothing_more, _unheard)
+            self._forget(longest)
+            await self._app(_ending(longest), _nothing_more, _unheard)
 
     def _refusal(self) -> JSONResponse:
         message = (

@@ -19,9 +19,11 @@ from typing import Any
 import anyio
 from mcp.server.caching import CacheHint
 from mcp.server.connection import Connection as ClientState
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.runner import ServerRunner, aclose_shielded
+from mcp.server.session import ServerSession
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
@@ -31,11 +33,10 @@ from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ai_session import __version__
-from ai_session.servers import mcp_completion, mcp_prompts, mcp_resources, mcp_subscriptions, mcp_tasks
+from ai_session.servers import mcp_completion, mcp_prompts, mcp_resources, mcp_subscriptions, mcp_tasks, mcp_tools
 from ai_session.servers.mcp_ask import FORM_VERSIONS, Questioning, Questions, answerable
 from ai_session.servers.mcp_caller import Caller, Callers
 from ai_session.servers.mcp_lines import Message
-from ai_session.servers.mcp_tools import list_tools
 
 INSTRUCTIONS = """\
 ai-session runs commands in real, persistent terminals. A session is one shell that stays alive between calls: cd, \
@@ -44,7 +45,7 @@ exports, functions, virtual environments, background jobs and running programs p
 1. create_session once per line of work (a name, a working_directory), then execute_command in it; session_id takes \
 the id or the name. list_sessions shows what is there already: reuse it.
 2. execute_command returns when the command has really ended, with its exact exit code; a code other than 0 is a \
-result, not a tool error. If it takes longer than timeout_seconds the result says running and the command goes on: \
+result, not a tool error. If it takes longer than timeout_seconds the result says running and the command runs on: \
 read_output with wait_for='finish' (or 'pattern', 'output', 'input') waits on. Do not run it again. No call waits \
 over 50 s.
 3. A program that asks something is running with an input_mode (line, password, raw): answer with send_input, which \
@@ -168,6 +169,13 @@ class Conversation:
         state = self._handshake.connection
         if state.protocol_version in FORM_VERSIONS and answerable(state.client_capabilities):
             exchange.questions = self._questions.to(state.client_capabilities)
+        called = method == "tools/call" and self._server is SERVER
+        if called and params and mcp_tools.needs_no_model(state.protocol_version, params):
+            ctx = ServerRequestContext[Caller, Any](
+                session=ServerSession(exchange, state), lifespan_context=self._handshake.lifespan_state,
+                protocol_version=state.protocol_version, method=method, params=params, request_id=exchange.request_id,
+            )  # fmt: skip
+            return await mcp_tools.call_without_models(ctx, params)
         return await self._handshake.on_request(exchange, method, params)
 
     def _runner(self, state: ClientState, client_info: Any) -> ServerRunner[Caller]:
@@ -277,7 +285,7 @@ def make_server(
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
         cache_hints={"tools/list": CacheHint(ttl_ms=CACHE_MS), "server/discover": CacheHint(ttl_ms=CACHE_MS)},
-        on_list_tools=list_tools,
+        on_list_tools=mcp_tools.list_tools,
         on_call_tool=tasks.call_tool,
     )
     mcp_tasks.register(server, tasks)

@@ -233,7 +233,7 @@ async def initialized(ctx: Context, params: NotificationParams | None) -> None:
         try:
             await _subscriber(ctx).greet(ctx)
         except MCPError as problem:
-            log.debug("a client is not told of changes: %s", problem)
+            log.debug("a client does not hear of changes: %s", problem)
 
 
 async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:

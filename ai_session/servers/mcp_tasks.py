@@ -24,7 +24,6 @@ from mcp_types import (
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolRequestParams,
-    CallToolResult,
     ElicitResult,
     RequestParams,
 )
@@ -230,15 +229,15 @@ class CommandTasks:
             return await mcp_tools.call_tool(ctx, params)
         began_at = round(time.time(), 3)
         result = await mcp_tools.call_tool(ctx, params, self._patience_seconds)
-        facts = result.structured_content if isinstance(result, CallToolResult) else None
-        if not facts or not _goes_on(facts):
+        facts = result.get("structuredContent") if isinstance(result, dict) else None
+        if not isinstance(result, dict) or not facts or not _goes_on(facts):
             return result
         look = {k: v for k, v in given.items() if k in LOOK_ARGUMENTS[params.name]}
         look |= {"command_id": facts["command_id"], "wait_for": given.get("wait_for") or "finish"}
         wait = Wait(look, params.name == "execute_command", began_at, seconds)
         if len(wait.task_id) > MAX_ID_CHARS:
             return await mcp_tools.call_tool(ctx, params)
-        return created(wait.seen("working", _running(wait)), {**(result.meta or {}), COMMAND_ID: facts["command_id"]})
+        return created(wait.seen("working", _running(wait)), {**result["_meta"], COMMAND_ID: facts["command_id"]})
 
     async def get(self, ctx: Context, task_id: str) -> dict[str, Any]:
         """As ``Tasks.get``."""
@@ -262,8 +261,7 @@ class CommandTasks:
         _require_success(task_id, result)
         if _goes_on(result.structured) and not wait.over:
             return wait.seen("working", _running(wait))
-        shown = mcp_tools.shown(call, result)
-        return wait.seen("completed") | {"result": plain(shown)}
+        return wait.seen("completed") | {"result": mcp_tools.shown(call, result)}
 
     async def update(self, ctx: Context, task_id: str, responses: Mapping[str, Any]) -> None:
         """As ``Tasks.update``: what a person said counts at the next look."""
@@ -332,7 +330,7 @@ def _goes_on(facts: Mapping[str, Any]) -> bool:
 
 
 def _running(wait: Wait) -> str:
-    return f"command {wait.arguments['command_id']} goes on, {wait.age_seconds:.0f} s so far"
+    return f"command {wait.arguments['command_id']} is still running, {wait.age_seconds:.0f} s so far"
 
 
 def _require_success(task_id: str, result: ToolResult) -> None:

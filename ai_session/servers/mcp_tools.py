@@ -12,11 +12,9 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
-    CallToolResult,
     InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
-    TextContent,
     Tool,
     ToolAnnotations,
 )
@@ -25,6 +23,10 @@ from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
 from ai_session.models import ToolCall, ToolResult
 from ai_session.servers.mcp_ask import asker_of, returned, to_be_answered
 from ai_session.servers.mcp_caller import call_of, caller_of, scrub
+from ai_session.servers.mcp_lines import Message
+
+WHOLE_RESULTS = frozenset(("2025-06-18", "2025-11-25"))
+"""Versions of the handshake era in which the result of a call is sent as it is."""
 
 CALL_ID = "ai-session/call_id"
 ERROR = "ai-session/error"
@@ -63,23 +65,47 @@ def describe(tool: Any) -> Tool:
 
 async def call_tool(
     ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams, patience_seconds: float | None = None
-) -> CallToolResult | InputRequiredResult:
+) -> Message | InputRequiredResult:
     """One call through the gate, which waits for a command no longer than ``patience_seconds``."""
-    caller = caller_of(ctx)
-    client = caller.principal.client
+    client = caller_of(ctx).principal.client
     state, answers = returned(ctx, params, client)
-    call = call_of(ctx, caller.principal, params.name, params.arguments or {}, state=state, answers=answers)
+    call = call_of(ctx, caller_of(ctx).principal, params.name, params.arguments or {}, state=state, answers=answers)
     call = replace(call, patience_seconds=patience_seconds)
-    try:
-        result = await caller.gate.call(call, asker_of(ctx, client))
-    except UnknownTool as problem:
-        raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
+    result = await carried_out(ctx, call)
     if result.question:
         return to_be_answered(result.question, result.state, meta_of(call, result))
     given = shown(call, result)
-    if state and result.is_error and (given.meta or {})[ERROR].get("code") == InvalidArguments.code:
+    if state and result.is_error and given["_meta"][ERROR].get("code") == InvalidArguments.code:
         raise MCPError(INVALID_PARAMS, result.text)
     return given
+
+
+def needs_no_model(version: str, params: Message | None) -> bool:
+    """Whether the SDK's models of a call would only copy its parameters, and those of its result the result."""
+    if version not in WHOLE_RESULTS or params is None or not params.keys() <= {"name", "arguments", "_meta"}:
+        return False
+    name, arguments, meta = params.get("name"), params.get("arguments", {}), params.get("_meta", {})
+    if not (isinstance(name, str) and isinstance(arguments, dict) and isinstance(meta, dict)):
+        return False
+    token = meta.get("progressToken", 0)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return name.isascii() and all(key.isascii() for key in (*arguments, *meta)) and type(token) in (str, int)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType, reportUnknownMemberType]
+
+
+async def call_without_models(ctx: ServerRequestContext[Any, Any], params: Message) -> Message:
+    """As ``call_tool`` and the SDK around it, in a quarter less time, for what ``needs_no_model``."""
+    call = call_of(ctx, caller_of(ctx).principal, params["name"], params.get("arguments", {}))
+    given = shown(call, await carried_out(ctx, call))
+    del given["resultType"]  # which came with 2026-07-28
+    return given
+
+
+async def carried_out(ctx: ServerRequestContext[Any, Any], call: ToolCall) -> ToolResult:
+    """What the gate makes of a call. Raises MCPError for a tool that there is not."""
+    caller = caller_of(ctx)
+    try:
+        return await caller.gate.call(call, asker_of(ctx, caller.principal.client))
+    except UnknownTool as problem:
+        raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
 
 
 def meta_of(call: ToolCall, result: ToolResult) -> dict[str, Any]:
@@ -87,14 +113,12 @@ def meta_of(call: ToolCall, result: ToolResult) -> dict[str, Any]:
     return {**scrub(dict(result.meta)), CALL_ID: call.call_id}
 
 
-def shown(call: ToolCall, result: ToolResult) -> CallToolResult:
+def shown(call: ToolCall, result: ToolResult) -> Message:
     """A result as clients see it. A failed one has no structured content, which they check against the schema."""
     structured, meta = scrub(dict(result.structured)), meta_of(call, result)
     if result.is_error:
         meta[ERROR] = structured.get("error", structured)
-    return CallToolResult(
-        content=[TextContent(type="text", text=scrub(result.text))],
-        structured_content=None if result.is_error else structured,
-        is_error=result.is_error,
-        _meta=meta,
-    )
+    given = {"_meta": meta, "content": [{"text": scrub(result.text), "type": "text"}], "isError": result.is_error}
+    if not result.is_error:
+        given["structuredContent"] = structured
+    return given | {"resultType": "complete"}

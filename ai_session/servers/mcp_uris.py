@@ -1,6 +1,7 @@
 """The URIs of resources: what of which session is meant. Pure.
 
-A URI is taken only as it is written here: no other scheme, no escapes, no dots that go up, no query.
+A URI is taken only as it is written here: no other scheme, no escapes but those that a name in another script needs, no
+dots that go up, no query.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import quote, unquote
+
+from ai_session.session_names import checked_name
 
 Part = Literal["list", "info", "screen", "output", "recording"]
 
@@ -21,8 +25,9 @@ TEMPLATES: dict[Part, str] = {
 
 PARTS: dict[str, Part] = {part: part for part in TEMPLATES}
 
-NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-_URI = re.compile(rf"session://(?:list|({NAME})/(?:(info|screen|recording)|output/([A-Za-z0-9_-]{{1,64}})))")
+_URI = re.compile(
+    r"session://(?:list|((?:[A-Za-z0-9._-]|%[0-9A-F]{2})+)/(?:(info|screen|recording)|output/([A-Za-z0-9_-]{1,64})))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,15 @@ class Place:
         """Its one spelling."""
         if self.part == "list":
             return LIST
-        return TEMPLATES[self.part].replace("{id}", self.session).replace("{command_id}", self.command_id)
+        return TEMPLATES[self.part].replace("{id}", quote(self.session)).replace("{command_id}", self.command_id)
+
+
+def is_session(text: str) -> bool:
+    """Whether a session may have that name or id, in this spelling."""
+    try:
+        return checked_name(text) == text
+    except ValueError:
+        return False
 
 
 def place_of(uri: str) -> Place | None:
@@ -46,9 +59,12 @@ def place_of(uri: str) -> Place | None:
     found = _URI.fullmatch(uri)
     if not found:
         return None
-    session, command_id = found[1], found[3]
-    if session is None:
+    quoted, command_id = found[1], found[3]
+    if quoted is None:
         return Place("list")
+    session = unquote(quoted, errors="replace")
+    if quote(session) != quoted or not is_session(session):
+        return None
     if command_id is not None:
         return Place("output", session, command_id)
     return Place(PARTS[found[2]], session)

@@ -41,9 +41,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[Message], Awaitable[None]]
 
 EXCHANGE = "ai_session"
+"""What of a request's scope tells the front which of the token's scopes is ``missing``."""
+
 OWN = "ai_session_own"
 """Of a scope: the front found that the request is this user's own."""
-"""What of a request's scope tells the front which of the token's scopes is ``missing``."""
 
 MAX_BATCH = 20
 CLIENT_CHARS = 200

@@ -7,10 +7,15 @@ command::
     R;pid;version              the shell is up (end of its rc)
     C;seq;t0                   output of command seq begins after this mark
     D;seq;status;t1;flags;cwd  ... and ends before this one
+    Q                          asked, the line editor says that no command of ours reads; at the prompt B follows
+    U;seq                      asked, the shell says that it has never begun seq
     P                          a line typed by a person starts to run
     A;seq;status;t;flags;cwd   a prompt is about to be drawn (a seq here means D for a command that was aborted)
     B                          the prompt is drawn and the line editor is ready
+    L                          the line so far is not complete: the prompt for the rest of it
     X;seq;status;t;flags;cwd   the shell exits
+
+The session itself prints ``S;number`` to learn when it has read all that was printed before.
 
 Only a short trigger is typed; the command's text lies in a file, so nothing is echoed, cut at 4096 bytes or expanded
 by history.
@@ -28,6 +33,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ai_session.errors import ShellUnavailable
+
+ASK = b"\x1b[7777z"
+"""What no keyboard sends; line editors that know it answer at their prompt, and only there."""
 
 WHOLE = b"# end of state\n"
 """The last line of a saved state."""
@@ -50,6 +58,7 @@ class CommandText:
     ``header`` becomes a comment on the file's first line, read back by an adopting daemon. ``last_exit_code`` and
     ``flags`` come from the latest mark and choose the cheapest prologue that keeps ``$?`` and ``set -x`` right.
     ``title`` (one line, printable) is shown to an attached person in place of the trigger; empty shows nothing.
+    ``check``: another process looks first whether the text ends where it should. Where not, nothing of it runs.
     """
 
     seq: int
@@ -61,6 +70,7 @@ class CommandText:
     last_exit_code: int = 0
     flags: str = ""
     title: str = ""
+    check: bool = False
 
 
 class Shell(Protocol):
@@ -71,6 +81,17 @@ class Shell(Protocol):
     """Names of the executables it drives, the last part of ``$SHELL`` or of what a caller asks for."""
     line_editor: bool
     """True when PromptReady marks are sent, so that a half-typed line can be cleared before the trigger."""
+    asks: bytes
+    """What to type to ask the line editor whether it is at its prompt; empty: it cannot be asked."""
+    shows_command: bool
+    """True when the shell has the command file open for as long as it runs the command."""
+    draws_before_ready: bool
+    """True when the prompt is whole at its mark, so that whatever is printed after that is of background processes."""
+    needs_visible_group: bool
+    """True when it gives the terminal back, at ``exec``, to the process group that had it first, which must be one that
+    exists for it: in a process namespace of its own that is so only for a group made inside."""
+    exits_late: bool
+    """True when ``exit`` in a command ends the command first, and the shell where its next prompt would be."""
 
     def find(self, wanted: str = "") -> str:
         """Absolute path of the executable (``wanted`` may name one, e.g. ``/bin/dash``); raises ShellUnavailable."""
@@ -94,12 +115,18 @@ class Shell(Protocol):
         """What to type. ``ready``: the line editor was seen ready, so a half-typed human line is cleared first."""
         ...
 
-    def write_probe(self, directory: Path, exit_code: int) -> None:
-        """Put a command file that only reports the end of an aborted command."""
+    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
+        """Put a command file that only reports what became of command ``seq``, once more if it was reported before.
+
+        ``aborted`` is the exit code of one that was begun and did not end; None where nobody can know it.
+        """
         ...
 
-    def reintegrate(self, directory: Path) -> bytes:
-        """What to type into a bare shell of the same kind (after ``exec bash``) to get the marks back."""
+    def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
+        """What to type into a bare shell of the same kind (after ``exec bash``) to get the marks back.
+
+        ``restore``: functions of the person's own that hide what this needs are taken away first.
+        """
         ...
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
@@ -121,9 +148,63 @@ def find_executable(wanted: str, names: tuple[str, ...]) -> str:
     raise ShellUnavailable(f"no {names[0]} at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
 
 
+LEADER = {
+    "python3": (
+        "-IS",
+        "-c",
+        """import os, sys, signal
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+try:
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
+except OSError:
+    pass
+for number in (signal.SIGTTOU, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(number, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+""",
+    ),
+    "perl": (
+        "-e",
+        """$SIG{TTOU} = 'IGNORE';
+eval { require POSIX; POSIX::setpgid(0, 0); POSIX::tcsetpgrp(0, $$) };
+$SIG{TTOU} = 'DEFAULT';
+exec { $ARGV[0] } @ARGV;
+""",
+    ),
+}
+"""Programs of most systems that can begin a process group and give it the terminal, and how."""
+
+
+def group_leader() -> tuple[str, ...]:
+    """Arguments before others that begin a process group with the terminal and go on as these; none without the means.
+
+    Only what lies where every box shows it is named.
+    """
+    for name, arguments in LEADER.items():
+        if found := shutil.which(name, path="/usr/bin:/bin"):
+            return (found, *arguments)
+    return ()
+
+
 def quote(text: str) -> str:
     """``text`` as one word of a POSIX shell."""
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def checked(directory: Path, command: CommandText, run: str) -> str:
+    """``run``, for a bash, after another one has read ``command`` without executing it and found its end."""
+    if not command.check:
+        return run
+    replace(directory / "text", command.text + "\n")
+    errors = f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
+    look = f'BASH_ENV= "$BASH" -O extglob -n <{quote(str(directory))}/text{errors}'
+    return f"{{ {look} || case $? in 2) __ais_s 2 ;; esac; }} && {{ {run}; }}"
+
+
+def probe(seq: int, aborted: int | None) -> str:
+    """The command file that asks what became of command ``seq``; the same in every shell."""
+    return f"__ais_pr {seq} '{'' if aborted is None else aborted}'\n"
 
 
 def one_line(text: str) -> str:

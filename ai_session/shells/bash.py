@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ai_session.shells.base import (
+    ASK,
     CommandText,
     Integration,
+    checked,
     find_executable,
     one_line,
     prepare_out,
+    probe,
     quote,
     title_of,
 )
@@ -24,6 +27,11 @@ class Bash:
     name = "bash"
     names = ("bash",)
     line_editor = True
+    asks = ASK
+    shows_command = False
+    draws_before_ready = True
+    needs_visible_group = False
+    exits_late = False
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name (``bash-5.2``)."""
@@ -41,9 +49,11 @@ class Bash:
         start = f"{quoted}/integration"
         # A start file that fails half way ends all of them: the prompt hook then still reads the integration.
         last_words = f'builtin printf "\\e]7777;{nonce};X;;%s;;;\\a" "$?" >/dev/tty'
+        # Where a start file made the hook read-only it stays, and must not read the integration again.
+        late = f"if [[ ${{__ais_n-}} ]]; then . {start}; fi"
         lines = [
             f"builtin trap {quote(last_words)} EXIT",
-            f"__ais_n=1 PROMPT_COMMAND[7777]={quote(f'. {start}')}",
+            f"__ais_n=1 PROMPT_COMMAND[7777]={quote(late)}",
         ]
         own = "~/.bashrc"
         if "POSIXLY_CORRECT" in login_env:
@@ -70,20 +80,22 @@ class Bash:
         title = title_of(command)
         lines = [f"# {one_line(command.header)}"]
         if traced := "".join(flag for flag in "xv" if flag in flags):
-            status = f"__ais_s {code}" if code and "e" not in flags else "builtin :"
+            status = f"__ais_s {code}" if code and "e" not in flags else "\\builtin :"
+            run = f"\\builtin eval '{{ \\builtin set -{traced}; {status}; }} 2>/dev/null;'{quote(text)}{redirections}"
             lines += [
                 f"{{ __ais_b {command.seq} {quote(title)}; }} 2>/dev/null",
-                f"builtin eval '{{ builtin set -{traced}; {status}; }} 2>/dev/null;'{quote(text)}{redirections}",
-                "__ais_e $? 2>/dev/null",
+                checked(directory, command, run),
+                '__ais_e "$?" 2>/dev/null',
             ]
         else:
             mark = f"'%s\\e]7777;{command.nonce};C;{command.seq};%s\\a' {quote(title)} \"${{EPOCHREALTIME-}}\""
             # As the left side of || a failing status neither ends a set -e shell nor fires an ERR trap.
             status = f"__ais_s {code}||" if code else ""
+            private = '\\builtin export -n "${!__ais_@}";' if "a" in flags else ""
             lines += [
-                f"__ais_r={command.seq};builtin printf {mark} >/dev/tty",
-                f"{status}builtin eval {quote(text)}{redirections}",
-                "__ais_e $?",
+                f"__ais_r={command.seq};{private}\\builtin printf {mark} >/dev/tty",
+                checked(directory, command, f"{status}\\builtin eval {quote(text)}{redirections}"),
+                '__ais_e "$?"',
             ]
         if "trap" in text or "source" in text or ". " in text:
             lines.append("__ais_t")
@@ -91,20 +103,22 @@ class Bash:
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``."""
-        return b'\x1e . "$__ais_f"\n' if ready else b' . "$__ais_f"\n'
+        return b'\x1e \\. "$__ais_f"\n' if ready else b' \\. "$__ais_f"\n'
 
-    def write_probe(self, directory: Path, exit_code: int) -> None:
+    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
         """See ``Shell.write_probe``."""
-        write(directory / "c", f"__ais_e {exit_code}\n")
+        write(directory / "c", probe(seq, aborted))
 
-    def reintegrate(self, directory: Path) -> bytes:
+    def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``."""
-        return os.fsencode(f" . {quote(str(directory))}/integration\n")
+        # In POSIX mode no function hides unset.
+        posix = " POSIXLY_CORRECT=1; \\unset -f builtin unset . source; \\unset POSIXLY_CORRECT;"
+        return os.fsencode(f"\x15{posix if restore else ''} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
         ours = rb"(?:[^\n]*(?:__ais_|" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb"[^\n]*__ais_e (?:\d+|\$\?)[^\n]*\n" + ours + rb"\Z", b"", output)
+        return re.sub(rb'[^\n]*__ais_e "?(?:\d+|\$\?)"?[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
 def write(path: Path, text: str) -> None:

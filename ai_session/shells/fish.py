@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ai_session.shells.base import (
+    ASK,
     CommandText,
     Integration,
     find_executable,
     one_line,
     prepare_out,
+    probe,
     replace,
     title_of,
 )
@@ -24,6 +26,11 @@ class Fish:
     name = "fish"
     names = ("fish",)
     line_editor = True
+    asks = ASK
+    shows_command = False
+    draws_before_ready = False
+    needs_visible_group = False
+    exits_late = True
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name (``fish-3.6``)."""
@@ -65,13 +72,13 @@ class Fish:
         typed = b" read -zg __ais_t <$__ais_f; eval $__ais_t\n"
         return b"\x1e" + typed if ready else typed
 
-    def write_probe(self, directory: Path, exit_code: int) -> None:
+    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", f"__ais_e {exit_code}\n")
+        replace(directory / "c", probe(seq, aborted))
 
-    def reintegrate(self, directory: Path) -> bytes:
-        """See ``Shell.reintegrate``."""
-        return os.fsencode(f" source {quote(str(directory))}/integration\n")
+    def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
+        """See ``Shell.reintegrate``. No function of fish hides a builtin that is called by this name."""
+        return os.fsencode(f"\x15 builtin source {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""

@@ -1,30 +1,37 @@
 # Reports to the terminal what this shell does. Read at the end of the session's start file, and again when bash was
 # replaced by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
+# Aliases must be off: what is defined below would keep them.
+if \builtin shopt -q expand_aliases; then __ais_A=1; else __ais_A=; fi
+\builtin shopt -u expand_aliases
 case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
-# end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, E: there is a line editor.
+# end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, E: there is a line editor, le: the
+# command that ended last and how, ab: the one that was open when this was read again, A: aliases were on.
+__ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_E=
-__ais_B=$'\e]7777;@N@;B\a' __ais_P=$'\e]7777;@N@;P\a'
-# PS1 and PS0 name variables, so that an exported prompt carries no nonce to children.
+__ais_B=$'\e]7777;@N@;B\a' __ais_P=$'\e]7777;@N@;P\a' __ais_L=$'\e]7777;@N@;L\a'
+# PS1, PS2 and PS0 name variables, so that an exported prompt carries no nonce to children.
 if builtin shopt -q promptvars; then
-  __ais_1='\[${__ais_E:+$__ais_B}\]' __ais_0='${__ais_P-}'
+  __ais_1='\[${__ais_E:+$__ais_B}\]' __ais_2='\[${__ais_E:+$__ais_L}\]' __ais_0='${__ais_P-}'
 else
-  __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_0=$__ais_P
+  __ais_1=$'\\[\e]7777;@N@;B\a\\]' __ais_2=$'\\[\e]7777;@N@;L\a\\]' __ais_0=$__ais_P
 fi
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then __ais_v=1; else __ais_v=; fi
 
 if [[ ${__ais_n-} ]]; then
   builtin unset __ais_n
+  __ais_le=0
   if [[ -r $__ais_d/out/state ]]; then
-    # Aliases must be off: they would be expanded once more in every restored function.
-    if builtin shopt -q expand_aliases; then __ais_q=-s; else __ais_q=-u; fi
-    builtin shopt -u expand_aliases
+    # Aliases, which are off, would be expanded once more in every restored function.
     builtin . "$__ais_d/out/state" 2>/dev/null || builtin :
     if [[ ${AI_SESSION_CWD-} ]]; then builtin cd -- "$AI_SESSION_CWD" 2>/dev/null || builtin :; fi
-    builtin shopt "$__ais_q" expand_aliases
   fi
-elif [[ $(builtin history 1 2>/dev/null) == *"$__ais_d/integration"* ]]; then
-  builtin history -d -1
+else
+  # Read again because something does not work.
+  builtin enable printf eval return trap set read history bind . unset 2>/dev/null || builtin :
+  if [[ $(builtin history 1 2>/dev/null) == *"$__ais_d/integration"* ]]; then
+    builtin history -d -1
+  fi
 fi
 
 __ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
@@ -36,16 +43,30 @@ __ais_z() { case $- in *e*) builtin return 0 ;; esac; builtin return "$__ais_l";
 __ais_b() {
   builtin set +xv
   __ais_r=$1
+  case $- in *a*) builtin export -n "${!__ais_@}" ;; esac
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$2" "$1" "${EPOCHREALTIME-}" >/dev/tty
 }
 
 # End of a command. Command files call it as a plain word: after a failed eval bash no longer knows { or if there.
 __ais_e() {
-  __ais_w=${PWD-}
+  __ais_w=${PWD-} __ais_le="$__ais_r;$1"
   builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' \
     "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
   __ais_l=$1 __ais_r= __ais_k=1
   if [[ ${PROMPT_COMMAND[7777]-} != *__ais_q* ]]; then __ais_h; fi
+  __ais_z
+}
+
+# What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
+__ais_pr() {
+  __ais_w=${PWD-}
+  case $1 in
+  "${__ais_le%%;*}") __ais_m "D;$__ais_le;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
+  "$__ais_r" | "$__ais_ab") __ais_m "D;$1;$2;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
+  *) if [[ ${__ais_le-} ]]; then __ais_m "U;$1"; else __ais_m "D;$1;;;$-;"; fi ;;
+  esac
+  __ais_r= __ais_ab=
+  __ais_h
   __ais_z
 }
 
@@ -69,9 +90,22 @@ __ais_q() {
   if [[ ! $__ais_j ]]; then __ais_p "$__ais_w" || builtin :; fi
   __ais_j=
   __ais_h
+  case $- in *a*) builtin export -n "${!__ais_@}" ;; esac
 }
 
 __ais_h() {
+  # Without them a command would not run, and seem to have failed.
+  \enable builtin eval printf
+  if [[ -o emacs || -o vi ]]; then __ais_E=1; else __ais_E=; fi
+  if [[ ${PS1@a} != *r* && ${PS1-} != *"$__ais_1"* ]]; then PS1=${PS1-}$__ais_1; fi
+  if [[ ${PS2@a} != *r* && ${PS2-} != *"$__ais_2"* ]]; then PS2=${PS2-}$__ais_2; fi
+  if [[ ${PS0@a} != *r* && ${PS0-} != *"$__ais_0"* ]]; then PS0=$__ais_0${PS0-}; fi
+  case ${HISTCONTROL@a}${HISTCONTROL-} in
+  *ignorespace* | *ignoreboth* | r*) ;;
+  *) HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL} ;;
+  esac
+  # What must not change cannot be hooked: then only commands of ours are reported.
+  case ${PROMPT_COMMAND@a} in *r*) builtin return 0 ;; esac
   case $- in *x*) __ais_o='{ __ais_p; } 2>/dev/null' ;; *) __ais_o=__ais_p ;; esac  # keeps set -x quiet
   if [[ ${PROMPT_COMMAND[0]-} != "$__ais_o"$'\n'* ]]; then
     __ais_w=${PROMPT_COMMAND[0]-}
@@ -83,17 +117,12 @@ __ais_h() {
   elif [[ ${PROMPT_COMMAND[0]} != *"${__ais_o/_p/_q}" ]]; then
     PROMPT_COMMAND[0]+=$'\n'${__ais_o/_p/_q}
   fi
-  if [[ -o emacs || -o vi ]]; then __ais_E=1; else __ais_E=; fi
-  if [[ ${PS1-} != *"$__ais_1"* ]]; then PS1=${PS1-}$__ais_1; fi
-  if [[ ${PS0-} != *"$__ais_0"* ]]; then PS0=$__ais_0${PS0-}; fi
-  case ${HISTCONTROL-} in
-  *ignorespace* | *ignoreboth*) ;;
-  *) HISTCONTROL=ignorespace${HISTCONTROL:+:$HISTCONTROL} ;;
-  esac
 }
 
 # The person's own EXIT trap is run from ours. Without a fork, but 160 us: not done after every command.
 __ais_t() {
+  # Where no file may grow, the first byte would end the shell.
+  if [[ $(builtin ulimit -f) == 0 ]]; then __ais_z; builtin return; fi
   if builtin trap -p EXIT >|"$__ais_d/out/trap"; then
     IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/trap" || builtin :
     if [[ $__ais_w != *__ais_x* ]]; then
@@ -114,7 +143,7 @@ __ais_x() {
     builtin set +eux
     builtin trap - ERR DEBUG RETURN
     builtin umask 077
-    builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
+    builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_pr __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
     builtin export -n TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES "${!AI_SESSION_@}" "${!__ais_@}"
     {
       builtin printf 'builtin cd -- %q\n' "$PWD"
@@ -131,8 +160,12 @@ __ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};$-;$
 # What the trigger starts with: ^U would ring the bell on an empty line, and vi's command mode would eat the trigger.
 for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\C-^": kill-whole-line'; done 2>/dev/null
 builtin bind -m vi-command '"\C-^": "S"' 2>/dev/null || builtin :
+# Asks whether this is the prompt: no line that a command reads with the line editor is read outside of all files.
+__ais_w='"\e[7777z": { [[ ${BASH_SOURCE-} ]] || __ais_m Q; } 2>/dev/null'
+for __ais_o in emacs vi-insert vi-command; do builtin bind -m "$__ais_o" -x "$__ais_w"; done 2>/dev/null
 builtin command -p stty -ixon </dev/tty 2>/dev/null || builtin :
 __ais_h
 __ais_t
 case $__ais_a in 1) builtin set -a ;; esac
+if [[ $__ais_A ]]; then builtin shopt -s expand_aliases; fi
 __ais_m "R;$$;$BASH_VERSION"

@@ -1,7 +1,10 @@
 # Reports to the terminal what this shell does. Read after the person's configuration, and again when fish was replaced
 # by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
-# end was reported just now, v: status of the last line.
+# end was reported just now, v: status of the last line, le: the command that ended last and how, ab: the one that was
+# open when this was read again.
+set -g __ais_ab ''
+set -q __ais_r; and set -g __ais_ab $__ais_r
 set -g __ais_d @DIR@
 set -g __ais_f @DIR@/c
 set -g __ais_r ''
@@ -12,6 +15,7 @@ set -g fish_greeting
 
 if set -q __ais_n
     set -e __ais_n
+    set -g __ais_le 0
     test -r $__ais_d/out/state; and source $__ais_d/out/state 2>/dev/null
     set -q AI_SESSION_CWD; and builtin cd -- $AI_SESSION_CWD 2>/dev/null
 end
@@ -34,11 +38,35 @@ function __ais_b
 end
 
 function __ais_e
+    set -g __ais_le "$__ais_r;$argv[1]"
     set -g __ais_l $argv[1]
     set -g __ais_k 1
     __ais_m "D;$__ais_r;$argv[1];;;"(__ais_w)
     set -g __ais_r ''
     return $__ais_l
+end
+
+# What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
+function __ais_pr
+    if string match -q -- "$argv[1];*" "$__ais_le"
+        __ais_m "D;$__ais_le;;;"(__ais_w)
+    else if contains -- $argv[1] $__ais_r $__ais_ab
+        __ais_m "D;$argv[1];$argv[2];;;"(__ais_w)
+    else if test -n "$__ais_le"
+        __ais_m "U;$argv[1]"
+    else
+        __ais_m "D;$argv[1];;;;"
+    end
+    set -g __ais_r ''
+    set -g __ais_ab ''
+    return $__ais_l
+end
+
+# Asked whether this is the prompt: a command that reads has the line editor, too.
+function __ais_a
+    if test (status current-command) = fish
+        builtin printf '\e]7777;@N@;%s\a' Q B >/dev/tty
+    end
 end
 
 function __ais_pe --on-event fish_preexec
@@ -62,6 +90,7 @@ function __ais_p --on-event fish_prompt
     # What the trigger starts with. Set each time, because choosing key bindings drops all others.
     for mode in default insert visual replace
         bind -M $mode \x1e __ais_c
+        bind -M $mode \e\[7777z __ais_a
     end
     __ais_m B
 end

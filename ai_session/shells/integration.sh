@@ -1,8 +1,11 @@
 # Reports to the terminal what this shell does. Read before the person's own start file, because an error there may end
 # the reading of ours, and again when the shell was replaced by exec. @N@ is the session's nonce: no variable holds it.
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, u: the
-# person's EXIT trap, v: the start was reported.
-__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v=
+# person's EXIT trap, v: the start was reported, le: the command that ended last and how, ab: the one that was open when
+# this was read again, f_: some command has set limits, a: what switches set -a on again.
+__ais_ab=${__ais_r-}
+case ${__ais_n-} in '') ;; *) __ais_le=0 ;; esac
+__ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v= __ais_f_= __ais_a=:
 
 # printf is a program to mksh, print unknown to the others.
 case ${KSH_VERSION-} in
@@ -17,8 +20,22 @@ __ais_i() {
 }
 __ais_w() { case $PWD in *[[:cntrl:]]*) __ais_q= ;; *) __ais_q=$PWD ;; esac; }
 
+# Under set -a whatever we assign would be exported: it is off while we do. The prompt's own assignment is made again.
+__ais_j() {
+  case $- in
+  *a*)
+    set +a
+    __ais_a='set -a' __ais_q=$__ais_l
+    unset __ais_l
+    __ais_l=$__ais_q
+    ;;
+  *) __ais_a=: ;;
+  esac
+}
+
 # Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text.
 __ais_b() {
+  __ais_j
   __ais_t=
   case $- in *x*) set +x && __ais_t='set -x;' ;; esac
   case $- in *v*) set +v && __ais_t="set -v;$__ais_t" ;; esac
@@ -26,17 +43,35 @@ __ais_b() {
   case $__ais_t:${KSH_VERSION-} in :* | *MIRBSD*) ;; *) __ais_t="{ $__ais_t __ais_s $2; } 2>/dev/null;" ;; esac
   __ais_r=$1 __ais_v=1
   __ais_m "C;$1;" "$3"
+  $__ais_a
 }
 
 # End of a command. A status returned under set -e would end the shell.
 __ais_e() {
+  __ais_j
+  __ais_le="$__ais_r;$1"
   __ais_w
   __ais_m "D;$__ais_r;$1;;$-;$__ais_q"
   __ais_l=$1 __ais_r=
   __ais_h
   __ais_t
+  $__ais_a
   case $- in *e*) return 0 ;; esac
   return "$1"
+}
+
+# What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
+__ais_pr() {
+  __ais_w
+  case $1 in
+  "${__ais_le%%;*}") __ais_m "D;$__ais_le;;$-;$__ais_q" ;;
+  "$__ais_r" | "$__ais_ab") __ais_m "D;$1;$2;;$-;$__ais_q" ;;
+  *) case ${__ais_le-} in '') __ais_m "D;$1;;;$-;" ;; *) __ais_m "U;$1" ;; esac ;;
+  esac
+  __ais_r= __ais_ab=
+  __ais_h
+  case $- in *e*) return 0 ;; esac
+  return "$__ais_l"
 }
 
 # In the prompt, so in a subshell: it cannot close an aborted command, and names it in each mark until the next one.
@@ -59,10 +94,16 @@ case ${KSH_VERSION-}${BASH_VERSION-}:${BB_ASH_VERSION-} in
 :*) __ais_2='\[$(__ais_p "$__ais_l" 2>/dev/null)\]' ;;
 *) __ais_1='$(__ais_p "$?" >/dev/tty 2>/dev/null)' __ais_2= ;;
 esac
-__ais_h() { case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; esac; }
+__ais_g() { __ais_m L; }
+__ais_h() {
+  case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; esac
+  case ${PS2-} in *__ais_g*) ;; *) PS2='$(__ais_g 2>/dev/null)'${PS2:-> } ;; esac
+}
 
 # The person's own EXIT trap is run from ours.
 __ais_t() {
+  # Where no file may grow, the first byte would end the shell. To ask costs a process.
+  case $__ais_f_ in ?*) case $(ulimit -f) in 0) return 0 ;; esac ;; esac
   trap >|"$__ais_d/out/trap" || return 0
   __ais_q= __ais_k=
   while IFS= read -r __ais_c; do

@@ -5,16 +5,24 @@ builtin unsetopt aliases
 if [[ -o allexport ]]; then __ais_o=1; else __ais_o=; fi
 builtin unsetopt allexport
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
-# end was reported just now, i: our line editor hook runs, t: what turns tracing on again, g: the exit was reported.
+# end was reported just now, i: our line editor hook runs, t: what turns tracing on again, g: the exit was reported,
+# le: the command that ended last and how, ab: the one that was open when this was read again.
+__ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i= __ais_t= __ais_g=
 builtin zmodload zsh/datetime 2>/dev/null
+builtin enable printf eval return set trap local 2>/dev/null
 
 if [[ -n ${__ais_n-} ]]; then
   builtin unset __ais_n
+  __ais_le=0
   if [[ -r $__ais_d/out/state ]]; then
     { builtin . "$__ais_d/out/state" 2>/dev/null || builtin :; } always { TRY_BLOCK_ERROR=0; }
     if [[ -n ${AI_SESSION_CWD-} ]]; then builtin cd -- "$AI_SESSION_CWD" 2>/dev/null || builtin :; fi
   fi
+else
+  # Read again because something does not work. A redirection that finds no descriptor closes the standard output.
+  { builtin : >&1 } 2>/dev/null || builtin exec >/dev/tty
+  { builtin : >&2 } 2>/dev/null || builtin exec 2>/dev/tty
 fi
 
 __ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
@@ -27,29 +35,46 @@ __ais_b() {
   if [[ -o verbose ]]; then builtin set +v; __ais_t="builtin set -v;$__ais_t"; fi
   if [[ -n $__ais_t ]]; then __ais_t="{ $__ais_t __ais_s $2; } 2>/dev/null;"; fi
   __ais_r=$1
+  if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*'; fi
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty
 }
 
 # End of a command. A status returned under ERR_EXIT would end the shell.
 __ais_e() {
-  builtin local o=$- z=$1
+  builtin local o="$-" z="$1"
   if [[ -o err_exit || -o err_return ]]; then z=0; fi
   # The mark of a partial line would add a line of blanks to the log at each prompt.
   builtin unsetopt prompt_sp prompt_cr
   builtin setopt hist_ignore_space
   builtin emulate -L zsh
-  __ais_l=$1 __ais_k=1
+  __ais_l=$1 __ais_k=1 __ais_le="$__ais_r;$1"
   __ais_m "D;$__ais_r;$1;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}"
   __ais_r=
   __ais_h
   builtin return $z
 }
 
+# What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
+__ais_pr() {
+  builtin local s="$?" o="$-"
+  builtin emulate -L zsh
+  case $1 in
+  ${__ais_le%%;*}) __ais_m "D;$__ais_le;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
+  $__ais_r | $__ais_ab) __ais_m "D;$1;$2;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
+  *) if [[ -n ${__ais_le-} ]]; then __ais_m "U;$1"; else __ais_m "D;$1;;;$o;"; fi ;;
+  esac
+  __ais_r= __ais_ab=
+  __ais_h
+  builtin return $s
+} 2>/dev/null
+
 # First prompt hook. A command that is still open was aborted: its end is reported here.
 __ais_p() {
-  builtin local s=$? o=$-
+  builtin local s="$?" o="$-"
   builtin emulate -L zsh
   __ais_l=$s
+  # Where its end could not be reported, its own status is known.
+  if [[ -n $__ais_r && $__ais_le == "$__ais_r;"* ]]; then s=${__ais_le#*;}; fi
   if [[ -n $__ais_r ]]; then __ais_e $s; fi
   if [[ -z $__ais_k ]]; then __ais_m "A;;$s;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}"; fi
   __ais_k=
@@ -59,13 +84,22 @@ __ais_pe() { builtin emulate -L zsh; __ais_m P; } 2>/dev/null
 
 # Also the last prompt hook: others may have replaced ours.
 __ais_h() {
-  builtin local s=$?
+  builtin local s="$?"
   builtin emulate -L zsh
-  if [[ $precmd_functions[1] != __ais_p || $precmd_functions[-1] != __ais_h ]]; then
+  # Without them a command would not run, and seem to have failed.
+  builtin enable eval printf
+  # What must not change cannot be hooked: then only commands of ours are reported.
+  if [[ ${(t)precmd_functions} == *readonly* ]]; then
+    :
+  elif [[ $precmd_functions[1] != __ais_p || $precmd_functions[-1] != __ais_h ]]; then
     precmd_functions=(__ais_p ${${precmd_functions:#__ais_p}:#__ais_h} __ais_h)
   fi
-  if [[ $preexec_functions[-1] != __ais_pe ]]; then preexec_functions=(${preexec_functions:#__ais_pe} __ais_pe); fi
-  if [[ $zshexit_functions[-1] != __ais_x ]]; then zshexit_functions=(${zshexit_functions:#__ais_x} __ais_x); fi
+  if [[ ${(t)preexec_functions} != *readonly* && $preexec_functions[-1] != __ais_pe ]]; then
+    preexec_functions=(${preexec_functions:#__ais_pe} __ais_pe)
+  fi
+  if [[ ${(t)zshexit_functions} != *readonly* && $zshexit_functions[-1] != __ais_x ]]; then
+    zshexit_functions=(${zshexit_functions:#__ais_x} __ais_x)
+  fi
   # Not in PS1: an exported prompt would carry the nonce to children.
   if [[ ${widgets[zle-line-init]-} != user:__ais_li ]]; then
     if [[ -n ${widgets[zle-line-init]-} ]]; then builtin zle -A zle-line-init __ais_prior; fi
@@ -74,6 +108,9 @@ __ais_h() {
   # What the trigger starts with; in the command mode of vi it would be eaten otherwise.
   builtin bindkey '^^' kill-whole-line
   builtin bindkey -M vicmd '^^' vi-change-whole-line
+  builtin zle -N __ais_a
+  builtin bindkey '\e[7777z' __ais_a
+  builtin bindkey -M vicmd '\e[7777z' __ais_a
   builtin return $s
 } 2>/dev/null
 # The line editor is ready. A hook of the person's own runs first; it may call us in turn.
@@ -82,8 +119,11 @@ __ais_li() {
   __ais_i=1
   if [[ -n ${widgets[__ais_prior]-} ]]; then builtin zle __ais_prior -- "$@"; fi
   __ais_i=
-  if [[ $CONTEXT == start ]]; then __ais_m B; fi
+  case $CONTEXT in start) __ais_m B ;; cont) __ais_m L ;; esac
 } 2>/dev/null
+
+# Asked whether this is the prompt: a command that reads may have the line editor, too.
+__ais_a() { if [[ $CONTEXT == start ]]; then __ais_m Q; __ais_m B; fi; } 2>/dev/null
 
 # What a next shell takes over.
 __ais_w() {
@@ -108,7 +148,7 @@ __ais_w() {
 
 # The last mark; once, by whatever way the shell ends.
 __ais_x() {
-  builtin local s=$?
+  builtin local s="$?"
   builtin emulate -L zsh
   if (( ZSH_SUBSHELL )) || [[ -n $__ais_g ]]; then builtin return; fi
   __ais_g=1
@@ -118,8 +158,8 @@ __ais_x() {
 
 # The end by set -e runs only the EXIT trap, the others also zshexit_functions. The person's own trap is run from ours.
 # To be evaluated outside of any function, where such a trap belongs to the shell.
-__ais_c='builtin trap >|"$__ais_d/out/trap"
-if __ais_u; then
+# Where no file may grow, the first byte would end the shell.
+__ais_c='if [[ $(builtin ulimit -f) != 0 ]] && builtin trap >|"$__ais_d/out/trap" && __ais_u; then
   builtin trap '\''__ais_l=$?; __ais_w; if (( __ais_l )); then __ais_s "$__ais_l" || builtin eval "$__ais_v"
     else builtin :; builtin eval "$__ais_v"; fi; __ais_x "$__ais_l"'\'' EXIT
 fi'

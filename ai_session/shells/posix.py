@@ -12,9 +12,11 @@ from pathlib import Path
 from ai_session.shells.base import (
     CommandText,
     Integration,
+    checked,
     find_executable,
     one_line,
     prepare_out,
+    probe,
     quote,
     replace,
     title_of,
@@ -27,6 +29,11 @@ class Posix:
     name = "posix"
     names = ("sh", "dash", "ash", "busybox", "ksh", "ksh93", "mksh")
     line_editor = False
+    asks = b""
+    shows_command = True
+    draws_before_ready = True
+    needs_visible_group = True
+    exits_late = False
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name, and busybox stands in for a missing ``ash``."""
@@ -80,26 +87,30 @@ class Posix:
         # As the left side of || a failing status does not end a set -e shell.
         status = f"__ais_s {code}||" if code else ""
         begin = f"{{ __ais_b {command.seq} {0 if 'e' in command.flags else code} {quote(title)}; }} 2>/dev/null"
-        run = f'{status}eval "$__ais_t"{text}'
-        replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n__ais_e $? 2>/dev/null\n")
+        if "ulimit" in command.text:
+            begin = f"__ais_f_=1; {begin}"
+        run = f'{status}\\eval "$__ais_t"{text}'
+        run = checked(directory, command, run)
+        replace(directory / "c", f'# {one_line(command.header)}\n{begin}\n{run}\n__ais_e "$?" 2>/dev/null\n')
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``. ^U clears a half-typed line, by the kernel where the shell has no line editor."""
-        return b'\x15 . "$__ais_f"\n'
+        return b'\x15 \\. "$__ais_f"\n'
 
-    def write_probe(self, directory: Path, exit_code: int) -> None:
+    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", f"__ais_e {exit_code}\n")
+        replace(directory / "c", probe(seq, aborted))
 
-    def reintegrate(self, directory: Path) -> bytes:
-        """See ``Shell.reintegrate``."""
-        return os.fsencode(f" . {quote(str(directory))}/integration\n")
+    def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
+        """See ``Shell.reintegrate``. No function hides a special builtin of these shells."""
+        bare = " \\unset -f command printf stty;" if restore else ""
+        return os.fsencode(f"\x15{bare} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
         # mksh traces redirections on lines of their own.
-        ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|" + nonce.encode() + rb")[^\n]*\n)*"
-        end = rb"(?:[^\n]* 2>/dev/null *\r?\n)?[^\n]*__ais_e (?:\d+|\$\?)[^\n]*\n"
+        ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|\+ set [-+]a|" + nonce.encode() + rb")[^\n]*\n)*"
+        end = rb'(?:[^\n]* 2>/dev/null *\r?\n)?[^\n]*__ais_e "?(?:\d+|\$\?)"?[^\n]*\n'
         return re.sub(end + ours + rb"\Z", b"", output)
 
 

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ai_session.shells.base import (
+    ASK,
     CommandText,
     Integration,
     find_executable,
     one_line,
     prepare_out,
+    probe,
     quote,
     replace,
     title_of,
@@ -25,6 +27,11 @@ class Zsh:
     name = "zsh"
     names = ("zsh",)
     line_editor = True
+    asks = ASK
+    shows_command = True
+    draws_before_ready = False
+    needs_visible_group = False
+    exits_late = False
 
     def find(self, wanted: str = "") -> str:
         """See ``Shell.find``; a version may follow the name (``zsh-5.9``)."""
@@ -73,27 +80,28 @@ class Zsh:
         status = f"__ais_s {code}||" if code else ""
         arguments = f"{command.seq} {0 if 'e' in command.flags else code} {quote(title)}"
         # A function cannot switch tracing off for its caller.
-        begin = f"{{ __ais_b {arguments}; builtin set +x; }} 2>/dev/null"
-        run = f'{status}builtin eval "$__ais_t"{text}'
-        trap = 'builtin eval "$__ais_c"\n' if "trap" in command.text else ""
-        replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n__ais_e $?\n{trap}")
+        begin = f"{{ __ais_b {arguments}; \\builtin set +x; }} 2>/dev/null"
+        run = f'{status}\\builtin eval "$__ais_t"{text}'
+        trap = '\\builtin eval "$__ais_c"\n' if "trap" in command.text else ""
+        replace(directory / "c", f'# {one_line(command.header)}\n{begin}\n{run}\n__ais_e "$?"\n{trap}')
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``."""
-        return b'\x1e . "$__ais_f"\n' if ready else b' . "$__ais_f"\n'
+        return b'\x1e \\. "$__ais_f"\n' if ready else b' \\. "$__ais_f"\n'
 
-    def write_probe(self, directory: Path, exit_code: int) -> None:
+    def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", f"__ais_e {exit_code}\n")
+        replace(directory / "c", probe(seq, aborted))
 
-    def reintegrate(self, directory: Path) -> bytes:
+    def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``."""
-        return os.fsencode(f" . {quote(str(directory))}/integration\n")
+        bare = " \\unfunction builtin . source 2>/dev/null;" if restore else ""
+        return os.fsencode(f"\x15{bare} \\. {quote(str(directory))}/integration\n")
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
         ours = rb"(?:[^\n]*(?:__ais_|" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb"[^\n]*__ais_e (?:\d+|\$\?)[^\n]*\n" + ours + rb"\Z", b"", output)
+        return re.sub(rb'[^\n]*__ais_e "?(?:\d+|\$\?)"?[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
 def read_safely(name: str) -> str:

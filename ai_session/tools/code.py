@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from ai_session import waiting
+from ai_session.commands import ended
 from ai_session.errors import AiSessionError, ShellUnavailable
 from ai_session.hiding import CONTEXT_BYTES, Spans
 from ai_session.models import Effect, ToolResult
@@ -122,6 +123,9 @@ async def _run(context: Context, arguments: RunPython, session: Session) -> Tool
     if reason == "timeout":
         facts["status"] = "timed_out"
         notes.append(f"ended after {seconds:g} s")
+    await session.ended()
+    if running.never_ran:
+        raise ended(session.spec.name, session.ending)
     if session.exit is not None:
         notes.append(f"the session's shell has ended ({session.exit})")
     sizes: dict[str, int] = {}

@@ -9,10 +9,10 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from ai_session import waiting
-from ai_session.commands import RunningCommand
+from ai_session.commands import RunningCommand, ended
 from ai_session.errors import CallInterrupted, NothingRunning
 from ai_session.models import CommandRecord, Effect, ToolResult
-from ai_session.report import INPUT_HINT, command_result
+from ai_session.report import INPUT_HINT, command_result, cut
 from ai_session.session import Session
 from ai_session.tools.base import (
     MAX_WAIT_SECONDS,
@@ -25,6 +25,8 @@ from ai_session.tools.base import (
     output,
 )
 
+DROPPED_CHARS = 200
+
 
 class ExecuteCommand(EffectfulArguments):
     session_id: SessionId
@@ -34,7 +36,7 @@ class ExecuteCommand(EffectfulArguments):
         Field(min_length=1, max_length=10_000_000, description="Shell text; may have many lines."),
     ]
     timeout_seconds: Annotated[
-        float, Field(ge=0, description="How long to wait (default 30, at most 50); the command goes on after it.")
+        float, Field(ge=0, description="How long to wait (default 30, at most 50); the command keeps running after it.")
     ] = -1.0
     stdin: Annotated[
         str | None, AfterValidator(lambda text: text and encodable(text)), Field(description="Default: the terminal.")
@@ -68,6 +70,8 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
             separate_stderr=arguments.separate_stderr,
             call_key=arguments.call_key,
         )
+        if found.dropped:
+            notes.append(f"the half-typed line {cut(found.dropped, 0, DROPPED_CHARS, context.spans)!r} was dropped")
     left = max(0.0, min(seconds, MAX_WAIT_SECONDS - (time.monotonic() - began)))
     return await _wait_and_report(context, session, found, left, chars, notes)
 
@@ -94,8 +98,9 @@ async def _wait_and_report(
     reason = await waiting.for_command(session, command, seconds, until_input=True)
     record = command.record
     if reason == "finished":
-        if session.exit is not None:
-            notes.append(f"the session's shell has ended ({session.exit})")
+        await session.ended()
+        if command.never_ran:
+            raise ended(session.spec.name, session.ending)
         return await session.work(command_result(session, record, chars, notes, context.spans))
     if reason == "input" and (holder := session.holder()) and holder.input_mode:
         notes.append(INPUT_HINT[holder.input_mode])
@@ -138,6 +143,7 @@ RESULT = output(
     note="string?",
     notices="array?",
     stderr="string?",
+    late_output="string?",
 )
 
 PLUGIN = (
@@ -146,7 +152,7 @@ PLUGIN = (
         title="Execute command",
         description="Execute a shell command in a terminal session and return its exact output and exit code. State "
         "(cd, export, functions) persists. Returns status 'finished' with exit_code, or 'running' when "
-        "timeout_seconds passed or it waits for input; it then goes on: use read_output, send_input or "
+        "timeout_seconds passed or it waits for input; it then keeps running: use read_output, send_input or "
         "interrupt_command. Long output is cut in the middle (read_output gives the rest). One command at a"
         f" time per session. Waits {MAX_WAIT_SECONDS:g} s at most.",
         effect=Effect.EXECUTE,

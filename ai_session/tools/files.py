@@ -106,7 +106,8 @@ async def write_file(context: Context, arguments: WriteFile) -> ToolResult:
 
     def work() -> bool:
         workspace_files.check_visible(at, profile.masked)
-        workspace_files.check_writable(at, profile)
+        ways = workspace_files.locate(at.root, arguments.path, ALIAS).ways
+        workspace_files.check_writable(replace(at, ways=ways), profile)
         return workspace_files.write(at, data)
 
     created = await asyncio.to_thread(work)

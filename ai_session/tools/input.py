@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from typing import Annotated
 
@@ -33,7 +34,7 @@ class SendInput(EffectfulArguments):
     keys: list[str] = Field(
         default_factory=list[str],
         max_length=1000,
-        description="Then these keys, e.g. ['Enter'], ['C-c'], ['Escape', 'Up', 'F5'].",
+        description="Then these keys, e.g. ['Enter'], ['C-c'], ['Escape', 'Up', 'S-Tab'].",
     )
 
 
@@ -53,13 +54,14 @@ async def send_input(context: Context, arguments: SendInput) -> ToolResult:
     data = arguments.text.encode("utf-8", "surrogateescape").replace(b"\r\n", b"\n")
     data += b"".join(keys.encode(name, application_cursor=cursor_mode) for name in arguments.keys)
     offset = log.end - (session.running.record.start_offset if session.running else 0)
-    session.send(data)
+    begun = session.send_lines(data, "cmd_" + secrets.token_urlsafe(16))
+    if begun is not None:
+        offset = 0
     command = session.running.record.command_id if session.running else "all"
     facts = {"sent_bytes": len(data), "state": str(session.state()), "command_id": command, "next_offset": offset}
+    how = "wait_for='finish') waits until the prompt is back" if begun else "wait_for='output') shows the answer"
     return ToolResult(
-        text=f"sent {len(data)} bytes; "
-        f"read_output(command_id='{command}', offset={offset}, wait_for='output') shows the answer",
-        structured=facts,
+        text=f"sent {len(data)} bytes; read_output(command_id='{command}', offset={offset}, {how}", structured=facts
     )
 
 

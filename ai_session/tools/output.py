@@ -12,7 +12,7 @@ from ai_session import waiting
 from ai_session.errors import CommandNotFound, InvalidArguments
 from ai_session.hiding import on_screen
 from ai_session.models import CommandRecord, Effect, InputMode, ToolResult
-from ai_session.report import INPUT_HINT, command_result, note_lost, record_facts, result, transcript
+from ai_session.report import INPUT_HINT, command_result, note_ending, note_lost, record_facts, result, transcript
 from ai_session.session import Session
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
 from ai_session.transcript import Found, Seeker, Transcript
@@ -81,6 +81,7 @@ async def read_output(context: Context, arguments: ReadOutput) -> ToolResult:
         extra["waited"] = waited
         if waited == "timeout":
             notes.append(f"waited {seconds:g} s for {arguments.wait_for}: it has not come")
+        await session.ended()
         record = find_command(session, record.command_id)
     if record.status == "running" and record.command_id != "all" and (mode := _input_mode(session, extra)):
         extra["input_mode"] = mode
@@ -100,6 +101,7 @@ async def _read(
     text = transcript(session, record, context.spans)
     if arguments.pattern or arguments.tail_lines or arguments.offset >= 0:
         note_lost(session, record, notes)
+        note_ending(session, record, notes)
     facts = record_facts(record)
     about: dict[str, Any] = {"command_id": record.command_id}
     if arguments.pattern:
@@ -163,9 +165,13 @@ async def _wait(
     if not current and record.command_id != "all":
         return "finished"
     if arguments.wait_for == "output":
-        text = transcript(session, record)
-        base = arguments.offset if arguments.offset >= 0 else text.end_offset
-        if await waiting.for_output(session, seconds, lambda: text.end_offset > base or _over(session, record)):
+
+        def end() -> int:
+            """Where its output ends now; until it begins there is none."""
+            return transcript(session, running.record if running and current else record).end_offset
+
+        base = arguments.offset if arguments.offset >= 0 else end()
+        if await waiting.for_output(session, seconds, lambda: _over(session, record) or end() > base):
             return "finished" if _over(session, record) else "output"
         return "timeout"
     assert running is not None

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from ai_session.errors import InvalidArguments
 from ai_session.hiding import Spans
 from ai_session.models import PROFILES, Effect, SandboxLevel, SessionSpec, SessionState, ToolResult
 from ai_session.report import cut, record_facts
 from ai_session.session import Session
+from ai_session.session_names import checked_name
 from ai_session.session_spec import NewSession
 from ai_session.tools.base import (
     Arguments,
@@ -31,24 +33,41 @@ COMMAND_CHARS = 200
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
+MOST_VARIABLE_BYTES = 128 << 10
+"""What Linux gives a program for one variable, with its name, ``=`` and a NUL."""
+
+MOST_ENV_BYTES = 1 << 20
+"""For all of them; Linux takes twice as much, with the arguments and what a session has anyway."""
+
+OWN_VARIABLES = ("AI_SESSION_ID", "AI_SESSION_NAME", "AI_SESSION_CWD")
+OF_THE_BOX = ("HOME", "TMPDIR")
+
+
 def checked_env(env: dict[str, str]) -> dict[str, str]:
     """Variables a process can be given; raises ValueError naming the variable, never its value."""
+    total = 0
     for name, value in env.items():
         if not VARIABLE.match(name):
-            raise ValueError(f"{name[:40]!r} is not a variable's name")
-        checked_text(value)
+            raise ValueError(f"has {name[:40]!r}, which is not a variable's name")
+        if name in OWN_VARIABLES:
+            raise ValueError(f"{name} is set by ai-session itself")
+        try:
+            size = len(checked_text(value).encode("utf-8", "surrogateescape")) + len(name) + 2
+        except ValueError as problem:
+            raise ValueError(f"{name[:40]}: {problem}") from None
+        if size > MOST_VARIABLE_BYTES:
+            raise ValueError(f"{name[:40]} is too long ({size} bytes of at most {MOST_VARIABLE_BYTES}): use a file")
+        total += size
+    if total > MOST_ENV_BYTES:
+        raise ValueError(f"the variables are too long together ({total} bytes of at most {MOST_ENV_BYTES}): use a file")
     return env
 
 
 class CreateSession(EffectfulArguments):
     name: Annotated[
         str,
-        Field(
-            min_length=1,
-            max_length=64,
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-            description="Unique name, e.g. 'build'.",
-        ),
+        AfterValidator(checked_name),
+        Field(description="Unique name: letters, digits, . _ -, e.g. 'build'."),
     ]
     working_directory: Annotated[str, Field(description="Default: the client's directory.")] = ""
     shell: Annotated[str, Field(description="bash, zsh, fish, sh, dash… or a path.")] = ""
@@ -108,7 +127,12 @@ async def create_session(context: Context, arguments: CreateSession) -> ToolResu
     if old is not None and old.exit is None and old.spec.call_key == arguments.call_key:
         await old.wait_started()
         return _created(old, context)
-    place = context.subject.place
+    place, profile = context.subject.place, context.subject.profile
+    if profile.name != "trusted" and (names := [name for name in OF_THE_BOX if name in arguments.env]):
+        raise InvalidArguments(
+            f"env: {' and '.join(names)} of a session in a sandbox cannot be chosen",
+            suggestion=f"leave {' and '.join(names)} out, or set it for one command: {names[0]}=DIRECTORY COMMAND",
+        )
     session = await context.sessions.create(
         NewSession(
             name=arguments.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,18 @@ class Assignment:
     """The server of terminals, for calls ``as_host``."""
     type: str = ""
     """The agent's: researcher, coder, …"""
+
+    @property
+    def checks(self) -> list[str]:
+        """The gates of the task, as one would type them: every brain that reads words is told them."""
+        gates: Sequence[Mapping[str, Any]] = self.task.get("gates") or ()
+        return [str(gate.get("command") or _written(gate)) for gate in gates]
+
+
+def _written(gate: Mapping[str, Any]) -> str:
+    arguments = json.dumps(gate.get("args") or {}, ensure_ascii=False)
+    expected = f" answers {json.dumps(gate['expect'], ensure_ascii=False)}" if gate.get("expect") else ""
+    return f"{gate.get('tool')} {arguments}{expected}"
 
 
 @dataclass(frozen=True, slots=True)

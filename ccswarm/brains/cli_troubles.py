@@ -33,7 +33,7 @@ SIGNS = (  # in this order: who is told of a quota is told to log in otherwise, 
     _sign(
         r"quota|usage limit|rate.?limit|\b429\b|resource.?exhausted|credit balance|billing|overloaded"
         r"|out of credits|limit reached|high demand",
-        "has used up its quota, or is told to wait",
+        "has used up its quota, or has to wait",
         "wait, or give it another key or model; retry in the task tries again later",
     ),
     _sign(
@@ -103,7 +103,7 @@ def of_keeper(program: str, run: Mapping[str, Any]) -> str:
     """What is wrong when it never came: ``run`` says how the terminal's command went, where that is known."""
     code, text = run.get("exit_code"), str(run.get("text") or "").strip()[-SHOWN_CHARS:]
     if code is None:
-        return f"{program} did not come to its desk{f': {text}' if text else ''}"
+        return f"{program} did not connect to its tools{f': {text}' if text else ''}"
     if code == 74:
-        return f"{program} cannot reach its desk from its terminal: {text}; {BOX}"
+        return f"{program} cannot connect to its tools from its terminal: {text}; {BOX}"
     return f"{program} cannot be started in its terminal (exit code {code}): {text}; {BOX}"

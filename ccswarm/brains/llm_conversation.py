@@ -153,7 +153,7 @@ class Conversation:
             return None
         piece = call.answer[offset : offset + self.answer_chars - 200]
         end = offset + len(piece)
-        more = f"; recall(id={number}, offset={end}) goes on" if end < len(call.answer) else "; that is its end"
+        more = f"; recall(id={number}, offset={end}) continues" if end < len(call.answer) else "; that is its end"
         return f"characters {offset} to {end} of the {len(call.answer)} of output {number}{more}:\n{piece}"
 
     def _chars(self, turn: Turn) -> int:

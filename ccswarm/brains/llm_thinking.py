@@ -31,6 +31,8 @@ MOST_FAILURES = 5
 WARN_FAILURES = 3
 WARN_TURNS = 3
 MOST_TIGHTENED = 4
+MOST_REMINDERS = 2
+"""In a row, for answers in words alone: they are announcements and questions as often as reports."""
 
 Ask = Callable[[Model, Conversation], Awaitable[Mapping[str, Json]]]
 """The next answer of a model, as ``llm_api.ask`` gives it."""
@@ -56,7 +58,7 @@ class LlmThinking:
         self._names = {one.name: one.tool for one in tools}
         self._full = {one.tool: one.tool for one in tools}
         self._first = len(conversation.turns)
-        self._asked = self._tries = self._tightened = self._empty = 0
+        self._asked = self._tries = self._tightened = self._empty = self._reminded = 0
         self._open: dict[str, Made] = {}
         self._failing: dict[str, int] = {}
         self._cut_short = False
@@ -142,7 +144,7 @@ class LlmThinking:
                 if other.tool == FINISH and other is not finish:
                     _end(other, "Only the first counts.")
             broken = [str(call.number) for call in turn.calls if call.failed]
-            problem = f"the calls {', '.join(broken)} beside it failed" if broken else _unfit(finish.arguments or {})
+            problem = f"the calls {', '.join(broken)} alongside it failed" if broken else _unfit(finish.arguments or {})
             if problem:
                 _end(finish, f"The task is not ended: {problem}.", failed=True)
                 return None
@@ -151,10 +153,15 @@ class LlmThinking:
             summary = str(given["summary"])
             return Finish(given["status"], _bounded(summary, SUMMARY_CHARS), _result(given.get("result"), summary))
         if turn.calls:
-            self._empty = 0
+            self._empty = self._reminded = 0
             return None
         if turn.text.strip() and not self._cut_short:
-            return Finish("succeeded", _bounded(turn.text, SUMMARY_CHARS), _result(None, turn.text))
+            if self._reminded == MOST_REMINDERS:
+                said = _bounded(turn.text.strip(), SAID_CHARS)
+                return self._gave_up(f"the model did not call {FINISH}, so nobody knows how it went; it said: {said}")
+            self._reminded += 1
+            turn.note = prompt.WORDS_ALONE.format(finish=FINISH)
+            return None
         self._empty += 1
         most = self._models[self._model].max_tokens
         cut = prompt.CUT_SHORT.format(tokens=most)

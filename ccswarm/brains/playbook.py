@@ -338,7 +338,7 @@ class PlaybookBrain:
                 suggestion="write its steps, or give it to an agent with another brain",
             )
         if found := problems(task.steps, dict.fromkeys(assignment.inputs)):
-            raise PlanInvalid(f"task {task.id}: " + "; ".join(found), suggestion="mend the plan")
+            raise PlanInvalid(f"task {task.id}: " + "; ".join(found), suggestion="fix the plan")
         return Playbook(assignment, task.steps)
 
 

@@ -206,7 +206,9 @@ class Connection:
                 reached(self._settings, self._env, self._state_directory, self._veil)
             )
         else:
-            process = await stack.enter_async_context(started(self._settings, self._env, self._on_stderr))
+            process = await stack.enter_async_context(
+                started(self._settings, self._env, self._on_stderr, self._state_directory)
+            )
             self._process = process
             read, write = process.incoming, process.outgoing
         self._dispatcher = Dispatcher(read, write)

@@ -158,7 +158,7 @@ class Logins:
 
     def _unkept(self, error: OSError) -> ServerUnavailable:
         return ServerUnavailable(
-            f"the login at {self._name} cannot be kept: {error}", suggestion="mend the state directory"
+            f"the login at {self._name} cannot be kept: {error}", suggestion="fix the state directory"
         )
 
     def _closed(self, error: Exception) -> ServerUnavailable:

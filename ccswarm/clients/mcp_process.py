@@ -19,7 +19,9 @@ from typing import Any, cast
 
 from ccswarm.clients.mcp_lines import LineCutter, read_message
 from ccswarm.clients.mcp_pipes import Incoming, Outgoing
-from ccswarm.errors import ServerUnavailable
+from ccswarm.config_programs import Command
+from ccswarm.config_trust import ConfigTrust
+from ccswarm.errors import ConfigInvalid, ServerUnavailable, SwarmError
 from ccswarm.settings import ServerSettings
 
 LAST_WORDS_BYTES = 4096
@@ -207,13 +209,19 @@ def command_of(settings: ServerSettings, env: Mapping[str, str]) -> list[str]:
 
 @asynccontextmanager
 async def started(
-    settings: ServerSettings, env: Mapping[str, str], on_stderr: Callable[[str], None] | None
+    settings: ServerSettings,
+    env: Mapping[str, str],
+    on_stderr: Callable[[str], None] | None,
+    state_directory: Path | None = None,
 ) -> AsyncGenerator[ServerProcess]:
-    """The server as a process; afterwards no process of its group is left. Raises ServerUnavailable."""
+    """The server as a process; afterwards no process of its group is left. With ``state_directory`` the files that its
+    command names below the directory it is started in are as a person has used them. Raises ServerUnavailable."""
     environment = child_environment(env, settings.env)
     words = command_of(settings, environment)
     guardian = await _guardian()
     try:
+        if state_directory:
+            await asyncio.to_thread(_judge, settings, words, environment, state_directory)
         _, process = await asyncio.get_running_loop().subprocess_exec(
             lambda: ServerProcess(on_stderr),
             *words,
@@ -221,6 +229,9 @@ async def started(
             env=environment,
             start_new_session=True,
         )
+    except SwarmError:
+        await _let_go(guardian)
+        raise
     except (OSError, ValueError) as error:
         await _let_go(guardian)
         raise ServerUnavailable(f"server {settings.name} cannot be started: {error}") from error
@@ -234,6 +245,20 @@ async def started(
             async with asyncio.timeout(KILL_SECONDS):
                 await process.explained.wait()
         process.transport.close()
+
+
+def _judge(settings: ServerSettings, words: list[str], env: Mapping[str, str], state_directory: Path) -> None:
+    """Raises ServerUnavailable where a file that it would be started from is not what a person has used."""
+    command = Command(settings.name, tuple(words), settings.env, data=settings.data_files)
+    try:
+        change = ConfigTrust(state_directory).start_change(command, settings.cwd or os.getcwd(), env)
+    except ConfigInvalid as error:
+        raise ServerUnavailable(
+            f"server {settings.name} is not started: {error.message}", suggestion=error.suggestion
+        ) from None
+    if change:
+        error = change.error()
+        raise ServerUnavailable(f"server {settings.name} is not started: {error.message}", suggestion=error.suggestion)
 
 
 async def _guardian() -> asyncio.subprocess.Process:

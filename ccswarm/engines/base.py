@@ -80,6 +80,10 @@ class Flow(Protocol):
         enough. Recorded: a repeated step adds nothing."""
         ...
 
+    async def spent(self, scope: str) -> Mapping[str, float]:
+        """What ``scope`` has used by now; recorded."""
+        ...
+
 
 Durable = Callable[[Flow, Json], Awaitable[Json]]
 

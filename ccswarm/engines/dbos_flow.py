@@ -165,6 +165,14 @@ class DbosFlow:
 
         return await self._do(lambda: DBOS.run_step_async({"name": f"spend {scope}"}, run))
 
+    async def spent(self, scope: str) -> Mapping[str, float]:
+        """See Flow."""
+
+        async def run() -> dict[str, float]:
+            return await self._ask(lambda: self._shared.call(accounts.spent, self._shared.store, scope))
+
+        return await self._do(lambda: DBOS.run_step_async({"name": f"spent {scope}"}, run))
+
     def _lane(self, task: asyncio.Task[Any]) -> int:
         if task not in self._lanes:
             self._lanes[task] = next(self._numbers)

@@ -61,7 +61,9 @@ class Work:
         number = "run_" + hashlib.sha256(whole.encode()).hexdigest()[:32]
         if task := self._known(number):
             return task
-        loaded = config.load(self._desk.grounds.entrance.config, remember_absent=True)
+        entrance = self._desk.grounds.entrance
+        file, workspace = entrance.config, entrance.workspace
+        loaded = await asyncio.to_thread(config.load, file, remember_absent=True, workspace=workspace)
         plan, named, own = plan_in(sent), chosen(sent), loaded.settings
         settings = planned(plan, named, own) if plan else in_words(sent, named, own, referred)
         directory = str(self._desk.grounds.entrance.root(loaded))

@@ -114,7 +114,7 @@ class Tasks:
             ) from None
         except OSError as error:
             raise OperatorError(
-                f"{self._directory} cannot be used: {error.strerror}", suggestion="mend it, or set XDG_STATE_HOME"
+                f"{self._directory} cannot be used: {error.strerror}", suggestion="fix it, or set XDG_STATE_HOME"
             ) from None
         for unfinished in self._directory.glob("*.new"):
             with suppress(OSError):

@@ -43,7 +43,7 @@ class GuestServer:
         # Imported before there is a loop that it could hold up.
         from ccswarm import app, config
 
-        loaded = config.load(entrance.config)
+        loaded = config.load(entrance.config, workspace=entrance.workspace)
         plan = _plan(entrance.agent, loaded.settings)
         directory = str(entrance.workspace or (loaded.directory / loaded.settings.swarm.workspace).resolve())
         files = loaded.sources

@@ -37,7 +37,7 @@ OWN_TOOLS = (
             "properties": {
                 "status": {
                     "enum": ["succeeded", "failed", "blocked"],
-                    "description": "blocked: a person has to mend something first.",
+                    "description": "blocked: a person has to fix something first.",
                 },
                 "summary": {"type": "string", "description": "What was done, or what is in the way."},
                 "result": {"description": "What others are to work with; any JSON."},
@@ -119,7 +119,7 @@ def _server(guest: Guest) -> Server[Any]:
             number = str(arguments.get("call_id"))
             answer = guest.desk.asked(number)
             if answer is None:
-                return _result(f"no call {number[:80]!r} goes on: its answer was given already", failed=True)
+                return _result(f"no call {number[:80]!r} is under way: its answer was given already", failed=True)
         else:
             answer = await guest.desk.ask(number, params.name, arguments)
         beats = asyncio.create_task(_beat(ctx, guest.desk.beat_seconds))
@@ -128,8 +128,8 @@ def _server(guest: Guest) -> Server[Any]:
                 outcome = await asyncio.shield(answer)
         except TimeoutError:
             return _result(
-                f"pending, call id {number}: the call goes on (a person may have to agree to it). Use {AWAIT_CALL} "
-                f"with this call id to wait for its answer; do not repeat the call."
+                f"pending, call id {number}: the call is still under way (a person may have to agree to it). Use "
+                f"{AWAIT_CALL} with this call id to wait for its answer; do not repeat the call."
             )
         finally:
             beats.cancel()
@@ -158,7 +158,7 @@ async def _beat(ctx: ServerRequestContext[Any], seconds: float) -> None:
                 async with asyncio.timeout(seconds):
                     await never.wait()
             waited = loop.time() - began
-            await ctx.session.report_progress(round(waited, 3), None, f"goes on after {waited:.0f} s")
+            await ctx.session.report_progress(round(waited, 3), None, f"still under way after {waited:.0f} s")
 
 
 def _described(name: str, tool: ToolInfo) -> Tool:

@@ -45,7 +45,7 @@ INSTEAD = {
     "ccswarm runs show": "read_result reads what came of it, start_run begins another one",
     "write the steps": "give a plan: TOML with [[steps]] (id, tool = SERVER.TOOL, args); list_agents shows who may use "
     "what",
-    "ccswarm config reference": "check_plan names every problem of a plan; a configuration is mended by the person",
+    "ccswarm config reference": "check_plan names every problem of a plan; a configuration is corrected by the person",
     "ccswarm doctor": "check_plan names what is wrong; ccswarm doctor in a terminal says more",
 }
 """What a client does where a person would use a terminal, by how the words for the person begin."""
@@ -69,7 +69,7 @@ async def call(desk: Desk, name: str, arguments: Given) -> Answer:
 
 
 async def start_run(desk: Desk, given: Given) -> Answer:
-    loaded = desk.loaded()
+    loaded = await desk.loaded()
     settings = runs.named(desk.meant(given, loaded), given.get("name", ""))
     directory = desk.directory(given.get("workspace", "."), loaded)
     run, notes = await desk.begin(given, settings, directory, loaded, origin=desk.origin(given))
@@ -81,7 +81,7 @@ async def resume_run(desk: Desk, given: Given) -> Answer:
     meant = await run_id_of(app.engine, given["run"])
     run = await desk.go_on(meant)
     notes = [] if run == meant else [f"{meant} is over; {run} does again what did not succeed in it"]
-    return await _changed(desk, run, "goes on", notes)
+    return await _changed(desk, run, "continues", notes)
 
 
 async def pause_run(desk: Desk, given: Given) -> Answer:
@@ -195,7 +195,7 @@ async def list_approvals(desk: Desk, given: Given) -> Answer:
 
 async def list_agents(desk: Desk, given: Given) -> Answer:
     del given
-    loaded = desk.loaded()
+    loaded = await desk.loaded()
     settings = loaded.settings
     shown = {"name", "type", "capabilities", "brain", "grants", "approval", "workspace"}
     agents = [one.model_dump(mode="json", include=shown) for one in settings.agents]
@@ -221,7 +221,7 @@ async def list_agents(desk: Desk, given: Given) -> Answer:
 
 
 async def check_plan(desk: Desk, given: Given) -> Answer:
-    loaded = desk.loaded()
+    loaded = await desk.loaded()
     problems: list[str] = []
     told_: Facts = {"stages": [], "tasks": []}
     try:
@@ -247,7 +247,7 @@ async def check_plan(desk: Desk, given: Given) -> Answer:
         }
         for task in told_["tasks"]
     ]
-    then = "mend these places" if problems else "start_run with the same arguments"
+    then = "fix these places" if problems else "start_run with the same arguments"
     facts: Facts = {
         "valid": not problems,
         "problems": placed,

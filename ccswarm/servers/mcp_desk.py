@@ -111,10 +111,11 @@ class Desk:
         finally:
             self._users -= 1
 
-    def loaded(self) -> Loaded:
+    async def loaded(self) -> Loaded:
         """The configuration as it is now, which a person has used: for what begins something. Raises ConfigInvalid,
         ConfigChanged."""
-        return config.load(self._entrance.config, remember_absent=True)
+        file, workspace = self._entrance.config, self._entrance.workspace
+        return await asyncio.to_thread(config.load, file, remember_absent=True, workspace=workspace)
 
     def last(self) -> Loaded:
         """The configuration as a person used it last, for what looks at runs or stops them. Raises ConfigInvalid."""
@@ -264,7 +265,7 @@ class Desk:
 
     async def go_on(self, text: str) -> str:
         """The id of the run that goes on here: the one that is named, or one that does what did not succeed in it."""
-        app = await self.working(self.loaded().settings)
+        app = await self.working((await self.loaded()).settings)
         started = await (await runs.go_on(app, text))
         self.begun.add(started.id)
         return started.id

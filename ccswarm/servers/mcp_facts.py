@@ -65,11 +65,11 @@ def next_of(status: str, run: str, approvals: Sequence[Facts], anybody: bool) ->
             words = "; ".join(f"{one['agent']} asks for {one['tool']}: {one['answer']}" for one in approvals)
             return f"a person has to answer in a terminal, you cannot: {words}. Then run_events follows it"
         case "paused" | "interrupted":
-            return f"resume_run {short} goes on with it"
+            return f"resume_run {short} continues with it"
         case "succeeded":
             return f"read_result {short} reads what came of it"
         case "cancelled":
-            return f"resume_run {short} goes on with it, read_result {short} reads what was done"
+            return f"resume_run {short} continues with it, read_result {short} reads what was done"
         case _:
             return f"read_result {short} tells why; resume_run {short} does again what did not succeed"
 

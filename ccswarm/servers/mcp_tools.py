@@ -26,15 +26,15 @@ from here.
 1. start_run takes a task in words (it needs an agent that thinks), or a plan: TOML with [[tasks]] and their \
 [[tasks.steps]], or the path of one in the workspace. check_plan names every problem of a plan, with its place, before \
 anything runs.
-2. start_run answers at once with a run's id; the run goes on by itself. Follow it with run_events: pass the cursor of \
-the last answer, and wait_seconds (up to 45) to wait for what comes next. run_status shows how far all tasks are.
+2. start_run answers at once with a run's id; the run continues by itself. Follow it with run_events: pass the cursor \
+of the last answer, and wait_seconds (up to 45) to wait for what comes next. run_status shows how far all tasks are.
 3. read_result reads what came of a run or of one task, page by page.
 4. An agent may have to ask a person before a call: the run is then waiting_approval, and list_approvals shows what is \
 asked. You cannot answer. Tell the person what is asked, and the command that answers it in a terminal: \
 ccswarm approve ID, or ccswarm reject ID --reason WHY.
 5. Runs are kept on disk. When this connection ends they go on where a worker runs (ccswarm worker), else they are \
-paused; resume_run goes on with one that is paused or interrupted, and does again what did not succeed in one that is \
-over. A run is named by its id, an unambiguous beginning of it, or: last.
+paused; resume_run continues with one that is paused or interrupted, and does again what did not succeed in one that \
+is over. A run is named by its id, an unambiguous beginning of it, or: last.
 6. A tool error names its code and the next step. A start_run that may have to be repeated after a lost connection: \
 give it a unique call_key, and it never starts two runs.
 """
@@ -67,7 +67,7 @@ RUN_OUT = _text("The run's id.")
 STATUS_OUT = {
     "type": "string",
     "enum": [*(status.value for status in RunStatus), INTERRUPTED],
-    "description": "interrupted: nobody carries it out any more, resume_run goes on with it.",
+    "description": "interrupted: nobody carries it out any more, resume_run continues with it.",
 }
 NEXT_OUT = _text("What to do next.")
 SECONDS_OUT = {"type": "number", "description": "0 where it has not ended, or not begun."}
@@ -252,8 +252,8 @@ TOOLS = (
     SwarmTool(
         "pause_run",
         "Pause a run",
-        "Stop a run for now, wherever it is carried out: what runs at this moment is cancelled, and resume_run goes on "
-        "from the last step that ended.",
+        "Stop a run for now, wherever it is carried out: what runs at this moment is cancelled, and resume_run "
+        "continues from the last step that ended.",
         _object({"run": RUN_ID}, ("run",)),
         CHANGED_ANSWER,
         idempotent=True,
@@ -262,7 +262,7 @@ TOOLS = (
         "read_result",
         "Read a result",
         "What came of a run, or of one of its tasks, page by page: pass next_offset of the last answer as offset. What "
-        "is over already can be read while the rest goes on.",
+        "is over already can be read while the rest continues.",
         _object(
             {
                 "run": RUN_ID,
@@ -346,7 +346,7 @@ TOOLS = (
         "start_run",
         "Start a run",
         "Have the agents do a task in words, a plan, or the tasks of the configuration. Answers with the run's id as "
-        "soon as it is queued; the run goes on by itself. Follow it with run_events.",
+        "soon as it is queued; the run continues by itself. Follow it with run_events.",
         _object(
             {
                 **PLAN_IN,

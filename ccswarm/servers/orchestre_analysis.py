@@ -289,7 +289,7 @@ def recommendations(brief: Brief, facts: Mapping[str, Any] | None, found: Judged
     ]
     code = bool(facts and facts["lines"])
     if found.factors["scalability"] >= HARD:
-        shape = "One program whose slow work runs in workers beside it; divided further only after measuring"
+        shape = "One program whose slow work runs in workers next to it; divided further only after measuring"
     else:
         shape = "One program that is deployed as one piece, divided by components inside"
     return {

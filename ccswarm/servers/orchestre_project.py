@@ -31,7 +31,7 @@ TASK, LIST = "write", "list"
 
 
 async def initialize_project(desk: Desk, given: Given) -> Given:
-    loaded = desk.loaded()
+    loaded = await desk.loaded()
     name, template = str(given["projectName"]), str(given["template"])
     if template not in ABOUT:
         raise Refusal(

@@ -61,7 +61,7 @@ MOST_RESEARCH = 50
 
 async def analyze_project(desk: Desk, given: Given) -> Given:
     """See the page."""
-    loaded, brief = desk.loaded(), brief_of(given)
+    loaded, brief = await desk.loaded(), brief_of(given)
     facts = await look(_project(desk, given, loaded))
     analysis = analysis_of(brief, facts, time.time())
     if brief.existing_code:
@@ -82,7 +82,7 @@ async def analyze_project(desk: Desk, given: Given) -> Given:
 
 async def generate_plan(desk: Desk, given: Given) -> Given:
     """See the page."""
-    loaded, brief = desk.loaded(), brief_of(given)
+    loaded, brief = await desk.loaded(), brief_of(given)
     template = str(given.get("template") or "")
     if template and template not in ABOUT:
         raise Refusal(
@@ -150,7 +150,7 @@ async def _problems(desk: Desk, loaded: Loaded, text: str) -> list[str]:
 
 async def multi_llm_review(desk: Desk, given: Given) -> Given:
     """See the page."""
-    loaded = desk.loaded()
+    loaded = await desk.loaded()
     sources = await asyncio.to_thread(sources_of, desk, loaded, given)
     those, wrong = await asyncio.to_thread(thinkers, loaded.settings)
     if not those:
@@ -199,7 +199,7 @@ def _reviewed(said: Said, found: Any) -> Facts:
 
 async def research(desk: Desk, given: Given) -> Given:
     """See the page."""
-    loaded, topic = desk.loaded(), str(given["topic"])
+    loaded, topic = await desk.loaded(), str(given["topic"])
     there = await asyncio.to_thread(searched, Tree(desk.root(loaded)), topic)
     done: Facts = {"topic": topic, "findings": [], "workspace": there, "method": "search", "notes": []}
     hits = [{"path": one["path"], "lines": one["lines"]} for one in there["hits"]]
@@ -220,7 +220,7 @@ async def research(desk: Desk, given: Given) -> Given:
     done["notes"].append(
         f"the model made {calls} calls of tools; sources are as it names them"
         if calls
-        else "the model called no tool: beside the hits in the workspace, what it says is from memory"
+        else "the model called no tool: besides the hits in the workspace, what it says is from memory"
     )
     questions = [cut(str(one), 500) for one in items(said.answer.get("openQuestions"))[:MOST_RESEARCH]]
     return {**done, "findings": found, "openQuestions": questions, "toolCalls": calls, "method": MODEL}
@@ -310,7 +310,7 @@ TOOLS = (
             {
                 "requirements": REQUIREMENTS,
                 "constraints": {**TEXTS_IN, "description": "What has to be kept to."},
-                "existingCode": {"type": "string", "description": "Code, or words about it, beside the directory's."},
+                "existingCode": {"type": "string", "description": "Code, or words about it, besides the directory's."},
                 "projectPath": PATH_IN,
                 "context": CONTEXT_IN,
             },

@@ -40,7 +40,7 @@ class Method:
 
 
 async def swarm_init(swarms: Swarms, given: Given) -> Facts:
-    kept = swarms.init(given["topology"], given["maxAgents"], given["strategy"])
+    kept = await swarms.init(given["topology"], given["maxAgents"], given["strategy"])
     return {"swarmId": kept.id, "topology": kept.topology, "maxAgents": kept.most}
 
 

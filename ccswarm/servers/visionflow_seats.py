@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ccswarm.errors import SwarmError
-from ccswarm.models import CallRequest
 from ccswarm.settings import AgentSettings
+from ccswarm.terminals import CLEANER, Terminals, tools_for_ending
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -70,21 +70,14 @@ class Seat:
 async def close_sessions(
     app: App, shell: str, directory: str, files: Sequence[str], handle: str, run_ids: Sequence[str]
 ) -> None:
-    """Ends the terminals that an agent has opened in these runs and left open, with all that runs in them. It sees its
-    own only, as the server of terminals keeps those of agents apart."""
+    """Ends the terminals that an agent has opened in these runs and left open, with all that runs in them."""
     assert app.hands
-    listing, closing = f"{shell}.list_sessions", f"{shell}.close_session"
-    hand = AgentSettings(name=handle, grants=(listing, closing))
+    cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(shell))
     try:
-        toolbox = app.hands.toolbox({handle: hand}, directory, files=files)
+        send = await app.hands.call({CLEANER: cleaner}, directory, None, files)
     except SwarmError as error:
         log.warning("what %s left open was not looked for: %s", handle, error.message)
         return
-
-    async def call(run: str, step: str, tool: str, **arguments: Any) -> Mapping[str, Any]:
-        request = CallRequest(run, f"{run}.{handle}", step, handle, tool, arguments)
-        return (await toolbox.call(request, budget=None, approved=lambda _: True)).structured or {}
-
     for run in run_ids:
-        for session in (await call(run, "terminate", listing)).get("sessions", ()):
-            await call(run, "terminate", closing, session_id=session["session_id"])
+        if problem := await Terminals(send, shell, run, run_id=run, agent=handle).end():
+            log.warning("%s of %s: %s", handle, run, problem)

@@ -108,9 +108,9 @@ class Swarms:
         """Those of the protocol, and others that are configured."""
         return list(dict.fromkeys((*TYPES, *(agent.type for agent in self._last().settings.agents))))
 
-    def init(self, topology: Topology, most: int | None, strategy: SwarmStrategy) -> Kept:
+    async def init(self, topology: Topology, most: int | None, strategy: SwarmStrategy) -> Kept:
         """A new swarm, which nobody is in. Raises Fault, SwarmError."""
-        loaded = self._loaded()
+        loaded = await self._loaded()
         swarm = loaded.settings.swarm
         allowed = swarm.max_agents if "max_agents" in swarm.model_fields_set else 1000
         if most and most > allowed:
@@ -137,7 +137,7 @@ class Swarms:
             if len(kept.living()) >= kept.most:
                 raise Fault(CAPACITY_EXCEEDED, "maxAgents", f"The swarm has {kept.most} agents, which is its most")
             try:
-                template = self._template(kept, kind, capabilities)
+                template = await self._template(kept, kind, capabilities)
             except SwarmError as error:
                 raise Fault(SPAWN_FAILED, "type", error.message) from None
             member = Member(
@@ -164,9 +164,9 @@ class Swarms:
                 raise
             return member
 
-    def _template(self, kept: Kept, kind: str, capabilities: Sequence[str]) -> AgentSettings:
+    async def _template(self, kept: Kept, kind: str, capabilities: Sequence[str]) -> AgentSettings:
         """Of the agents of that type the one that has most of the capabilities, then the one that is here least."""
-        loaded = self._loaded()
+        loaded = await self._loaded()
         fitting = [agent for agent in loaded.settings.agents if agent.type == kind]
         if not fitting:
             file = loaded.path or "a configuration, ccswarm.toml"
@@ -177,7 +177,7 @@ class Swarms:
 
     def _seat(self, kept: Kept, member: Member) -> Seat:
         async def check() -> None:
-            loaded = self._loaded()
+            loaded = await self._loaded()
             agent = agent_of(loaded.settings, member)
             if agent.brain == runs.PLAYBOOK and not agent.settings.get(runs.OWN_STEPS):
                 raise PlanInvalid(
@@ -198,7 +198,8 @@ class Swarms:
     ) -> Assigned:
         """A task that is queued now. Raises Fault, SwarmError."""
         async with self._changing(kept):
-            loaded, able = self._loaded(), self.active(kept)
+            loaded = await self._loaded()
+            able = self.active(kept)
             if not able:
                 raise Fault(AGENT_NOT_FOUND, "swarmId", "The swarm has no agent that can be given work: agent_spawn")
             await self.look(kept)
@@ -261,10 +262,12 @@ class Swarms:
         """By id how all its tasks are; what is over is noted for good."""
         return await self._work.look(kept)
 
-    def _loaded(self) -> Loaded:
+    async def _loaded(self) -> Loaded:
         """The configuration as it is now, which a person has used: for what begins something. Raises ConfigInvalid,
         ConfigChanged."""
-        return config.load(self._grounds.entrance.config, remember_absent=True)
+        entrance = self._grounds.entrance
+        file, workspace = entrance.config, entrance.workspace
+        return await asyncio.to_thread(config.load, file, remember_absent=True, workspace=workspace)
 
     def _last(self) -> Loaded:
         """The configuration as a person used it last, for what goes on and what ends. Raises ConfigInvalid."""

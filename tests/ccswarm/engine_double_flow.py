@@ -233,3 +233,9 @@ class MemoryFlow:
             return short
 
         return await self._recorded(f"spend {scope}", make)
+
+    async def spent(self, scope: str) -> Mapping[str, float]:
+        async def make(_: object) -> Json:
+            return dict(self._store.used.get(scope, {}))
+
+        return await self._recorded(f"spent {scope}", make)

@@ -13,7 +13,7 @@ from ccswarm.app import submitting
 
 
 async def main(file: str, state: str, word: str, name: str) -> None:
-    settings = config.load(Path(file)).settings
+    settings = config.peek(Path(file)).settings
     async with submitting(settings, Path(state)) as app:
         for question in await app.swarm.approvals():
             await app.swarm.answer(question["id"], approved=word == "yes", by=name, reason=f"{name} said {word}")

@@ -50,13 +50,13 @@ class House:
         self.project.mkdir()
         self.state = home / ".local/state/ccswarm"
         self.file = home / "ccswarm.toml"
-        self.file.write_text(text)
-        self.settings = config.load(self.file).settings
+        self.rewrite(text)
+        self.settings = config.peek(self.file).settings
 
     def add(self, text: str) -> None:
         """More configuration, before anything is started."""
         self.rewrite(self.file.read_text() + text)
-        self.settings = config.load(self.file).settings
+        self.settings = config.peek(self.file).settings
 
     def rewrite(self, text: str) -> None:
         """As a person who edits the configuration, and agrees to what it says now."""

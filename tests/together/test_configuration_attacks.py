@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +15,14 @@ import pytest
 
 from tests.ccswarm.contract.run_desk import QUICK, RunDesk
 from tests.ccswarm.contract.server_client import serving
-from tests.ccswarm.contract.verb_desk import agent
+from tests.ccswarm.contract.verb_desk import SERVERS, agent
 from tests.conftest import UNBOXED, environment
 from tests.together.swarm_house import AI_SESSION, ROOT, House, open_house
 
 pytestmark = pytest.mark.timeout(180)
 
 CREW = AI_SESSION + QUICK + agent("ada", "ai-session.*")
+SAY = {"id": "s", "tool": "own.echo", "args": {"text": "x"}}
 CLI = f"PYTHONPATH={ROOT} {sys.executable} -m ccswarm"
 LOOK = json.dumps({"tasks": [{"id": "a", "agent": "ada", "steps": [{"id": "l", "tool": "ai-session.list_sessions"}]}]})
 
@@ -107,10 +109,50 @@ def test_a_configuration_that_an_agent_plants_is_not_used_by_the_server_that_run
     unharmed(house)
 
 
+def test_a_configuration_planted_where_ccswarm_was_never_started_is_not_used(house: House, desk: RunDesk) -> None:
+    """The agent works in another directory than the person."""
+    other = house.home / "other"
+    other.mkdir()
+    (house.project / "plan.json").write_text(plan(writes(evil(house), "ccswarm.toml")))
+    desk.run("run", "plan.json", "--workspace", str(other))
+    there = RunDesk(other)
+    there.state = house.state
+    for words in (("run",), ("tools",), ("worker",), ("serve", "--tcp", "--port", "0")):
+        said = there.run(*words, code=5)
+        assert f"{other}/ccswarm.toml is new here, and would be used instead of {house.home}/.config/" in said.err
+    with serving(other) as client:
+        for _ in range(2):
+            assert client.refused("start_run")["code"] == "config_changed"
+    assert "run_" in there.run("runs", "list").out
+    unharmed(house)
+
+
+def test_a_server_that_an_agent_rewrites_is_not_started(house: House, desk: RunDesk) -> None:
+    """By its words it is the same: the file that they name is another."""
+    shutil.copytree(SERVERS, house.project / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    own = house.home / ".config/ccswarm/config.toml"
+    text = f'[[mcp.servers]]\nname = "own"\ncommand = "{sys.executable} -B tools/plain.py"\n'
+    desk.rewrite(f"{CREW}{text}" + agent("bob", "own.*"), own)
+    assert "tools/plain.py, named by the command of server own, is new" in desk.run("tools", code=5).err
+    desk.run("trust", "--yes", "tools/plain.py")
+    attack = writes(f"open({str(house.home / 'PWNED')!r}, 'w')", "tools/plain.py")
+    work = json.loads(plan(attack))
+    work["tasks"] += [{"id": "use", "agent": "bob", "needs": ["work"], "steps": [SAY]}]
+    (house.project / "plan.json").write_text(json.dumps(work))
+    desk.run("run", "plan.json")  # its server was started before
+    assert "PWNED" in (house.project / "tools/plain.py").read_text()
+    for words in (("run", "plan.json"), ("tools",), ("worker",)):
+        said = desk.run(*words, code=5)
+        assert f"{house.project}/tools/plain.py, named by the command of server own, has changed" in said.err
+    with serving(house.project) as client:
+        assert client.refused("start_run", plan=LOOK)["code"] == "config_changed"
+    unharmed(house)
+
+
 def test_a_configuration_that_is_there_cannot_be_written_in_a_box(house: House, desk: RunDesk) -> None:
     for name in ("ccswarm.toml", "deep/down/ccswarm.toml"):
         (house.project / name).parent.mkdir(parents=True, exist_ok=True)
-        (house.project / name).write_text(CREW)
+        desk.rewrite(CREW, house.project / name)
     attempts = [
         f"{writes(evil(house), 'ccswarm.toml')} || true",
         "rm -f ccswarm.toml; mv ccswarm.toml away; ln -sf /dev/null ccswarm.toml || true",
@@ -173,7 +215,7 @@ def test_outside_of_a_box_an_agent_agrees_to_nothing_for_the_person(world: Path)
         desk = RunDesk(house.project)
         desk.state = house.state
         config = house.project / "ccswarm.toml"
-        config.write_text(CREW)
+        desk.rewrite(CREW, config)
         desk.run("tools")
         before = trust_records(house)
         text = plan(

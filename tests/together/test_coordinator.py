@@ -62,7 +62,7 @@ async def test_a_task_in_words_becomes_work_of_others(world: Path) -> None:
         git(house.project, "commit", "-q", "--allow-empty", "-m", "Begin")
         async with ModelServer(each(scripts), key=SECRET) as server:
             house.rewrite(AI_SESSION + QUICK + coordinator(server))
-            house.settings = config.load(house.file).settings
+            house.settings = config.peek(house.file).settings
             async with house.client() as app, house.worker():
                 main = TaskSettings(id="main", text="Have one.txt and two.txt written.", agent="cleo")
                 run = await over(app, await submit(app, house.settings.model_copy(update={"tasks": (main,)}), house))

@@ -33,7 +33,9 @@ def desk(world: Path) -> Iterator[RunDesk]:
     """In a home where nothing of ai-session is configured: sessions have boxes."""
     home = new_home(world, "")
     with environment(client_environment(home)):
-        yield RunDesk(home, CONFIG)
+        made = RunDesk(home)
+        made.rewrite(CONFIG)
+        yield made
 
 
 def case(name: str, gate: str, more: str = "", check: str = "") -> str:
@@ -142,11 +144,13 @@ def test_agents_of_the_configuration_are_tried_whatever_thinks_for_them(world: P
     model = 'brain = "llm"\nworkspace = "clone"\nsettings = { model = "recorded:" }'
     calls = ['{ tool = "ai-session.create_session", arguments = { name = "work" } }']
     calls += [f"{{ tool = 'ai-session.execute_command', arguments = {{ session_id = 'work', command = '{END}' }} }}"]
+    calls += ['{ tool = "finish", arguments = { status = "succeeded", summary = "Done." } }']
     replies = ", ".join(f"{{ calls = [{call}] }}" for call in calls)
-    mine = case("two", "grep -qx two file", f"replies = [{replies}, {{ text = 'Done.' }}]")
+    mine = case("two", "grep -qx two file", f"replies = [{replies}]")
     with environment(client_environment(home)):
         agents = agent("ada", "ai-session.*", more=model) + agent("bob", "ai-session.*", more=program)
-        desk = RunDesk(home, CONFIG + agents)
+        desk = RunDesk(home)
+        desk.rewrite(CONFIG + agents)
         said = results(desk, suite(desk, mine), "--agent", "ada", "--agent", "bob", "--at-once", "1")
     ends = {one["entrant"]: one for one in said[""]["results"]}
     assert [(name, one["passed"], one["status"]) for name, one in ends.items()] == [

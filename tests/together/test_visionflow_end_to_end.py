@@ -97,5 +97,5 @@ def test_terminated_in_the_middle_of_a_command_an_agent_leaves_no_process(house:
         assert (done["status"], [one["agent"] for one in done["parts"]]) == ("completed", ["bob"])
         assert house.lines("notes") == ["bob: go"]
         wire.ask("agent_terminate", agentId=bob)
-    closed = [one for one in house.records() if one.event == "call.end" and one.facts["agent"] == "ann"]
-    assert (closed[-1].facts["tool"], closed[-1].facts["status"]) == ("ai-session.close_session", "ok")
+    closed = [one.facts for one in house.records() if one.event == "call.end" and one.facts["agent"] == "cleaner"]
+    assert ("ai-session.close_session", "ok") in [(one["tool"], one["status"]) for one in closed]

@@ -92,6 +92,8 @@ class Place:
     uid: int
     root: Path
     profile: SandboxProfile = field(default_factory=SandboxProfile)
+    others: bool = True
+    """Whether root may have other users in a box, as far as the machine has them."""
 
     @property
     def workspace(self) -> Path:
@@ -167,7 +169,10 @@ class Place:
 
     async def prepare(self, box: str = "box", **changes: Any) -> Boxed:
         env = {"PATH": PATH, "HOME": str(self.home), "LANG": "C.UTF-8"}
-        return await Probed(self.runtime, *probed(self.uid)).prepare(
+        status, bubblewrap = probed(self.uid)
+        if bubblewrap is not None and not self.others:
+            bubblewrap = replace(bubblewrap, users=False)
+        return await Probed(self.runtime, status, bubblewrap).prepare(
             replace(self.profile, **changes), self.runtime / box, env=env, die_with_parent=True
         )
 

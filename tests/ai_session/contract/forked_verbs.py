@@ -33,6 +33,8 @@ from typing import Any, NoReturn
 
 from pexpect.fdpexpect import fdspawn
 
+from ai_session import cli_verbs
+
 ROOT = Path(__file__).parents[3]
 LOADED = ("ai_session.__main__", "ai_session.cli", "ai_session.client_configs", "ai_session.config")
 """Also what some verbs load late."""
@@ -243,5 +245,7 @@ def be_verb(plan: dict[str, Any], fds: list[int]) -> NoReturn:
 if __name__ == "__main__":
     for module in LOADED:
         import_module(module)
+    for load in cli_verbs.VERBS.values():
+        load()
     gc.freeze()
     fork_verbs(socket.socket(fileno=int(sys.argv[1])))

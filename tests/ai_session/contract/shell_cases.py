@@ -84,6 +84,15 @@ STATE = (
     Case("  ...check", "echo $2; set --", b"q\n", 0),
 )
 
+DIGITS = (
+    Case("IFS of digits", "IFS=0123456789", b"", 0),
+    Case("  ...code", "(exit 21)", b"", 21),
+    Case("  ...code 101", "IFS=1; (exit 101)", b"", 101),
+    Case("  ...^C", "sleep 20", None, 130, STOP),
+    Case("  ...check", "echo ok; unset IFS", b"ok\n", 0),
+)
+"""Numbers that the shell would cut in pieces."""
+
 TERMINAL = (
     Case("read from tty", "read -r x; echo got:$x", b"abc\ngot:abc\n", 0, (("reading", b"abc\n"),)),
     Case("cat and ^D", "cat", b"xyz\nxyz\n", 0, (("reading", b"xyz\n"), ("text:xyz\nxyz\n", b"\x04"))),
@@ -134,6 +143,10 @@ HOOKS = (
     Case("IFS=/ PATH=", "IFS=/; OP=$PATH; PATH=", b"", 0),
     ok(),
     Case("undo", "unset IFS; PATH=$OP", None, 0),
+    *DIGITS,
+    Case("alias and function named like what is typed", "alias .=false", b"", 0),
+    Case("  ...check", "echo ok; (exit 2)", b"ok\n", 2),
+    Case("undo", "unalias .", None, 0),
     Case(
         "printf, eval, return overridden",
         "printf() { echo P; }; eval() { echo E; }; return() { echo R; }; alias printf=false",
@@ -242,6 +255,7 @@ POSIX = (
     Case("unterminated OSC", "printf '\\033]0;abc'", b"\x1b]0;abc", 0),
     Case("glob without a match", "echo /nonexist*zz", None, None),
     ok(),
+    *DIGITS,
     Case("PS1 replaced", "PS1='evil> '", b"", 0),
     Case("  ...check", "echo ok; (exit 2)", b"ok\n", 2),
     Case("  ...^C after it", "sleep 20", None, 130, STOP),

@@ -198,7 +198,7 @@ class RawSession:
             quiet = 0 if self.pump(0.05) else quiet + 1
             if quiet > 3 and not asked and self.at_prompt():
                 asked = True
-                self.plugin.write_probe(self.directory, 130)
+                self.plugin.write_probe(self.directory, self.seq, 130)
                 self.send(self.plugin.trigger(ready=True))
 
     def run(self, text: str, *, stdin_path: str = "", stderr_path: str = "", title: str = "") -> Outcome:

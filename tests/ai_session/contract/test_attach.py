@@ -24,7 +24,7 @@ from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import runtime
 from tests.bounds import BOUND_SECONDS
 
-DETACHED = "[detached from main; it goes on: ai-session attach main]"
+DETACHED = "[detached from main; it keeps running: ai-session attach main]"
 DETACH = b"\x1d"
 WAIT_FOR_RESIZE = (
     'import os, signal; signal.pthread_sigmask(0, [28]); print(*["wait", "ing"], sep="", flush=True); '
@@ -189,7 +189,7 @@ def test_the_daemons_death_is_told_and_attaching_again_works(main: CommandLine) 
     person.expect_exact("ready> ")
     os.kill(main.daemon_pid(), signal.SIGKILL)
     person.expect_exact("error: the daemon went away")
-    person.expect_exact("hint: the session goes on; attach to it again")
+    person.expect_exact("hint: the session keeps running; attach to it again")
     person.expect(pexpect.EOF)
     assert person.wait() == 4
     person = main.spawn("attach", "main")

@@ -220,10 +220,61 @@ def test_an_answer_there_covers_no_more_than_the_line(planted: Path, peer: Clien
         peer.call("close_session", session_id=name)
 
 
-def test_it_is_remembered_when_the_daemon_is_another(planted: Path) -> None:
+@pytest.fixture(scope="module")
+def moved(planted: Path, peer: Client) -> Path:
+    """A box wrote in ``late/one`` and ``late/two``; a person then moved the first, and what held the second."""
+    for name in ("late/one", "late/two", "new/deep", "copied"):
+        (planted / name).mkdir(parents=True)
+    for name in ("one", "two"):
+        person(planted, "new", name, "--profile", "workspace", "--cwd", str(planted / "late" / name))
+        person(planted, "exec", name, "--", "sh", "-c", r"printf 'test:\n\ttouch ../RAN\n' > Makefile; mkdir sub")
+        person(planted, "kill", name)
+    (planted / "late/one").rename(planted / "new/one")
+    (planted / "late").rename(planted / "later")
+    (planted / "into").symlink_to("new/one/sub")
+    return planted
+
+
+MOVED = [
+    ("new/one", "make test"),
+    ("new/one/sub", "ls"),
+    ("into", "true"),
+    ("new", "make -C one"),
+    ("new", "ls"),
+    ("new/deep", "cat {house}/new/one/Makefile"),
+    ("later/two", "make test"),
+    ("later", "make test"),
+    ("safe", "cat {house}/later/two/sub/x"),
+]
+
+
+@pytest.mark.parametrize(("where", "command"), MOVED)
+def test_a_directory_that_was_moved_is_known(moved: Path, peer: Client, where: str, command: str) -> None:
+    assert run(moved, peer, moved / where, command.format(house=moved)) == BOX
+    assert not (moved / "RAN").exists()
+
+
+def test_what_lies_beside_one_that_was_moved_is_free(moved: Path, peer: Client) -> None:
+    for where in ("new/deep", "copied"):
+        assert run(moved, peer, moved / where, "ls") == "ran"
+
+
+def test_a_directory_made_anew_at_the_same_path_is_known_when_it_is_moved(moved: Path, peer: Client) -> None:
+    again = moved / "again"
+    for number in range(2):
+        again.mkdir()
+        person(moved, "new", f"again{number}", "--profile", "workspace", "--cwd", str(again))
+        person(moved, "kill", f"again{number}")
+        again.rename(moved / f"kept{number}")
+    assert [run(moved, peer, moved / f"kept{number}", "ls") for number in range(2)] == [BOX, BOX]
+
+
+def test_it_is_remembered_when_the_daemon_is_another(planted: Path, moved: Path) -> None:
     stop_daemons(planted)
     with client(planted) as found:
         greet(found, {})
         assert run(planted, found, planted / "shop", "make test") == BOX
         assert run(planted, found, planted / "safe", "ls") == "ran"
+        for where, command in MOVED:
+            assert run(planted, found, planted / where, command.format(house=planted)) == BOX
     assert not (planted / "RAN").exists()

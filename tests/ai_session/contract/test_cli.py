@@ -63,6 +63,41 @@ def test_a_name_is_made_from_the_directory(cli: CommandLine) -> None:
     assert sorted(json.loads(cli.out("kill", "--all", "--json"))["ended"]) == names
 
 
+@pytest.mark.parametrize("backend", ["pty", "tmux"])
+def test_a_name_may_be_in_any_script(cli: CommandLine, backend: str) -> None:
+    assert cli.out("new", "日本-bär", "--backend", backend).split("\t")[0] == "日本-bär"
+    assert cli.out("exec", "日本-ba\u0308r", "echo $AI_SESSION_NAME") == "日本-bär\n"
+    assert cli.out("ls").split("\t")[0] == "日本-bär"
+    assert "echo" in cli.out("screen", "日本-bär") or cli.out("logs", "日本-bär")
+    cli.run("rename", "日本-bär", "имя")
+    assert cli.out("kill", "имя") == "имя\n"
+    folder = cli.home / "Über uns"
+    folder.mkdir()
+    assert cli.out("new", cwd=folder).split("\t")[0] == "Über-uns"
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "-", "a b", "a\x1b[31m", "a\u202eb", "a" * 65])
+def test_what_is_no_name_is_refused_in_a_persons_words(main: CommandLine, name: str) -> None:
+    for words in (("new", "--", name), ("rename", "main", "--", name)):
+        refused = main.run(*words, code=2)
+        assert refused.stderr.startswith("error: NAME: "), refused.stderr
+        assert refused.stderr.endswith(f"hint: ai-session {words[0]} --help\n")
+        assert "\x1b" not in refused.stderr
+        assert "pattern" not in refused.stderr
+
+
+def test_usage_errors_name_what_was_typed(main: CommandLine) -> None:
+    def told(*words: str) -> str:
+        return main.run(*words, code=2).stderr.partition("\n")[0]
+
+    assert told("new", "x", "--rows", "0") == "error: invalid value for '--rows': 0 is not in the range x>=2."
+    assert told("new", "x", "--rows", "5000") == "error: --rows: must be less than or equal to 1000"
+    assert told("new", "x", "-e", "1=2") == "error: --env: has '1', which is not a variable's name"
+    assert told("info", "") == "error: SESSION: is empty"
+    assert main.json("info", "", code=2)["error"]["message"] == "SESSION: is empty"
+    assert main.run("exec", "main", "", code=125).stderr.startswith("error: COMMAND: is empty")
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [("true", 0), ("exit_with() { return 7; }; exit_with", 7), ("sh -c 'kill -9 $$'", 137), ("nonesuch", 127)],
@@ -177,6 +212,77 @@ def test_exec_on_a_terminal_shows_a_line_that_changes(main: CommandLine) -> None
     person.expect_exact("\r\n")
     person.expect(pexpect.EOF)
     assert person.wait() == 0
+
+
+def test_a_command_that_asks_hears_this_keyboard(main: CommandLine) -> None:
+    ask = "read -p 'Name? ' name; stty -echo; read -p 'Word? ' word; stty echo; echo; echo \"[$name $word]\"; (exit 5)"
+    person = main.spawn("exec", "main", ask)
+    person.expect_exact("Name? ")
+    person.send("ada\r")
+    person.expect_exact("ada")
+    person.expect_exact("Word? ")
+    person.send("s3cret\r")
+    person.expect_exact("[ada s3cret]")
+    assert "s3cret" not in str(person.before)
+    person.expect(pexpect.EOF)
+    assert b"hint" not in person.before
+    assert person.wait() == 5
+    assert main.out("exec", "main", "echo free") == "free\n"
+
+
+def test_control_c_interrupts_a_command_that_asks(main: CommandLine) -> None:
+    person = main.spawn("exec", "main", "read -p 'Name? '")
+    person.expect_exact("Name? ")
+    person.send("x")
+    person.expect_exact("x")
+    person.send("\x03")
+    person.expect(pexpect.EOF)
+    assert person.wait() == 130
+
+
+def test_keys_are_passed_on_one_by_one(main: CommandLine) -> None:
+    person = main.spawn("exec", "main", "read -rsn1 -p 'Go on? ' key; echo \"<$key>\"; cat; echo end")
+    person.expect_exact("Go on? ")
+    person.send("y")
+    person.expect_exact("<y>")
+    person.send("line\r\x04")
+    person.expect_exact("end")
+    person.expect(pexpect.EOF)
+    assert person.wait() == 0
+
+
+def test_where_nobody_can_type_a_command_that_asks_is_left_running(main: CommandLine) -> None:
+    left = main.run("exec", "main", "read -p 'Name? ' name; echo \"hello $name\"", code=124)
+    assert left.stdout == "Name? "
+    hint, way = left.stderr.splitlines()
+    assert hint == "hint: it waits for input, which nobody can type here: pipe it in, or attach"
+    assert way == "left running: ai-session attach main, ai-session interrupt main"
+    assert main.json("info", "main")["state"] == "waiting_input"
+    main.run("send", "main", "ada")
+    assert "hello ada" in main.out("logs", "main", "-c", "last", "-f")
+    begun = main.run("exec", "main", "-t", "1", "read -p 'Name? ' name", code=124)
+    assert "nobody can type" not in begun.stderr
+
+
+def test_what_comes_before_a_command_begins_is_no_output_of_it(cli: CommandLine) -> None:
+    """Without a line editor the terminal itself shows what is typed, whatever the shell does."""
+    cli.run("new", "d", "--shell", "dash", "--profile", "trusted", "--backend", "pty")
+    shell = cli.json("info", "d")["pid"]
+    os.kill(shell, signal.SIGSTOP)
+    try:
+        assert cli.json("exec", "d", "echo begun")["output"] == "begun\n"
+    finally:
+        os.kill(shell, signal.SIGCONT)
+
+
+def test_a_hint_has_a_line_of_its_own(main: CommandLine) -> None:
+    both = main.home / "both"
+    with both.open("wb") as file:
+        subprocess.run(
+            [*LINE, "exec", "main", "read -p 'Name? '"], cwd=main.home, env=main.env,
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=BOUND_SECONDS, check=False,
+        )  # fmt: skip
+    assert both.read_text().startswith("Name? \nhint: it waits for input")
 
 
 def test_exec_says_so_when_the_daemon_dies(main: CommandLine) -> None:

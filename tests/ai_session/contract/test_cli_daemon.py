@@ -16,7 +16,7 @@ import pexpect
 import pytest
 from typer.testing import CliRunner
 
-from ai_session.cli import app, with_only
+from ai_session.cli import program
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.bounds import BOUND_SECONDS
 
@@ -162,7 +162,7 @@ def test_doctor_finds_a_healthy_machine_and_says_what_is_not(cli: CommandLine) -
     lines = cli.run("doctor", code=1).stdout.splitlines()
     found = {line.split("\t")[1]: line.split("\t") for line in lines}
     assert found["configuration"][0] == "fail"
-    assert found["configuration"][3] == "mend the file, or move it away"
+    assert found["configuration"][3] == "fix the file, or move it away"
     assert found["clients"][:3] == ["ok", "clients", "cursor"]
 
 
@@ -196,8 +196,12 @@ def test_doctor_finds_a_daemon_that_does_not_answer(cli: CommandLine) -> None:
 def test_help_lists_every_verb_and_imports_nothing_heavy(cli: CommandLine) -> None:
     line = [LINE[0], "-X", "importtime", *LINE[1:], "--help"]
     result = subprocess.run(line, env=cli.env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=True)
-    listed = re.findall(r"^  ([a-z-]+)  ", result.stdout.partition("Commands:")[2], re.MULTILINE)
-    assert sorted(listed) == sorted(VERBS)
+    sections = re.findall(r"^([A-Z][a-z]+):\n((?:  .*\n)+)", result.stdout, re.MULTILINE)
+    listed = {head: re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) for head, text in sections if head != "Options"}
+    assert sorted(verb for verbs in listed.values() for verb in verbs) == sorted(VERBS)
+    assert 4 <= len(listed) <= 8
+    assert all(2 <= len(verbs) <= 8 for verbs in listed.values()), listed
+    assert "..." not in result.stdout.partition("\n")[2]
     assert "Exit codes: 0 done, 1 error, 2 wrong usage" in result.stdout
     imported = {row.rpartition("|")[2].strip().partition(".")[0] for row in result.stderr.splitlines()}
     assert not imported & {"rich", "pydantic", "asyncio", "mcp", "libtmux", "pexpect", "re2", "tomllib"}
@@ -217,15 +221,33 @@ def test_every_verb_has_help_and_a_way_to_speak_json(cli: CommandLine) -> None:
         (verb,) for verb in VERBS if verb not in (*groups, "attach", "completion", "mcp-server", "replay", "sandbox")
     ]
     for words in (*single, *((group, verb) for group, verbs in groups.items() for verb in verbs)):
-        told = CliRunner().invoke(with_only([words[0]]), [*words, "--help"])
+        told = CliRunner().invoke(program(words[0]), [*words, "--help"])
         assert (told.exit_code, "--json" in told.stdout) == (0, True), words
     assert cli.out("--version").strip() == json.loads(cli.out("daemon", "start", "--json"))["version"]
+
+
+def test_what_starts_often_imports_nothing_heavy(cli: CommandLine) -> None:
+    cli.out("new", "main", "-C", ".")
+    lines = "--version,ls,info main,screen main,logs main,send main -k Enter,exec main true,interrupt main,kill main"
+    for words in lines.split(","):
+        line = [LINE[0], "-X", "importtime", *LINE[1:], *words.split()]
+        result = subprocess.run(line, env=cli.env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
+        imported = {row.rpartition("|")[2].strip().partition(".")[0] for row in result.stderr.splitlines()}
+        heavy = {"typer", "rich", "pydantic", "inspect", "dataclasses", "asyncio", "tomllib", "subprocess"}
+        assert "control_client" in result.stderr or words == "--version"
+        assert not imported & heavy, words
+
+
+@pytest.mark.parametrize("words", [(), ("audit",), ("policy",), ("mcp",), ("http",), ("http", "user")])
+def test_a_group_without_a_verb_shows_its_help(cli: CommandLine, words: tuple[str, ...]) -> None:
+    bare, asked = cli.run(*words), cli.run(*words, "--help")
+    assert (bare.stdout, bare.stderr) == (asked.stdout, "")
 
 
 def test_a_verb_alone_is_told_of_as_among_all(cli: CommandLine) -> None:
     """In a process of its own the program is made of that verb only."""
     for words in (["exec", "--help"], ["audit", "--help"], ["daemon", "stop", "-h"]):
-        assert cli.out(*words).split() == CliRunner().invoke(app, words, prog_name="ai-session").stdout.split()
+        assert cli.out(*words).split() == CliRunner().invoke(program(), words, prog_name="ai-session").stdout.split()
 
 
 def test_mcp_server_serves_however_it_is_spelled(cli: CommandLine) -> None:

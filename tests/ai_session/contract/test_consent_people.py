@@ -61,7 +61,7 @@ def test_verbs_show_allow_and_deny_also_after_a_restart(home: Path) -> None:
         assert grant["grant_id"] in person(home, "approvals")
         person(home, "reject", grant["grant_id"])
         assert error_of(peer.call("echo", text="anything"))["code"] == "consent_needed"
-        assert "no question" in person(home, "approve", "ap_none", code=2)
+        assert "no question" in person(home, "approve", "ap_none", code=3)
 
 
 def test_an_answer_from_another_window_overtakes_the_form(house: Path) -> None:

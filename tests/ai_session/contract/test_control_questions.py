@@ -88,9 +88,11 @@ async def test_questions_are_listed_without_the_clients_environment(tmp_path: Pa
         listed = (await peer.answer())["result"]
         assert listed["questions"] == []
         assert [(g["scope"], g["what"]) for g in listed["grants"]] == [("session", "agent, echo, r, session s")]
-        for wrong in ({}, {"question_id": 5}, {"question_id": "ap_1", "scope": "ever"}, {"question_id": "ap_9"}):
+        for wrong in ({}, {"question_id": 5}, {"question_id": "ap_1", "scope": "ever"}):
             peer.send(4, "approve", **wrong)
             assert (await peer.answer())["error"]["code"] == "invalid_arguments"
+        peer.send(5, "approve", question_id="ap_9")
+        assert (await peer.answer())["error"]["code"] == "question_not_found"
     assert "s3cret" not in "".join(path.read_text() for path in tmp_path.rglob("*.json"))
 
 

@@ -65,6 +65,7 @@ WAYS = {
         f"({CLEAN} setsid script -qec 'exec tmux -L {{socket}} -f /dev/null new-session sh\\ {{file}}' /dev/null"
         " </dev/null >/dev/null 2>&1 &)"
     ),
+    "named as a way in": f"{CLEAN} {{python}} -c {{disguised}} 'sshd: me@pts/9' {{quoted}}",
     "named as a terminal program": f"{CLEAN} {{python}} -c {{disguised}} gnome-terminal- {{quoted}}",
     "named as a login": f"{CLEAN} {{python}} -c {{disguised}} login {{quoted}}",
     "named as a multiplexer": f"{CLEAN} {{python}} -c {{disguised}} 'tmux: server' {{quoted}}",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import client, error_of, greet, person
-from tests.ai_session.contract.wire import Client, stop_daemons
+from tests.ai_session.contract.wire import Client, daemon_pids, stop_daemons
 from tests.conftest import WINDOWS, new_home
 
 HOOK = """#!/bin/sh
@@ -96,10 +96,24 @@ def test_the_verbs_tell_of_it_and_are_bound_by_it(house: Path, peer: Client) -> 
     )
 
 
-def test_one_that_is_missing_lets_nothing_run(world: Path) -> None:
-    made = new_home(world, '[policy]\nhook = ["/nowhere/hook"]\n')
+def test_one_that_is_missing_lets_nothing_run_but_everything_can_be_ended(world: Path) -> None:
+    made = new_home(world)
+    hook = made / ".config/ai-session/hook"
+    hook.write_text(HOOK.format(home=made))
+    hook.chmod(0o755)
+    (made / ".config/ai-session/config.toml").write_text(f'[policy]\nhook = ["{hook}"]\n' + WINDOWS)
     with client(made) as peer:
         greet(peer, {})
-        failed = error_of(peer.call("create_session", name="main", backend="pty"))
-    assert (failed["code"], "is no program that can be run" in failed["message"]) == ("config_invalid", True)
+        for name in ("one", "two", "three"):
+            assert not peer.call("create_session", name=name, backend="pty")["isError"]
+    for pid in daemon_pids(made):
+        asking.killed_by_id(pid)
+    hook.unlink()
+    with client(made) as peer:
+        greet(peer, {})
+        failed = error_of(peer.call("execute_command", session_id="one", command="true"))
+        assert (failed["code"], "is not a program that can be run" in failed["message"]) == ("hook_failed", True)
+        assert error_of(peer.call("list_sessions"))["code"] == "hook_failed"
+    assert json.loads(person(made, "kill", "--all", "--yes", "--json"))["ended"] == ["one", "two", "three"]
+    assert json.loads(person(made, "ls", "--json")) == []
     stop_daemons(made)

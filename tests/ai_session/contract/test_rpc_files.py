@@ -242,11 +242,12 @@ async def test_texts_bytes_and_modes_are_kept(house: House) -> None:
 
 async def test_protected_files(house: House) -> None:
     ws = house.workspace
-    for name in (".env", ".env.local", "server.pem", ".git/config", ".git/HEAD", "sub/.git/config", "sub/.git/HEAD"):
+    secrets = (".env", ".env.local", ".env~", "prod.env", "deep/secrets.env", "server.pem")
+    for name in (*secrets, ".git/config", ".git/HEAD", "sub/.git/config", "sub/.git/HEAD"):
         (ws / name).parent.mkdir(parents=True, exist_ok=True)
         (ws / name).write_text(SECRET)
     (ws / "innocent").symlink_to(".env")
-    hidden = (".env", ".env.local", "server.pem", "innocent", "in/../.env", "new.key")
+    hidden = (*secrets, "innocent", "in/../.env", "new.key")
     unwritten = (
         *(".git/config", ".git/hooks/pre-commit", ".GIT/config", "sub/.git/info/x", ".vscode/tasks.json", ".mcp.json"),
         *(".claude/settings.json", "sub/.envrc", ".npmrc", "sub/.git"),

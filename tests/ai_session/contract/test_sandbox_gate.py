@@ -8,13 +8,17 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ai_session import administrator, config
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError
+from ai_session.models import SandboxLevel
+from ai_session.sandbox import Machine, Sandbox, SandboxStatus, ids
 from tests.ai_session.contract.command_line import BOUND_SECONDS, CommandLine, finish
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import daemon_pids, runtime
@@ -225,3 +229,27 @@ def test_the_end_is_recorded_when_it_is_answered(audit: Audit, client: ControlCl
         ("sandbox_unavailable" * 9)[:64],
         False,
     )
+
+
+def test_settings_are_read_anew_only_where_they_may_be_others(own: CommandLine) -> None:
+    """A file that was changed, or a variable of the client's, counts at once, as if there were no daemon before."""
+    own.run("sandbox", *WORDS, "true")
+    with own.client() as client:
+        known = client.request("settings")["read_from"]
+    path = own.home / ".config/ai-session/config.toml"
+    assert known == {str(path): config.stamp(path), str(administrator.FILE): config.stamp(administrator.FILE)}
+    show = (*WORDS, "sh", "-c", "echo $SHOWN")
+    assert own.out("sandbox", *show) == "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_text() if path.exists() else ""
+    path.write_text(before + '\n[session]\nenv = {SHOWN = "yes"}\n')
+    assert own.out("sandbox", *show) == "yes\n"
+
+
+def test_no_machine_of_another_is_taken_for_this_ones() -> None:
+    found = SandboxStatus(SandboxLevel.BWRAP)
+    mine = Machine(found, None, ([], []), ids())
+    assert Machine.of(json.loads(json.dumps(mine.facts()))) == mine
+    assert Sandbox(runtime_directory=Path("/x"), machine=mine)._status == found
+    other = replace(mine, ids=(*ids(), 4321))
+    assert Sandbox(runtime_directory=Path("/x"), machine=other)._status is None

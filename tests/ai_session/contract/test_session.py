@@ -114,6 +114,40 @@ async def test_interrupt_climbs_to_sigkill_and_spares_the_shell(session: Session
     assert await run(session, "echo $kept") == Result("1\n", 0, "finished")
 
 
+async def test_a_stopped_shell_is_continued(session: Session) -> None:
+    running = await session.begin("kill -STOP $$; echo after", command_id="cmd")
+    await waiting.interrupt(session, 2.0)
+    assert running.finished.done()
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+async def test_nothing_waits_for_keys_before_it_has_started(session: Session) -> None:
+    session.send(b"echo 'unfinished\n")
+    await until(session, printed(session, b"> "))
+    with pytest.raises(SessionBusy, match="not complete"):
+        await session.begin("echo no", command_id="cmd")
+    session.send(b"\x03")
+    running = await session.begin("echo ran", command_id="cmd")
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished"
+    assert text_of(session, running.record) == "ran\n"
+
+
+async def test_interrupt_presses_the_keys_that_the_terminal_has(session: Session) -> None:
+    await run(session, "stty intr ^X quit ^Y")
+    holder = session.holder
+    running = await session.begin("sleep 1000", command_id="cmd")
+    await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.name == "sleep")
+    outcome = await waiting.interrupt(session, BOUND_SECONDS)
+    assert (outcome.steps, running.record.exit_code) == (("Ctrl-X",), 130)
+    await run(session, "stty intr undef")
+    running = await session.begin("sleep 1000", command_id="cmd")
+    await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.name == "sleep")
+    outcome = await waiting.interrupt(session, BOUND_SECONDS)
+    assert (outcome.steps, running.record.exit_code) == (("SIGINT",), 130)
+    await run(session, "stty sane")
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
 async def test_interrupt_finds_the_end_also_when_the_command_replaced_the_hooks(session: Session) -> None:
     running = await session.begin("PS1='evil> ' PROMPT_COMMAND=; sleep 30", command_id="cmd")
     holder = session.holder

@@ -195,7 +195,7 @@ print(type(open_telemetry(TelemetrySettings(endpoint="http://x"), [], str, {})).
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert done.stdout == "Telemetry\n", done.stderr
-    assert "is not installed, and nothing is told: pip install 'ai-session[otel]'" in done.stderr
+    assert "is not installed; nothing is exported: pip install 'ai-session[otel]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -140,7 +140,7 @@ def verbs(command: Any, *names: str) -> Iterator[str]:
 
 
 def test_every_verb_has_its_entry() -> None:
-    assert set(verbs(get_command(cli.app))) == set(VERBS)
+    assert set(verbs(get_command(cli.program()))) == set(VERBS)
 
 
 def enter(here: House, verb: str, way: Way) -> tuple[int, str]:
@@ -227,6 +227,7 @@ METHODS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
     "unenrol": ({}, ["unenrol"]),
     "policy": ({"mode": "ask-all"}, ["policy"]),
     "status": ({}, []),
+    "settings": ({}, []),
     "sandbox": ({"argv": ["true"], "profile": "workspace", "workspace": "/", "domains": []}, ["sandbox"]),
     "attach": ({"session": "s", "rows": 24, "cols": 80}, ["attach"]),
     "stop": ({"sessions": True}, ["stop"]),

@@ -20,8 +20,7 @@ import pytest
 from ai_session.audit_files import lines, records
 from ai_session.control_client import ControlClient, Reply
 from ai_session.errors import AiSessionError
-from ai_session.protected_names import PLACEHOLDERS
-from ai_session.protected_paths import MOST_BY_BUBBLEWRAP
+from ai_session.protected_paths import MOST_BY_BUBBLEWRAP, PLACEHOLDERS
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.wire import daemon_pids, runtime
 from tests.ai_session.escape.session import without_namespaces

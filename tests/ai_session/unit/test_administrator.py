@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,14 @@ def test_links_are_followed_and_all_they_lead_through_counts(home: Path) -> None
     (home / "open").chmod(0o777)
     with pytest.raises(ConfigInvalid, match=r"open may be written by others"):
         read(home / "link", UID)
+
+
+@pytest.mark.parametrize("link", ["policy.toml", "linked"])
+def test_a_link_that_leads_nowhere_is_refused(home: Path, link: str) -> None:
+    (home / link).symlink_to("/nowhere/at/all")
+    path = home / "linked/policy.toml" if link == "linked" else home / link
+    with pytest.raises(ConfigInvalid, match="is a link to /nowhere/at/all, which does not exist"):
+        read(path, UID)
 
 
 @pytest.mark.parametrize(
@@ -249,3 +258,11 @@ def test_the_example_of_the_manual_holds_what_it_says(home: Path) -> None:
     push = Action(PERSON, "execute_command", Effect.EXECUTE, command="git push -f")
     assert (above.mode, above.decide(push).rule) == ("workspace", "no-force")
     assert found.bound(Settings()).sandbox.minimum_level == "bwrap"
+
+
+@pytest.mark.parametrize("principal", [AGENT, PERSON])
+def test_typing_into_an_older_looser_session_is_refused_and_looking_is_not(principal: Principal) -> None:
+    held = Policy(UID, "trusted", (), loosest="workspace")
+    older = Action(principal, "attach", Effect.EXECUTE, profile="trusted", level=SandboxLevel.NONE)
+    assert held.decide(older).rule == "default:profile"
+    assert held.decide(replace(older, effect=Effect.READ)).verdict == "allow"

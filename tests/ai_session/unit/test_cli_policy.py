@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ai_session.cli_policy import app
+from ai_session.cli import program
 from ai_session.errors import ConfigInvalid
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def explained(*words: str) -> dict[str, tuple[str, str]]:
-    result = CliRunner().invoke(app, ["explain", "--json", *words], catch_exceptions=False)
+    result = CliRunner().invoke(program("policy"), ["policy", "explain", "--json", *words], catch_exceptions=False)
     assert result.exit_code == 0
     return {
         f"{row['who']} {row['where']}": (row["verdict"], row["rule"]) for row in json.loads(result.stdout)["decisions"]
@@ -47,7 +47,7 @@ def explained(*words: str) -> dict[str, tuple[str, str]]:
 
 
 def test_a_right_file_is_counted(file: Path) -> None:
-    result = CliRunner().invoke(app, ["check", str(file), "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(program("policy"), ["policy", "check", str(file), "--json"], catch_exceptions=False)
     facts = json.loads(result.stdout)
     assert (facts["valid"], facts["mode"], facts["rules"], facts["examples"]) == (True, "workspace", 2, 3)
     assert len(facts["policy_sha256"]) == 64
@@ -56,7 +56,7 @@ def test_a_right_file_is_counted(file: Path) -> None:
 def test_a_wrong_file_is_named_with_its_rule(file: Path) -> None:
     file.write_text(FILE.replace('not_match = ["git push"]', 'not_match = ["git -C x push --force"]'))
     with pytest.raises(ConfigInvalid, match=r"policy.rules\[1\] \(no-force\): the example 'git -C x push --force'"):
-        CliRunner().invoke(app, ["check", str(file)], catch_exceptions=False)
+        CliRunner().invoke(program("policy"), ["policy", "check", str(file)], catch_exceptions=False)
 
 
 def test_a_command_is_explained(file: Path) -> None:
@@ -74,7 +74,9 @@ def test_a_command_is_explained(file: Path) -> None:
 
 
 def test_a_person_reads_lines(file: Path) -> None:
-    result = CliRunner().invoke(app, ["explain", "--file", str(file), "--", "ls > x"], catch_exceptions=False)
+    result = CliRunner().invoke(
+        program("policy"), ["policy", "explain", "--file", str(file), "--", "ls > x"], catch_exceptions=False
+    )
     assert "read as\tnot plain words: a redirection" in result.stdout
     assert "client\twithout a box\task\tdefault:no-box" in result.stdout
 
@@ -84,7 +86,9 @@ def test_the_rules_of_the_shipped_file_are_those_of_the_manual_and_hold_when_the
     used = re.sub("(?m)^# (?!Rules|tells|# )", "", mark + rules)
     path = tmp_path / "config.toml"
     path.write_text(text.replace("\nrules = []\n", "\n") + used)
-    facts = json.loads(CliRunner().invoke(app, ["check", str(path), "--json"], catch_exceptions=False).stdout)
+    facts = json.loads(
+        CliRunner().invoke(program("policy"), ["policy", "check", str(path), "--json"], catch_exceptions=False).stdout
+    )
     assert (facts["rules"], facts["examples"]) == (3, 9)
     assert set(explained("--file", str(path), "--", "git", "push", "-f").values()) == {("deny", "no-force")}
     assert explained("--file", str(path), "--", "git", "push")["client in a box"] == ("ask", "push-asks")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.commands import KEPT, CommandHistory, RunningCommand, header_of, parse_header
+from ai_session.commands import KEPT, CommandHistory, RunningCommand, corrupted_by_cuts, header_of, parse_header
 from ai_session.models import CommandRecord
 
 pytestmark = pytest.mark.anyio
@@ -49,3 +49,20 @@ async def test_a_running_command_resolves_once_with_its_final_record() -> None:
     record = running.finish("finished", 150, 0, "/tmp", 0.25)
     assert await future == record
     assert (record.start_offset, record.end_offset, record.exit_code, record.cwd) == (120, 150, 0, "/tmp")
+
+
+@pytest.mark.parametrize(
+    ("version", "affected"),
+    [
+        ("5.2.15(1)-release", True),
+        ("4.4.20(1)-release", True),
+        ("5.2.21(1)-release", False),
+        ("5.3.0(1)-beta", False),
+        ("5.9", False),
+        ("3.6.0", False),
+        ("@(#)MIRBSD KSH R59 2020/10/31", False),
+        ("", False),
+    ],
+)
+def test_which_bash_must_not_evaluate_what_is_cut_off(version: str, affected: bool) -> None:
+    assert corrupted_by_cuts(version) is affected

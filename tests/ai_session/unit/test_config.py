@@ -24,7 +24,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_without_file_or_variables_the_defaults_hold(tmp_path: Path) -> None:
-    assert config.load(environ={"HOME": str(tmp_path)}) == config.Settings()
+    assert config.load(environ={"HOME": str(tmp_path)}) == settings.Settings()
 
 
 def test_each_layer_goes_before_the_one_below(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_lists_and_tables_come_from_variables_too(tmp_path: Path) -> None:
         ("[output]\nmax_chars = 200001\n", "output.max_chars: input should be less than", ""),
         ("[session]\nbackend = 'a.b'\n", "session.backend: ", ""),
         ("session = 3\n", "session: ", ""),
-        ("[session\n", "config.toml: ", "mend the file"),
+        ("[session\n", "config.toml: ", "fix the file"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, message: str, suggestion: str) -> None:
@@ -130,7 +130,7 @@ def test_variables_a_session_exports_are_left_alone(tmp_path: Path) -> None:
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        config.Settings().session.rows = 3  # pyright: ignore[reportAttributeAccessIssue]
+        settings.Settings().session.rows = 3  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_every_setting_is_described() -> None:
@@ -141,12 +141,12 @@ def test_every_setting_is_described() -> None:
 
 def test_the_shipped_example_is_the_defaults_with_their_descriptions() -> None:
     text = (ROOT / "config/ai-session.toml").read_text()
-    assert f"\n\n{config.render(config.Settings())}\n# Rules of the policy" in text
-    assert config.load(ROOT / "config/ai-session.toml", environ={"HOME": "/nowhere"}) == config.Settings()
+    assert f"\n\n{config.render(settings.Settings())}\n# Rules of the policy" in text
+    assert config.load(ROOT / "config/ai-session.toml", environ={"HOME": "/nowhere"}) == settings.Settings()
 
 
 def test_a_commented_file_changes_nothing_until_a_line_is_uncommented(tmp_path: Path) -> None:
-    text = config.render(config.Settings(), commented=True)
+    text = config.render(settings.Settings(), commented=True)
     assert tomllib.loads(text) == {name: {} for name in config.sections()}
     file = write(tmp_path / "c.toml", text.replace("# rows = 50", "rows = 60"))
     assert config.load(file, environ={"HOME": "/nowhere"}).session.rows == 60
@@ -164,8 +164,8 @@ words = st.text(st.characters(exclude_categories=["Cs"]) | st.just(" "), max_siz
 @given(st.dictionaries(words, words, max_size=4), st.lists(words, max_size=30))
 def test_rendered_settings_read_back_equal(env: dict[str, str], allow: list[str]) -> None:
     session = settings.SessionSettings(env=env, env_allow=tuple(allow))
-    data = tomllib.loads(config.render(config.Settings(session=session)))
-    assert config.Settings.model_validate(data).session == session
+    data = tomllib.loads(config.render(settings.Settings(session=session)))
+    assert settings.Settings.model_validate(data).session == session
 
 
 def test_the_runtime_directory_is_private_and_under_home(home: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ai_session.approvals import MAX_OPEN_OF_ONE
 from ai_session.consent import DECISION, Deferred
-from ai_session.errors import ConsentNeeded, Denied, InvalidArguments, LimitReached, RateLimited
+from ai_session.errors import ConsentNeeded, Denied, InvalidArguments, LimitReached, QuestionNotFound, RateLimited
 from ai_session.models import Answer, Principal, Question
 from tests.ai_session.unit.asking_world import NO, PERSON, UID, YES, Asking, Broken, Form, Later
 
@@ -300,7 +300,7 @@ async def test_several_wait_at_once_survive_a_restart_and_expire(asking: Asking)
     assert isinstance(await asking.obtain(arguments_sha256="1" * 64), Answer)
     asking.now += 601
     assert asking.consent.pending() == []
-    with pytest.raises(InvalidArguments, match="no question"):
+    with pytest.raises(QuestionNotFound, match="no question"):
         await asking.consent.answer(ids[0], YES, PERSON)
     assert not list(asking.directory.glob("questions/*"))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_session.errors import ConfigInvalid, HookFailed
+from ai_session.errors import HookFailed
 from ai_session.gate_hook import AT_ONCE, MAX_ANSWER_BYTES, MAX_REASON_CHARS, Hooks
 from ai_session.gate_written import WrittenDirectories
 from ai_session.models import Principal, SandboxProfile
@@ -47,14 +47,9 @@ async def asked(
     facts: dict[str, Any] = FACTS,
     written: WrittenDirectories | None = None,
 ) -> Decision:
-    hooks = await loaded(programs, written or WrittenDirectories())
+    hooks = Hooks(programs, written or WrittenDirectories())
     async with asyncio.timeout(BOUND_SECONDS):
         return await hooks.judge(principal, decision, lambda: facts)
-
-
-async def loaded(programs: Sequence[HookProgram], written: WrittenDirectories) -> Hooks:
-    """As the daemon loads them, in a thread."""
-    return await asyncio.to_thread(Hooks, programs, written)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +112,15 @@ FAILING = [
     ("exit 3", "it ended with status 3"),
     ("""echo '{"decision": "allow"}'; exit 1""", "it ended with status 1"),
     ("kill -9 $$", "it was killed by signal 9"),
-    ("true", "its answer is none"),
-    ("echo yes", "its answer is none"),
-    ("""echo '{"decision": "maybe"}'""", "its answer is none: decision"),
-    ("""echo '{"decision": "allow"}{"decision": "allow"}'""", "its answer is none"),
-    ("""echo '{"decision": ["allow"]}'""", "its answer is none"),
+    ("true", "its answer is not valid"),
+    ("echo yes", "its answer is not valid"),
+    ("""echo '{"decision": "maybe"}'""", "its answer is not valid: decision"),
+    ("""echo '{"decision": "allow"}{"decision": "allow"}'""", "its answer is not valid"),
+    ("""echo '{"decision": ["allow"]}'""", "its answer is not valid"),
+    ("""echo '{"decision": "deny", "decision": "allow"}'""", "its answer is not valid: a key stands in it twice"),
+    ("""echo '"allow"'""", "its answer is not valid"),
+    ("head -c 60000 /dev/zero | tr '\\0' '['", "its answer is not valid"),
+    (r"""printf '{"decision": "allow", "reason": "\377"}'""", "its answer is not valid"),
     (f"head -c {MAX_ANSWER_BYTES + 1} /dev/zero", f"it printed more than {MAX_ANSWER_BYTES} bytes"),
     ("yes", f"it printed more than {MAX_ANSWER_BYTES} bytes"),
 ]
@@ -202,9 +201,22 @@ async def test_one_that_does_not_read_its_question_may_answer(home: Path) -> Non
     assert await asked(hook, facts={**FACTS, "arguments": {"command": "x" * 3_000_000}}) == ALLOW
 
 
+async def test_a_question_that_cannot_be_kept_leaves_nothing_open(home: Path) -> None:
+    hook = script(home, """echo '{"decision": "allow"}'""")
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most[1]))
+    try:
+        with pytest.raises(HookFailed):
+            await asked(hook, facts={**FACTS, "arguments": {"command": "x" * 100_000}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 async def test_no_more_than_a_few_run_at_once(home: Path) -> None:
     slow = hurried(script(home, f"echo >> {home}/ran; exec tail -f /dev/null"))
-    hooks = await loaded([slow], WrittenDirectories())
+    hooks = Hooks([slow], WrittenDirectories())
     calls = [hooks.judge(AGENT, ALLOW, lambda: FACTS) for _ in range(3 * AT_ONCE)]
     async with asyncio.timeout(BOUND_SECONDS):
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -226,14 +238,14 @@ async def test_a_caller_who_goes_away_leaves_nothing_running(home: Path) -> None
 
 
 @pytest.mark.parametrize("what", ["missing", "directory", "plain"])
-async def test_what_is_no_program_is_refused_at_load(home: Path, what: str) -> None:
+async def test_what_is_not_a_program_lets_nothing_run(home: Path, what: str) -> None:
     (home / "directory").mkdir()
     (home / "plain").write_text("x")
-    with pytest.raises(ConfigInvalid, match="is no program that can be run"):
-        await loaded([HookProgram((str(home / what),), 1.0, "x")], WrittenDirectories())
+    with pytest.raises(HookFailed, match="is not a program that can be run"):
+        await asked(HookProgram((str(home / what),), 1.0, "x"))
 
 
-async def test_one_that_a_box_may_write_is_refused_at_load_and_later(home: Path) -> None:
+async def test_one_that_a_box_may_write_lets_nothing_run(home: Path) -> None:
     (home / "shop").mkdir()
     (home / "safe").mkdir()
     inside = script(home / "shop", """echo '{"decision": "allow"}'""")
@@ -242,11 +254,8 @@ async def test_one_that_a_box_may_write_is_refused_at_load_and_later(home: Path)
     argument = HookProgram(("/bin/sh", inside.argv[0]), BOUND_SECONDS, "x")
     written = WrittenDirectories()
     for program in (inside, linked, argument):
-        hooks = await loaded([program], written)
-        assert await hooks.judge(AGENT, ALLOW, lambda: FACTS) == ALLOW
+        assert await asked(program, written=written) == ALLOW
     await written.add(SandboxProfile("workspace", workspace=str(home / "shop")))
     for program in (inside, linked, argument):
-        with pytest.raises(ConfigInvalid, match="lies where a box may write"):
-            await loaded([program], written)
-    with pytest.raises(HookFailed, match="lies where a box may write"):
-        await hooks.judge(AGENT, ALLOW, lambda: FACTS)
+        with pytest.raises(HookFailed, match="lies where a box may write"):
+            await asked(program, written=written)

@@ -192,6 +192,7 @@ RELAY = "/usr/bin/python3 -m ai_session mcp-server --stdio"
 def test_clients_of_other_daemons_are_none_of_this_one(table: Table) -> None:
     table.add(201, 200, 200, 100, environ=b"HOME=/tmp/other\0", line=RELAY)
     table.add(301, 300, 300, 300, user=os.geteuid() + 1, line=RELAY)
+    (table.folder / "301/environ").unlink()  # which only its own user and root may read
     table.add(401, 400, 400, 400, environ=b"A=b\0", line=RELAY)
     assert table.clients() == set()
 

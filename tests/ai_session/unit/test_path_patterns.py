@@ -107,3 +107,38 @@ def test_any_line_is_one_or_is_refused(line: str) -> None:
 def test_what_is_no_pattern(line: str) -> None:
     with pytest.raises(ValueError, match="no pattern"):
         patterns(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "leads"),
+    [
+        ("**/.cargo/config.toml", ".cargo", True),
+        ("**/.cargo/config.toml", "a/b/.CARGO", True),
+        ("**/.cargo/config.toml", "a", False),
+        ("**/.cargo/config.toml", ".cargo/config.toml", False),
+        ("tools/bazel", "tools", True),
+        ("tools/bazel", "a/tools", False),
+        ("a/**/b", "a/x/y", True),
+        ("a/**/b", "x/y", False),
+        ("a/b/c", "a/b", True),
+        (".envrc", ".envrc", False),
+        (".envrc", "a", False),
+        ("!a/b", "a", False),
+    ],
+)
+def test_what_leads_to_a_name(line: str, path: str, leads: bool) -> None:
+    found = Patterns([line])
+    assert found.leads_to(path) is leads
+    assert found.may_lead(path.rpartition("/")[2]) or not leads
+
+
+@given(st.lists(st.sampled_from(("a", "b", "*", "**", "c")), min_size=1, max_size=4), st.sampled_from("abcd"))
+def test_every_way_to_what_a_line_names_leads_there(names: list[str], other: str) -> None:
+    line = "/" + "/".join(names)
+    if names[-1] == "**":
+        return
+    found = Patterns([line])
+    path = [other if name in ("*", "**") else name for name in names]
+    for count in range(1, len(path)):
+        if set(names[:count]) != {"**"}:
+            assert found.leads_to("/".join(path[:count]))

@@ -34,7 +34,7 @@ WRONG = [
     (
         {**DENY, "examples": {"match": ["git status"]}},
         "the example 'git status' in match does not fit",
-        "mend the rule",
+        "fix the rule",
     ),
     ({**DENY, "examples": {"not_match": ["git -C x push"]}}, "the example 'git -C x push' in not_match fits", ""),
     ({**DENY, "decision": "allow", "examples": {"match": ["git push > x"]}}, "'git push > x' in match does not", ""),
@@ -150,6 +150,21 @@ SURE = [
         "noglob git push",
         "repeat 3 git push",
     ),
+    *(
+        "alias p='git push'; p",
+        "alias -g p='sudo git push'",
+        "alias p 'git push'",
+        "abbr -a p git push",
+        "alias a=b c='git push'",
+    ),
+    *(
+        "tmux new -d 'git push'",
+        "tmux new-session -d git push",
+        "tmux send-keys 'git push' Enter",
+        "screen -dm git push",
+    ),
+    *("runcon -t x git push", "sg staff 'git push'", "start-stop-daemon --start --exec git -- push; gosu x git push"),
+    *("docker exec -it c git push", "podman run --rm i git push", "conda run -n x git push", "dtach -n s git push"),
 ]
 PERHAPS = [
     *(
@@ -228,6 +243,10 @@ OTHERS = [
         "bash -c 'ls; git status'",
         "ls 2>/dev/null | head",
         "docker push x",
+        "alias g=git",
+        "alias",
+        "tmux ls",
+        "docker run git x",
         "xargs rm",
         "push git",
     ),
@@ -246,6 +265,7 @@ def test_a_denied_command_is_found_however_it_is_dressed(line: str, match: Match
 
 
 CARRIED = r"""
+alias ls='curl x'
 PROMPT_COMMAND='curl x'
 PROMPT_COMMAND=(true 'curl x')
 PROMPT_COMMAND+='; curl x'
@@ -332,7 +352,6 @@ PS1='$(curl x)'
 PAGER=$X git log
 sed '1e curl x' y
 sed 's/a/curl x/e' y
-alias ls='curl x'
 bind -x '"x": curl x'
 rsync -e $X a b:
 find . -exec sh -c 'PAGER="curl x" git log' ';'

@@ -8,10 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.errors import SandboxRefused
+from ai_session import workspace_files
+from ai_session.errors import Denied, SandboxRefused
+from ai_session.models import SandboxProfile
 from ai_session.path_patterns import fold
-from ai_session.protected_names import GIT, PLACEHOLDERS, PROTECTED, protected
-from ai_session.protected_paths import MOST_ALONE, ClosedFiles, Protection, Workspace, describe, secrets, shown, survey
+from ai_session.protected_names import GIT, PROTECTED, protected
+from ai_session.protected_paths import (
+    MOST_ALONE,
+    PLACEHOLDERS,
+    ClosedFiles,
+    Protection,
+    Workspace,
+    describe,
+    secrets,
+    shown,
+    survey,
+)
 
 
 def git(*words: str, cwd: Path) -> None:
@@ -293,3 +305,86 @@ def test_closed_files_of_the_system(tmp_path: Path) -> None:
     found, unknown = ClosedFiles((str(tmp_path),)).find()
     assert relative(found, tmp_path) == {"closed", "folder", "sub/key"}
     assert unknown == []
+
+
+def test_what_is_closed_opened_or_gone_since_the_last_look_is_known_at_the_next(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "sub/d"):
+        (tmp_path / name).parent.mkdir(mode=0o755, exist_ok=True)
+        (tmp_path / name).touch(0o644)
+    tmp_path.chmod(0o755)
+    (tmp_path / "gone").touch(0o600)
+    closed = ClosedFiles((str(tmp_path),))
+    closed.watch()
+    assert relative(closed.find()[0], tmp_path) == {"gone"}
+    (tmp_path / "gone").unlink()
+    (tmp_path / "a").chmod(0o600)
+    (tmp_path / "sub/d").chmod(0o600)
+    (tmp_path / "new").touch(0o600)
+    assert relative(closed.find()[0], tmp_path) == {"a", "sub/d", "new"}
+    (tmp_path / "b.new").touch(0o600)
+    (tmp_path / "b.new").rename(tmp_path / "b")
+    (tmp_path / "sub").chmod(0o700)
+    assert relative(closed.find()[0], tmp_path) == {"a", "sub", "new", "b"}
+    (tmp_path / "sub").chmod(0o755)
+    (tmp_path / "new").chmod(0o644)
+    assert relative(closed.find()[0], tmp_path) == {"a", "sub/d", "b"}
+    closed.close()
+    (tmp_path / "c").chmod(0o600)
+    (tmp_path / "later").touch(0o600)
+    assert relative(closed.find()[0], tmp_path) >= {"a", "sub/d", "b", "c", "later"}
+
+
+def test_what_links_lead_to_is_protected_where_it_lies(here: Path) -> None:
+    """Below a link on the way to a protected name, what has that name; behind a link in its place, all of it."""
+    for path in ("c/config.toml", "c/other", "real/ai/settings.json", "sub/env.x", "tools/hook", "dot/fish/x", "own/y"):
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / path).touch()
+    for link, target in (
+        (".cargo", "c"), (".config", "dot"), ("sub/.claude", "../real/ai"), ("sub/.envrc", "env.x"),
+        (".git/hooks/pre-commit", "../../tools/hook"), ("a", "own"), ("sub/.gemini", "../.."),
+    ):  # fmt: skip
+        (here / link).symlink_to(target)
+    found = look(here)
+    own = {path for path in relative(found.read_only, here) if not path.startswith(".git/")}
+    assert own == {"c/config.toml", "dot/fish", "real/ai", "sub/env.x", "tools/hook"}
+    links = (".cargo", ".config", "sub/.claude", "sub/.envrc", "sub/.gemini")
+    assert unprotected(found, here) == dict.fromkeys(links, "link")
+
+
+def test_links_in_settings_do_not_close_sources(here: Path) -> None:
+    (here / ".claude").mkdir()
+    for path in ("skills/one/SKILL.md", "AGENTS.md", "run.sh"):
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / path).touch()
+    for name, target in (("skills", "../skills"), ("CLAUDE.md", "../AGENTS.md"), ("run", "../run.sh"), ("top", "..")):
+        (here / ".claude" / name).symlink_to(target)
+    found = look(here, own=("!AGENTS.md",))
+    assert {".claude", "run.sh"} == {path for path in relative(found.read_only, here) if not path.startswith(".git/")}
+    assert unprotected(found, here) == {".claude/skills": "link"}
+
+
+def test_links_that_lead_nowhere_protect_nothing(here: Path) -> None:
+    for link, target in ((".cargo", ".cargo"), (".yarn", "/nowhere"), (".bundle", "../outside"), (".jj", "absent")):
+        (here / link).symlink_to(target)
+    workspace = Workspace(str(here), (), ())
+    found = survey(workspace, "/home/nobody")
+    assert unprotected(found, here) == dict.fromkeys((".cargo", ".yarn", ".bundle", ".jj"), "link")
+    (here / "absent/repo").mkdir(parents=True)
+    (here / "absent/repo/config.toml").touch()
+    assert "absent/repo/config.toml" in relative(survey(workspace, "/home/nobody").read_only, here)
+
+
+@pytest.mark.parametrize(
+    "path", [".cargo/config.toml", "c/config.toml", "way/config.toml", "a/../.cargo/config.toml", "c/sub/x"]
+)
+def test_the_tools_that_write_judge_each_way_to_a_file(here: Path, path: str) -> None:
+    for link, target in ((".cargo", "c"), ("way", ".cargo"), ("a", "c"), ("c/sub", "../real"), (".envrc.d", "real")):
+        (here / link).parent.mkdir(exist_ok=True)
+        (here / link).symlink_to(target)
+    profile = SandboxProfile("workspace", workspace=str(here), home="/home/nobody")
+    at = workspace_files.locate(str(here), path)
+    if path == "c/sub/x":
+        workspace_files.check_writable(at, profile)
+        return
+    with pytest.raises(Denied, match="take settings from it"):
+        workspace_files.check_writable(at, profile)

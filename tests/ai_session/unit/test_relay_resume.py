@@ -6,16 +6,18 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ai_session import plugins, relay
-from ai_session.relay_resume import READ_ONLY, Lines, Memory, interrupted, repeatable
+from ai_session.relay_resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
 from tests.ai_session.contract.wire import BOUND_SECONDS, Client, Message, daemon_pids, stop_daemons
 
 VERB = [sys.executable, "-m", "ai_session"]
@@ -241,6 +243,57 @@ def test_the_client_may_leave_while_there_is_no_daemon(client: Client) -> None:
     kill()
     assert client.end()[0] == 0
     assert daemon_pids() == []
+
+
+HELLO, CALL = b'{"id":1,"method":"initialize"}\n', b'{"id":2,"method":"tools/list"}\n'
+
+
+def test_half_a_line_of_a_daemon_that_ends_while_it_is_greeted_is_forgotten() -> None:
+    def ends_at_the_call(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
+        assert next(lines) == HELLO
+        send(b'{"id":1,"result":{}}\n')
+        assert next(lines) == CALL
+
+    def ends_at_the_greeting(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
+        assert next(lines) == HELLO
+        send(b'{"id":1,"resu')
+
+    def answers(lines: Iterator[bytes], send: Callable[[bytes], None]) -> None:
+        for line in lines:
+            send(b'{"id":%d,"result":{"by":3}}\n' % json.loads(line)["id"])
+
+    daemons = iter((ends_at_the_call, ends_at_the_greeting, answers))
+    links: list[socket.socket] = []
+
+    def dial() -> socket.socket:
+        near, far = socket.socketpair()
+        daemon = next(daemons)
+
+        def serve() -> None:
+            with far, far.makefile("rb") as lines:
+                daemon(lines, far.sendall)
+
+        threading.Thread(target=serve).start()
+        links.append(near)
+        return near
+
+    (source, client_out), (client_in, target) = os.pipe(), os.pipe()
+    first = dial()
+    first.setblocking(False)
+    conversation = Conversation(first, source, target, dial, RuntimeError, str)
+    relaying = threading.Thread(target=conversation.run)
+    relaying.start()
+    with open(client_out, "wb", buffering=0) as asks, open(client_in, "rb") as answered:
+        asks.write(HELLO)
+        assert json.loads(answered.readline()) == {"id": 1, "result": {}}
+        asks.write(CALL)
+        assert json.loads(answered.readline()) == {"id": 2, "result": {"by": 3}}
+        asks.close()
+        relaying.join(BOUND_SECONDS)
+    links[-1].close()
+    os.close(source)
+    os.close(target)
+    assert not relaying.is_alive()
 
 
 def test_tools_that_are_asked_again_change_nothing() -> None:

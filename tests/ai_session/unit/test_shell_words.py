@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_session.shell_words import MAX_BYTES, parse
+from ai_session.shell_words import MAX_BYTES, may_be_cut_off, parse
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import BY_CHANCE
 from tests.own_time import computing_seconds, once_within
@@ -286,3 +286,22 @@ def test_real_shells_run_exactly_the_words_of_a_plain_line(
 )
 def test_no_line_takes_long(line: str) -> None:
     once_within(0.5, lambda: computing_seconds(lambda: parse(line)))
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("echo $(echo hi", True),
+        ("diff <(sort a", True),
+        ("cat >(x", True),
+        ("echo $(case x in x) echo;; esac", True),
+        ("x" * 9000 + " $(", True),
+        ("echo $(echo hi)", False),
+        ("echo 'abc", False),
+        ("echo '$('", False),
+        ("cat <<'E'\n$(\nE\n", False),
+        ("", False),
+    ],
+)
+def test_a_substitution_without_its_end_is_seen(text: str, cut: bool) -> None:
+    assert may_be_cut_off(text) is cut

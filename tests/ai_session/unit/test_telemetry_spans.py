@@ -285,7 +285,7 @@ async def test_a_mask_that_fails_costs_no_call(seeing: Callable[..., Seen], capl
     seen.telemetry.masked = broken
     assert not (await seen.call(agent="x", trace={})).is_error
     assert len(seen.spans) == 3
-    assert "could not be told" in caplog.text
+    assert "could not be exported" in caplog.text
 
 
 def test_size_is_in_bytes() -> None:

@@ -93,6 +93,20 @@ def test_what_lets_people_in_from_elsewhere_is_remote(table: Table, name: str) -
     table.add(31, "bash", 30, 31, WINDOW)
     table.add(VERB, "python", 31, 31, WINDOW)
     assert table.find().origin is Origin.REMOTE
+    table.add(30, name, 1, 30, user=ME)
+    assert table.find().origin is Origin.DETACHED
+
+
+def test_what_sshd_hands_on_to_a_user_is_remote_and_what_calls_itself_so_is_not(table: Table) -> None:
+    table.add(29, "sshd", 1, 29, user=0)
+    table.add(30, "sshd", 29, 29)
+    table.holds(30, 7)
+    table.add(31, "bash", 30, 31, WINDOW)
+    table.add(VERB, "python", 31, 31, WINDOW)
+    assert table.find().origin is Origin.REMOTE
+    table.add(29, "systemd", 1, 29, user=0)
+    found = table.find()
+    assert (found.origin, "held by sshd" in found.why) == (Origin.DETACHED, True)
 
 
 def test_what_was_put_into_a_container_from_outside_is_remote(table: Table) -> None:

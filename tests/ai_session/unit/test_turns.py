@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -194,6 +195,20 @@ async def test_jobs_of_one_party_never_keep_those_of_another_waiting() -> None:
     finally:
         gate.set()
     assert await asyncio.gather(*stuck) == [True] * 10
+
+
+async def test_where_no_thread_can_be_had_any_more_every_job_says_so() -> None:
+    turns, threads = Turns(), ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(threads)
+
+    def steps(job: Callable[[], object]) -> Steps[object]:
+        return (yield job)
+
+    jobs = (lambda: threads.shutdown(wait=False), threading.get_ident, threading.get_ident)
+    async with asyncio.timeout(BOUND):
+        found = await asyncio.gather(*(turns.run("a", steps(job)) for job in jobs), return_exceptions=True)
+    assert found[0] is None
+    assert [type(problem) for problem in found[1:]] == [OSError] * 2
 
 
 async def test_what_each_had_is_forgotten_after_a_while() -> None:

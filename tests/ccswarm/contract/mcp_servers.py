@@ -21,7 +21,8 @@ SERVERS = ROOT / "tests/data/swarm_servers"
 
 
 def settings(script: str, *args: str, **more: Any) -> ServerSettings:
-    return ServerSettings(name="small", command=f"{sys.executable} {SERVERS / script}.py", args=args, **more)
+    given = {"cwd": "/", **more}  # started in a workspace it would have to be agreed to first
+    return ServerSettings(name="small", command=f"{sys.executable} {SERVERS / script}.py", args=args, **given)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.forked_swarm import Forked
 from tests.ccswarm.contract.run_desk import RunDesk
-from tests.ccswarm.contract.verb_desk import ROOT
+from tests.ccswarm.contract.verb_desk import FIRST_USE, ROOT
 from tests.conftest import client_environment
 
 
@@ -38,7 +38,7 @@ class Asking(ABC):
 
 
 class Serving:
-    """A server that listens; what it says is read all the time."""
+    """A server that listens; what it says is read all the time, but for the first use of its configuration."""
 
     flag: ClassVar[str]
     dialect: ClassVar[str]
@@ -56,6 +56,8 @@ class Serving:
     def _read(self) -> None:
         assert self.process.stderr
         for line in self.process.stderr:
+            if FIRST_USE.encode() in line:
+                continue
             self.said.append(line.decode().rstrip())
             if found := re.match(rf"{self.dialect} is served at \S+ port (\d+)", self.said[-1]):
                 self.port = int(found[1])

@@ -79,7 +79,7 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
 
     said = project.desk.run("resume", first["run"], code=3)
     assert said.err.splitlines()[0].endswith("does again what did not succeed in it")
-    assert said.err.splitlines()[-1].startswith("next: mend what blocks it, then ccswarm resume run_")
+    assert said.err.splitlines()[-1].startswith("next: fix what blocks it, then ccswarm resume run_")
     assert f"{name}: merge of {command.split()[-1]}: conflict: both changed a.txt" in said.out
     assert project.text == f"{winner}'s\n"
 
@@ -94,16 +94,18 @@ def test_what_a_person_merged_is_not_done_again(project: Project) -> None:
     assert (project.text, project.git("status", "--porcelain")) == ("of both\n", "")
 
 
-def test_uncommitted_changes_block_until_they_are_committed(project: Project) -> None:
+def test_uncommitted_changes_block_a_task_before_it_begins(project: Project) -> None:
     text = project.desk.file.read_text().replace("together = 2", "together = 1")
     project.desk.rewrite(text.partition('[[tasks]]\nid = "tbob"')[0])
     (project.directory / "b.txt").write_text("mine\n")
     project.git("add", "b.txt")
     result = project.desk.result("run", code=3)
-    assert "has uncommitted changes: b.txt; commit or stash them" in result["tasks"]["tada"]["summary"]
+    assert "has uncommitted changes, so no work could be merged into it: b.txt" in result["tasks"]["tada"]["summary"]
+    assert result["tasks"]["tada"]["summary"].endswith("; commit or stash them, then ccswarm resume")
+    assert result["usage"]["calls"] == 0, "nothing was paid for"
     assert project.text == "one\n"
     project.git("commit", "-qm", "mine")
-    assert project.desk.result("resume", "last")["usage"]["calls"] == 0
+    assert project.desk.result("resume", "last")["usage"]["calls"] == 2
     assert project.text == "ada's\n"
 
 

@@ -97,7 +97,7 @@ def test_every_problem_of_a_plan_is_told_before_anything_starts(desk: RunDesk) -
         "error plan_invalid: task a: needs z, which there is not",
         "  task a: step x: server nobody, which there is not",
         "  task b: is for agent c, which there is not",
-        "next: mend these places",
+        "next: fix these places",
     ]
     assert [one.name for one in desk.state.iterdir()] == ["trust"], "where it is recorded what was read"
 

@@ -43,7 +43,7 @@ def submitted(desk: Desk, count: int = 1) -> list[str]:
     """New runs of what is configured."""
 
     async def submit() -> list[str]:
-        settings = config.load(desk.file).settings
+        settings = config.peek(desk.file).settings
         runs = [new_run_id() for _ in range(count)]
         async with submitting(settings, config.state_directory()) as app:
             for run in runs:
@@ -57,7 +57,7 @@ def followed(desk: Desk, run: str, event: str) -> dict[str, Any]:
     """The first such event of the run's task, when it comes."""
 
     async def follow() -> dict[str, Any]:
-        async with submitting(config.load(desk.file).settings, config.state_directory()) as app:
+        async with submitting(config.peek(desk.file).settings, config.state_directory()) as app:
             async with asyncio.timeout(BOUND_SECONDS):
                 async for begun in app.engine.events(run):
                     if begun["event"] == "task.started":
@@ -73,10 +73,11 @@ def over(desk: Desk, run: str) -> Execution:
     """The run when it is over."""
 
     async def wait() -> Execution:
-        async with submitting(config.load(desk.file).settings, config.state_directory()) as app:
+        async with submitting(settings, config.state_directory()) as app:
             async with asyncio.timeout(BOUND_SECONDS):
                 return await app.engine.wait(run)
 
+    settings = config.peek(desk.file).settings
     return asyncio.run(wait())
 
 
@@ -98,7 +99,7 @@ def refused(desk: Desk, number: str, run: str) -> None:
     assert question["answer"] == {"approved": False, "by": person(), "reason": "not on my machine"}
     said = desk.run("approvals")
     assert said.out.splitlines()[-1] == (
-        f"    answered: {person()} refused; a worker, or ccswarm resume, goes on with it"
+        f"    answered: {person()} refused; a worker, or ccswarm resume, continues with it"
     )
     said = desk.run("approve", number, code=1)
     assert said.err.splitlines() == [

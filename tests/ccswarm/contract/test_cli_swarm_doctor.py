@@ -123,7 +123,7 @@ def test_a_store_that_is_no_database(desk: Desk) -> None:
 
 def test_workers_that_are_lost_and_work_that_nobody_does(desk: Desk) -> None:
     async def submit() -> None:
-        settings = config.load(desk.file).settings
+        settings = config.peek(desk.file).settings
         async with submitting(settings, config.state_directory()) as app:
             await app.swarm.submit(settings, "run_1", str(desk.home))
 

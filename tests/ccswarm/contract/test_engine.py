@@ -317,6 +317,7 @@ async def test_spending_stops_at_the_cap_and_is_counted_once(stage: Stage) -> No
     await stage.submit(
         "e1",
         ["spend", "run", {"calls": 2, "dollars": 0.25}, caps],
+        ["spent", "run"],
         ["step", "s"],
         ["spend", "run", {"calls": 1, "dollars": 0.9}, caps],
         ["spend", "run", {"calls": 1}, caps],
@@ -326,7 +327,7 @@ async def test_spending_stops_at_the_cap_and_is_counted_once(stage: Stage) -> No
         await stage.referee.arrival("s")
     async with stage.worker():
         (await stage.referee.arrival("s", 2)).answer()
-        assert await stage.result("e1") == ["", None, "dollars", "", "calls"]
+        assert await stage.result("e1") == ["", {"calls": 2, "dollars": 0.25}, None, "dollars", "", "calls"]
     assert await stage.engine.spent("run") == {"calls": 3, "dollars": 0.25}
     assert await stage.engine.spent("nobody") == {}
 

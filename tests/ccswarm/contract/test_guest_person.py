@@ -44,7 +44,7 @@ async def test_a_client_has_one_agents_tools(desk: Desk) -> None:
         assert words(await client.call("small__echo", text="hello")) == "hello"
         assert "not_granted" in words(await client.call("small__big", size=1))
         assert await client.leave() == 0
-    async with submitting(config.load(desk.file).settings, desk.state) as app:
+    async with submitting(config.peek(desk.file).settings, desk.state) as app:
         (run,) = await runs(app)
         assert run.result["status"] == "succeeded"
         assert run.result["tasks"]["guest"]["summary"] == "the client has gone"
@@ -60,7 +60,7 @@ async def test_a_person_agrees_elsewhere(desk: Desk) -> None:
     async with guest("", "--config", str(desk.file)) as client:
         await handshake(client)
         call = client.begin_call("small__echo", text="may I")
-        async with submitting(config.load(desk.file).settings, desk.state) as app:
+        async with submitting(config.peek(desk.file).settings, desk.state) as app:
             (run,) = await runs(app)
             async with asyncio.timeout(BOUND_SECONDS):
                 async for event in app.engine.events(f"{run.id}.guest"):
@@ -76,7 +76,7 @@ async def test_a_client_that_ends_its_server_leaves_no_run(desk: Desk) -> None:
         await handshake(client)
         client.process.send_signal(signal.SIGTERM)
         assert await client.leave() == 0
-    async with submitting(config.load(desk.file).settings, desk.state) as app:
+    async with submitting(config.peek(desk.file).settings, desk.state) as app:
         (run,) = await runs(app)
         assert run.status.over
 

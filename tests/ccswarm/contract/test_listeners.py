@@ -370,7 +370,8 @@ def started(desk: RunDesk, *words: str) -> str:
 
 
 def test_at_a_terminal_the_token_is_shown_when_it_is_made_and_not_again(home: Path) -> None:
-    desk = RunDesk(home, TEXT)
+    desk = RunDesk(home)
+    desk.rewrite(TEXT)
     said = started(desk, "--tcp")
     token = (desk.state / FILE).read_text().strip()
     assert f"programs of yours need no token, all others one: {first_line(token)}\r\n" in said

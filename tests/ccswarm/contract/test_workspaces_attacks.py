@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import select
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,12 +19,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
-from ccswarm.workspaces import Clone
+from ccswarm.workspaces import Clone, Workspaces
+from ccswarm.workspaces_collect import Clones
+from ccswarm.workspaces_git import Git
+from ccswarm.workspaces_process import Bounds
+from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.clones_world import World
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "the-secret-of-the-host"
+
+
+Tree = dict[str, str]
+"""Files by path; a text that begins with ``->`` is that of a symbolic link."""
 
 
 @pytest.fixture
@@ -40,6 +50,20 @@ async def refusal(place: World, clone: Clone) -> str:
     assert str(clone.path) in caught.value.suggestion
     assert (place.git("rev-parse", "HEAD"), place.git("status", "--porcelain")) == (head, "")
     return caught.value.message
+
+
+def lay(top: Path, tree: Tree) -> None:
+    for name, text in tree.items():
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        if text.startswith("->"):
+            path.symlink_to(text.removeprefix("->"))
+        else:
+            path.write_text(text)
+            path.chmod(0o755)
 
 
 def trap(place: World, name: str) -> str:
@@ -134,6 +158,58 @@ async def test_a_repository_without_a_work_tree_is_refused(place: World) -> None
     place.commit(clone.path, "and committed")
     assert "'docs/evil' is a git repository without a work tree" in await refusal(place, clone)
     assert nothing_ran(place)
+
+
+HEAD = "ref: refs/heads/main\n"
+STORES = {"x/objects/k": "", "x/refs/k": ""}
+NO_WORK_TREE: dict[str, tuple[Tree, Tree]] = {
+    "split by commondir": (
+        {},
+        {"x/HEAD": HEAD, "x/commondir": "../y", "y/objects/k": "", "y/refs/k": "", "y/config": ""},
+    ),
+    "with a configuration of its own": ({}, {"x/HEAD": HEAD, "x/commondir": "../y", "x/config.worktree": ""}),
+    "over the person's own": ({}, {"x/HEAD": HEAD, "x/commondir": "../.git", "x/config.worktree": ""}),
+    "a HEAD that is a link": ({}, {"x/HEAD": "->refs/heads/main", "x/config": ""}),
+    "stores that are links": ({}, {"x/HEAD": HEAD, "x/objects": "->../o", "x/refs": "->../r", "o/k": "", "r/k": ""}),
+    "stores of the person": (STORES, {"x/HEAD": HEAD, "x/hooks/post-checkout": ""}),
+    "stores and HEAD of the person": ({"x/HEAD": HEAD, **STORES}, {"x/config": ""}),
+    "all but hooks of the person": ({"x/HEAD": HEAD, **STORES}, {"x/hooks/post-checkout": ""}),
+    "in another case": ({}, {"x/Head": HEAD, "x/CONFIG": ""}),
+    "in directories of another case": ({}, {"x/HEAD": HEAD, "X/config": ""}),
+    "objects in objects": ({}, {"x/HEAD": HEAD, "x/objects/refs/k": "", "x/refs/objects/k": ""}),
+    "at the top": ({"config": ""}, {"HEAD": HEAD}),
+}
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("case", NO_WORK_TREE)
+async def test_parts_of_a_repository_are_refused_wherever_they_come_from(
+    place: World, case: str, ignored: bool
+) -> None:
+    persons, work = NO_WORK_TREE[case]
+    lay(place.repository, persons)
+    if ignored:
+        with (place.repository / ".git/info/exclude").open("a") as file:
+            file.write("".join(f"/{name}\n" for name in persons))
+    elif persons:
+        place.commit(place.repository, "the person's")
+    clone = await place.workspaces.clone("run_1", "ada")
+    lay(clone.path, work)
+    assert "git repository without a work tree" in await refusal(place, clone)
+
+
+async def test_directories_that_only_look_a_little_like_a_repository_are_merged(place: World) -> None:
+    work = {
+        "ui/head/index.ts": "",
+        "ui/config/index.ts": "",
+        "a/config": "",
+        "b/HEAD": "",
+        "c/objects/x": "",
+        "c/refs/y": "",
+    }
+    clone = await place.workspaces.clone("run_1", "ada")
+    lay(clone.path, work)
+    assert (await place.workspaces.merge(clone, "its work")).commits == 1
 
 
 async def test_files_that_go_through_a_filter_of_the_person_stay_or_are_refused(place: World) -> None:
@@ -328,8 +404,330 @@ async def test_what_takes_commands_from_files_is_changed_by_a_person_only(place:
     assert (await place.workspaces.merge(clone, "its work")).commits == 1
 
 
+COMMANDS = "the work changes what programs outside of its box take commands from: "
+
+
+async def merging(place: World, persons: Tree, work: Tree, settings: Sequence[str] = ()) -> list[str]:
+    """The files that are a person's to merge; none where the work was merged. ``settings`` are words for git config."""
+    lay(place.repository, persons)
+    if persons:
+        place.git("add", "-f", "-A")
+        place.git("commit", "-qm", "the person's")
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        place.git("config", "--add", key, value)
+    clone = await place.workspaces.clone("run_1", "ada")
+    lay(clone.path, work)
+    place.git("add", "-f", "-A", at=clone.path)
+    place.git("commit", "-qm", "work", at=clone.path)
+    head = place.git("rev-parse", "HEAD")
+    said = ""
+    try:
+        await place.workspaces.merge(clone, "its work")
+    except Conflict as conflict:
+        said = conflict.message
+    assert place.git("status", "--porcelain") == ""
+    assert bool(said) == (place.git("rev-parse", "HEAD") == head)
+    return said.removeprefix(COMMANDS).split(", ") if said else []
+
+
+NAMES = (
+    *(".clinerules/hooks/x", ".latexmkrc", ".lazy.lua", ".lfsconfig", ".lsp/config.edn", ".theia/tasks.json"),
+    *(".vibe/config.toml", "hie.yaml", "sub/latexmkrc"),
+)
+
+
+async def test_settings_of_tools_are_a_persons_to_merge_and_what_lies_near_them_is_not(place: World) -> None:
+    near = (".clinerules/rule.md", ".vibe/notes", ".lsp/x", "hie.yaml.md")
+    assert sorted(await merging(place, {}, dict.fromkeys((*NAMES, *near), "x"))) == sorted(NAMES)
+
+
+BY_LINKS: dict[str, tuple[Tree, Tree, list[str]]] = {
+    "a directory that is a link": ({}, {".cargo": "->x", "x/config.toml": ""}, [".cargo", "x/config.toml"]),
+    "the link alone": ({}, {"sub/.github": "->gh"}, ["sub/.github"]),
+    "the link alone, in other case": ({}, {".Cargo": "->x"}, [".Cargo"]),
+    "what a link of the person leads to": ({".cargo": "->c", "c/a": ""}, {"c/config.toml": ""}, ["c/config.toml"]),
+    "below it": ({"sub/.claude": "->ai", "sub/ai/a": ""}, {"sub/ai/b/c": ""}, ["sub/ai/b/c"]),
+    "a file": ({"sub/.envrc": "->env.dev", "sub/env.dev": "1"}, {"sub/env.dev": "2"}, ["sub/env.dev"]),
+    "over two links": ({".envrc": "->a/e", "a": "->b", "b/e": "1"}, {"b/e": "2"}, ["b/e"]),
+    "up from behind a link": (
+        {".cargo": "->a/../c", "a": "->b/d", "b/d/x": "", "b/c/y": ""},
+        {"b/c/config": ""},
+        ["b/c/config"],
+    ),
+    "a link behind a link": ({".jj": "->j", "j/repo": "->../r", "r/x": ""}, {"r/config.toml": ""}, ["r/config.toml"]),
+    "a new link behind a link": ({".jj": "->j", "j/x": ""}, {"j/repo": "->../r"}, ["j/repo"]),
+    "a link on the way that is exchanged": (
+        {".cargo": "->a/c", "a/c/x": ""},
+        {"a": "->e", "e/c/config": ""},
+        ["a", "e/c/config"],
+    ),
+    "a link to itself": ({".config": "->.", "x": ""}, {"fish/config.fish": ""}, ["fish/config.fish"]),
+    "the same over and over": (
+        {"sub/.config": "->../sub", "sub/x": ""},
+        {"sub/nvim/init.lua": ""},
+        ["sub/nvim/init.lua"],
+    ),
+    "names that recur": (
+        {"a/b/a/.jj": "->../j", "a/b/j/repo": "->../r", "a/b/r/x": ""},
+        {"a/b/r/config.toml": ""},
+        ["a/b/r/config.toml"],
+    ),
+    "a link without end": ({"a": "->a/a", ".cargo": "->a"}, {"b": ""}, []),
+    "links that lead to nothing protected": (
+        {"l": "->d", "d/x": "", ".cargo": "->c"},
+        {"d/x": "2", "m": "->d", "c/other": ""},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_LINKS)
+async def test_links_give_nobody_another_way_to_what_commands_are_taken_from(place: World, case: str) -> None:
+    persons, work, taken = BY_LINKS[case]
+    assert await merging(place, persons, work) == taken
+
+
+async def test_links_that_are_not_committed_count_too(place: World) -> None:
+    place.write(place.repository / ".gitignore", ".envrc\n")
+    place.write(place.repository / "env.dev", "1\n")
+    place.commit(place.repository, "the person's")
+    (place.repository / ".envrc").symlink_to("env.dev")
+    assert await merging(place, {}, {"env.dev": "2"}) == ["env.dev"]
+
+
+X: Tree = {"tools/x": "1"}
+EVIL: Tree = {"tools/x": "2"}
+BY_GIT: dict[str, tuple[str, Tree, Tree, list[str]]] = {
+    "a name without a slash": ("filter.x.clean=sh clean.sh", {}, {"clean.sh": ""}, ["clean.sh"]),
+    "textconv": ("diff.x.textconv=sh clean.sh", {}, {"clean.sh": ""}, ["clean.sh"]),
+    "fsmonitor": ("core.fsmonitor=sh clean.sh", {}, {"clean.sh": ""}, ["clean.sh"]),
+    "merge driver": ("merge.x.driver=sh m.sh %O %A %B", {}, {"m.sh": ""}, ["m.sh"]),
+    "an option's file": ("core.sshCommand=ssh -Fssh.cfg", {}, {"ssh.cfg": ""}, ["ssh.cfg"]),
+    "an editor's settings": ("core.editor=vim -u vimrc", {}, {"vimrc": ""}, ["vimrc"]),
+    "signing": ("gpg.x509.program=tools/x", X, EVIL, ["tools/x"]),
+    "difftool": ("difftool.x.cmd=python3 dt.py $LOCAL", {}, {"dt.py": ""}, ["dt.py"]),
+    "credentials": ("credential.https://a/b.helper=!./c", {}, {"c": ""}, ["c"]),
+    "archives": ("tar.x.command=tools/x", X, EVIL, ["tools/x"]),
+    "a remote that is a program": ("remote.o.url=ext::sh tools/x", X, EVIL, ["tools/x"]),
+    "the top by git's answer": ("alias.s=!$(git rev-parse --show-toplevel)/tools/x", X, EVIL, ["tools/x"]),
+    "the same in quotes": ('filter.n.clean="$(git rev-parse --show-toplevel)"/tools/x', X, EVIL, ["tools/x"]),
+    "after cd": ("alias.s=!cd tools && ./x", X, EVIL, ["tools/x"]),
+    "after cd and cd": ("alias.s=!cd a; cd 'b' && sh x", {}, {"a/b/x": ""}, ["a/b/x"]),
+    "after a semicolon": ("alias.s=!true;./tools/x", X, EVIL, ["tools/x"]),
+    "in a function": ("alias.s=!f() { tools/x; }; f", X, EVIL, ["tools/x"]),
+    "a variable": ("core.fsmonitor=$PWD/tools/x", X, EVIL, ["tools/x"]),
+    "a variable in braces": ('core.fsmonitor="${PWD}"/tools/x', X, EVIL, ["tools/x"]),
+    "a name with a blank": ("core.fsmonitor='my tools/x'", {}, {"my tools/x": ""}, ["my tools/x"]),
+    "a name with a blank in an alias": ('alias.s=!"./my tools/x"', {}, {"my tools/x": ""}, ["my tools/x"]),
+    "an escaped blank": ("core.pager=my\\ tools/x", {}, {"my tools/x": ""}, ["my tools/x"]),
+    "an alias that rebases": ("alias.r=rebase --exec ./tools/x", X, EVIL, ["tools/x"]),
+    "an alias with a setting": ("alias.r=-c core.pager=./tools/x log", X, EVIL, ["tools/x"]),
+    "another case": ("core.hooksPath=Hooks", {}, {"hooks/pre-commit": ""}, ["hooks/pre-commit"]),
+    "dots": ("core.hooksPath=./x/../hk/", {"x/y": ""}, {"hk/pre-commit": ""}, ["hk/pre-commit"]),
+    "hooks at the top": ("core.hooksPath=.", {}, {"pre-commit": "", "b": ""}, ["pre-commit"]),
+    "a directory of hooks made a link": (
+        "core.hooksPath=tools/hk",
+        {},
+        {"tools": "->e", "e/hk/pre-commit": ""},
+        ["e/hk/pre-commit", "tools"],
+    ),
+    "hooks in a link": (
+        "core.hooksPath=hk",
+        {"hk": "->real", "real/x": ""},
+        {"real/pre-commit": ""},
+        ["real/pre-commit"],
+    ),
+    "hooks behind a link": (
+        "core.hooksPath=l/hk",
+        {"l": "->r", "r/hk/x": ""},
+        {"r/hk/pre-commit": ""},
+        ["r/hk/pre-commit"],
+    ),
+    "a link on the way behind a link": (
+        "core.hooksPath=l/hk/h",
+        {"l": "->r", "r/hk/h/x": ""},
+        {"r/hk": "->../e"},
+        ["r/hk"],
+    ),
+    "a hook that is a link": ("core.hooksPath=hk", {"hk/pre-commit": "->../tools/x", **X}, EVIL, ["tools/x"]),
+    "hooks that are not there yet": (
+        "core.hooksPath=a1/b1",
+        {},
+        {"a1": "->zz", "zz/b1/pre-commit": ""},
+        ["a1", "zz/b1/pre-commit"],
+    ),
+    "a program that is a link": ("core.fsmonitor=tools/y", {"tools/y": "->x", **X}, EVIL, ["tools/x"]),
+    "templates": ("init.templateDir=tpl", {}, {"tpl/hooks/post-checkout": ""}, ["tpl/hooks/post-checkout"]),
+    "attributes": ("core.attributesFile=attrs", {}, {"attrs": "* filter=x"}, ["attrs"]),
+    "an include of an include": (
+        "include.path=../conf/base",
+        {"conf/base": "[include]\n\tpath = more\n"},
+        {"conf/more": ""},
+        ["conf/more"],
+    ),
+    "an include that is not in force": ("includeIf.onbranch:other.path=../inc", {}, {"inc": ""}, ["inc"]),
+    "a home": ("core.pager=~/project/tools/x", X, EVIL, ["tools/x"]),
+    # What git neither runs nor reads as configuration is merged.
+    "no program: log": ("alias.l=log --oneline -- src/", {"src/a": "1"}, {"src/a": "2", "src/b": ""}, []),
+    "no program: a file in a log": ("alias.l=log -- src/a", {"src/a": "1"}, {"src/a": "2"}, []),
+    "a directory that a program reads": (
+        "alias.lint=!ruff check src/ tests",
+        {"src/a": "1"},
+        {"src/a": "2", "tests/b": ""},
+        [],
+    ),
+    "a description": ("branch.main.description=src/a", {}, {"src/a": ""}, []),
+    "a name of a person": ("user.name=QA/tools", {}, {"QA/tools": ""}, []),
+    "a remote": ("remote.origin.url=./vendor", {}, {"vendor/x": ""}, []),
+    "what LFS leaves out": ("lfs.fetchexclude=assets/x", {}, {"assets/x": ""}, []),
+    "an address": ("url.https://x/.insteadOf=lib/", {}, {"lib/x": ""}, []),
+    "a message": ("commit.template=.gitmessage", {}, {".gitmessage": ""}, []),
+    "what is ignored": ("core.excludesFile=conf/ignored", {}, {"conf/ignored": ""}, []),
+    "other files of that name": ("core.fsmonitor=sh clean.sh", {}, {"sub/clean.sh": "", "clean.sh.txt": ""}, []),
+    "what lies near": ("core.hooksPath=tools/hk", {}, {"tools/other": "", "tools/hk2/x": ""}, []),
+}
+
+
+@pytest.mark.parametrize("case", BY_GIT)
+async def test_what_the_persons_git_runs_or_reads_is_a_persons_to_merge_and_nothing_else(
+    place: World, case: str
+) -> None:
+    setting, persons, work, taken = BY_GIT[case]
+    assert sorted(await merging(place, persons, work, [setting])) == taken
+
+
+async def test_what_lies_in_gits_own_directory_may_lead_into_the_tree(place: World) -> None:
+    git, home = place.repository / ".git", place.directory
+    (git / "hooks").mkdir(exist_ok=True)
+    (git / "hooks/pre-commit").symlink_to("../../tools/x")
+    (home / ".gitconfig").symlink_to("project/dots/gitconfig")
+    (git / "info").mkdir(exist_ok=True)
+    (git / "info/attributes").symlink_to("../../attrs")
+    persons = {"tools/x": "", "dots/gitconfig": "[user]\n\tname = t\n", "attrs": ""}
+    work = {"tools/x": "2", "dots/gitconfig": "[core]\n\tpager = id\n", "attrs": "* diff=x\n", "tools/y": ""}
+    assert await merging(place, persons, work) == ["attrs", "dots/gitconfig", "tools/x"]
+
+
+async def test_a_way_through_a_link_outside_is_seen(place: World) -> None:
+    (place.directory / "way").symlink_to("project")
+    assert await merging(place, X, EVIL, [f"core.fsmonitor={place.directory}/way/tools/x"]) == ["tools/x"]
+
+
+@pytest.mark.parametrize("kind", ["repository", "bare"])
+async def test_nothing_is_merged_into_a_repository_that_the_person_keeps_there(place: World, kind: str) -> None:
+    place.write(place.repository / ".gitignore", "/sub\n")
+    place.commit(place.repository, "ignored")
+    place.git("init", "-q", *(["--bare"] if kind == "bare" else []), "sub")
+    clone = await place.workspaces.clone("run_1", "ada")
+    lay(clone.path, {"sub/hk/pre-commit": "", "b.txt": ""})
+    place.git("add", "-f", "-A", at=clone.path)
+    place.git("commit", "-qm", "work", at=clone.path)
+    with pytest.raises(Conflict, match="inside another repository: sub"):
+        await place.workspaces.merge(clone, "its work")
+    assert not (place.repository / "sub/hk").exists()
+    assert not (place.repository / "b.txt").exists()
+
+
+SLOW_TO_COMPARE = {".gitignore": "/**a**a**a**a**a**a**a**a**a/b\n", f"{'a' * 200}/{'a' * 200}": ""}
+
+
+@pytest.mark.parametrize("bounds", [Bounds(seconds=1, cpu_seconds=3600), Bounds(seconds=3600, cpu_seconds=1)])
+def test_patterns_that_take_for_ever_to_compare_are_refused(place: World, bounds: Bounds) -> None:
+    clones = Clones(place.repository, place.directory / "clones", Git(place.environ, comparing=bounds))
+    clone = clones.make("run_1", "ada")
+    lay(clone.path, SLOW_TO_COMPARE)
+    with pytest.raises(WorkRefused, match=r"check-ignore takes (longer|more) than 1 second") as caught:
+        clones.collect(clone, "its work")
+    assert "fewer stars" in caught.value.suggestion
+    (clone.path / ".gitignore").unlink()
+    assert clones.collect(clone, "its work") == 1
+
+
+def test_objects_that_take_gigabytes_to_hold_are_refused(place: World) -> None:
+    bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=100 << 20)
+    clones = Clones(place.repository, place.directory / "clones", Git(place.environ, of_agents=bounds))
+    clone = clones.make("run_1", "ada")
+    words = ("hash-object", "-w", "-t", "tree", "--stdin", "--literally")
+    tree = place.git(*words, at=clone.path, given=("100644 a\0" + "\0" * 20) * (200 << 15))
+    commit = place.git("commit-tree", tree, "-p", "HEAD", "-m", "large", at=clone.path)
+    (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
+    with pytest.raises(WorkRefused, match=r"needs more than 104857600 bytes of memory"):
+        clones.collect(clone, "its work")
+
+
+def test_large_files_come_over_without_being_held_in_memory(place: World) -> None:
+    bounds = Bounds(seconds=3600, cpu_seconds=3600, memory_bytes=100 << 20)
+    clones = Clones(place.repository, place.directory / "clones", Git(place.environ, of_agents=bounds))
+    clone = clones.make("run_1", "ada")
+    for text in ("large", "larger"):
+        (clone.path / "large").write_text(text * (25 << 20))
+        assert clones.collect(clone, "its work") == 1
+    assert place.git("cat-file", "-s", f"{clone.ref}:large") == str(6 * (25 << 20))
+    assert place.git("fsck", "--strict", "--no-dangling") == ""
+
+
+async def test_large_files_are_refused_unread(place: World) -> None:
+    """A terabyte of nothing would take an hour to read."""
+    clone = await place.workspaces.clone("run_1", "ada")
+    with (clone.path / "a.txt").open("r+b") as file:
+        file.truncate(1 << 40)
+    assert "'a.txt' has more than" in await refusal(place, clone)
+
+
+@pytest.fixture
+def caught_git(place: World) -> Iterator[Callable[[], int]]:
+    """A git that says when it compares the names in a second directory; the answer is a descriptor of that process."""
+    fifo, real = place.directory / "compares", shutil.which("git", path=place.environ["PATH"])
+    os.mkfifo(fifo)
+    directory = place.directory / "bin"
+    second = f"if [ -e {fifo}.once ]; then [ -p {fifo} ] && echo $$ >{fifo}; fi; : >{fifo}.once"
+    lay(directory, {"git": f'#!/bin/sh\ncase "$*" in *check-ignore*) {second};; esac\nexec {real} "$@"\n'})
+    place.environ["PATH"] = f"{directory}:{place.environ['PATH']}"
+    place.workspaces = Workspaces(place.repository, place.directory / "clones", place.environ)
+    found: list[int] = []
+
+    def wait() -> int:
+        found.append(os.pidfd_open(int(fifo.read_text())))
+        fifo.unlink()
+        return found[-1]
+
+    yield wait
+    for one in found:
+        os.close(one)
+
+
+def ended(process: int) -> bool:
+    """Whether the process that a descriptor is of has ended, or does under the bound."""
+    return bool(select.select([process], [], [], BOUND_SECONDS)[0])
+
+
+async def test_who_cancels_ends_git_and_others_have_their_turn(place: World, caught_git: Callable[[], int]) -> None:
+    clone = await place.workspaces.clone("run_1", "ada")
+    lay(clone.path, SLOW_TO_COMPARE)
+    work = asyncio.create_task(place.workspaces.merge(clone, "its work"))
+    process = await asyncio.to_thread(caught_git)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert await asyncio.to_thread(ended, process)
+    for name in SLOW_TO_COMPARE:
+        (clone.path / name).unlink()
+    shutil.rmtree(clone.path / ("a" * 200))
+    assert (await place.workspaces.merge(clone, "its work")).commits == 0
+
+
+def test_no_git_outlives_who_waits_for_it(place: World, caught_git: Callable[[], int]) -> None:
+    run_in(place, "clone")
+    lay(place.directory / "clones/run_1/ada", SLOW_TO_COMPARE)
+    with subprocess.Popen([sys.executable, "-c", collecting(place)]) as waiting:
+        process = caught_git()
+        waiting.kill()
+    assert ended(process)
+
+
 @contextmanager
-def exchanging(one: Path, other: Path) -> Iterator[None]:
+def exchanging(one: Path, other: Path) -> Generator[None]:
     """Somebody exchanges two names as fast as can be."""
     code = "import ctypes, sys; c = ctypes.CDLL(None); a, b = (p.encode() for p in sys.argv[1:])\nprint(flush=True)\n"
     code += "while 1: c.renameat2(-100, a, -100, b, 2)"
@@ -480,8 +878,9 @@ def test_whatever_lies_in_a_clone_nothing_else_is_read_and_only_git_is_run(
     assert SECRET not in everything(place)
 
 
-def run_in(place: World, what: str, *before: str) -> None:
-    code = f"""
+def collecting(place: World, what: str = "collect") -> str:
+    """A program that does so."""
+    return f"""
 import asyncio
 from pathlib import Path
 from ccswarm.errors import SwarmError
@@ -496,7 +895,11 @@ try:
 except SwarmError as error:
     print(error.message)
 """
-    subprocess.run([*before, sys.executable, "-c", code], check=True, capture_output=True, timeout=50)
+
+
+def run_in(place: World, what: str, *before: str) -> None:
+    words = [*before, sys.executable, "-c", collecting(place, what)]
+    subprocess.run(words, check=True, capture_output=True, timeout=50)
 
 
 def plant(place: World, top: Path, kind: str, name: str, text: str) -> None:

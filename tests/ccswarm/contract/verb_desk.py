@@ -11,15 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ccswarm import cli
-from ccswarm.config_trust import ConfigTrust, look
+from ccswarm.config_trust import ConfigTrust, look, programs
 from tests.bounds import BOUND_SECONDS
 
+FIRST_USE = " is used for the first time: "
 ROOT = Path(__file__).parents[3]
 SERVERS = ROOT / "tests/data/swarm_servers"
 LINE = [sys.executable, "-m", "ccswarm"]
@@ -55,11 +57,13 @@ class Stream(io.TextIOWrapper):
 
 @dataclass(frozen=True)
 class Said:
-    """How a verb ended, and what it said."""
+    """How a verb ended, and what it said: on standard error beside ``first_use``, the line about a configuration that
+    was never used before."""
 
     code: int
     out: str
     err: str
+    first_use: str = ""
 
     @property
     def rows(self) -> list[list[str]]:
@@ -70,7 +74,14 @@ class Said:
 def agreed(file: Path, state: Path) -> None:
     """As ``ccswarm trust --yes FILE``."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ConfigTrust(state).record(look(file))
+
+    def record() -> None:
+        content, trust = look(file), ConfigTrust(state)
+        for one in (*(program.content for program in programs(content, None)), content):
+            trust.record(one)
+
+    with ThreadPoolExecutor(1) as thread:  # where a loop runs nothing may block it
+        thread.submit(record).result()
 
 
 class Desk:
@@ -98,7 +109,10 @@ class Desk:
             with chdir(self.home), redirect_stdout(out), redirect_stderr(err):
                 cli.main()
         except SystemExit as end:
-            said = Said(int(end.code or 0), out.said, err.said)
+            lines = err.said.splitlines(keepends=True)
+            first = [line for line in lines if FIRST_USE in line]
+            others = "".join(line for line in lines if line not in first)
+            said = Said(int(end.code or 0), out.said, others, "".join(first))
         finally:
             sys.argv = before
         assert said.code == code, (words, said)

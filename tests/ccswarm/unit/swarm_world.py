@@ -39,6 +39,7 @@ class MemoryHands:
         self.mail = Path("/nowhere")
         self.calls: list[CallRequest] = []
         self.directories: list[str] = []
+        self.released = asyncio.Event()
         self.places: dict[str, Workspaces] = {}
 
     async def call(
@@ -85,6 +86,7 @@ class MemoryHands:
 
     async def release(self, directory: str) -> None:
         self.directories.append(f"released {directory}")
+        self.released.set()
 
     def workspaces(self, repository: str) -> Workspaces:
         return self.places[repository]

@@ -125,7 +125,7 @@ def test_what_has_changed_is_not_used_and_nothing_is_recorded(project: Path, att
         config.load(confirm=lambda _: False)
     shown: list[Change] = []
     loaded = config.load(confirm=lambda change: not shown.append(change))
-    assert len(shown) == 1
+    assert len(shown) == (2 if attack is gone_for_another else 1)
     assert shown[0].before.data == GOOD.encode()
     assert config.load().settings == loaded.settings, "and it is not asked again"
 
@@ -363,3 +363,237 @@ def test_what_is_looked_at_is_not_used(project: Path) -> None:
     assert trust.verdict(look(file)) is Verdict.FIRST
     config.load()
     assert trust.verdict(look(file)) is Verdict.SAME
+
+
+# A configuration that nobody named, and that takes the place of another
+
+
+def own(project: Path) -> Path:
+    return write(project.parent / ".config/ccswarm/config.toml", GOOD)
+
+
+@pytest.mark.parametrize("planted", ["ccswarm.toml", "config/ccswarm.toml"])
+def test_what_is_come_upon_does_not_displace_the_persons_own(project: Path, planted: str) -> None:
+    file = own(project)
+    planted_file = write(project / planted, EVIL)
+    for _ in range(2):
+        with pytest.raises(ConfigChanged, match="is new here, and would be used instead of") as refused:
+            config.load()
+    assert str(file) in refused.value.message
+    assert refused.value.suggestion == f"ccswarm trust {planted_file}"
+    assert config.load_last().settings.swarm.name == "good"
+    assert [change.now.path for change in config.changes()] == [planted_file]
+    remember_now(None)
+    with pytest.raises(ConfigChanged, match="is new here"):
+        name()
+    assert config.load(confirm=yes).settings.swarm.name == "evil"
+    assert name() == "evil"
+    assert config.changes() == []
+
+
+def test_a_link_to_a_file_that_is_trusted_elsewhere_displaces_nothing(project: Path) -> None:
+    other = write(project.parent / "other/ccswarm.toml", EVIL)
+    own(project)
+    assert name(other) == "evil"
+    (project / "ccswarm.toml").symlink_to(other)
+    with pytest.raises(ConfigChanged, match="is new here"):
+        name()
+
+
+def test_whoever_has_used_another_file_is_asked_about_a_new_one(project: Path) -> None:
+    assert name(write(project / "other.toml", GOOD)) == "good"
+    write(project / "ccswarm.toml", EVIL)
+    with pytest.raises(ConfigChanged, match="is new here, and nobody has used it before"):
+        name()
+
+
+def test_what_a_person_names_is_no_discovery(project: Path) -> None:
+    own(project)
+    assert name() == "good"
+    file = write(project / "ccswarm.toml", EVIL)
+    with environment({**os.environ, "CCSWARM_CONFIG": str(file)}):
+        assert name() == "evil"
+    assert name() == "evil", "it has been used"
+    other = write(project / "config/ccswarm.toml", GOOD)
+    assert name(other) == "good"
+
+
+def test_a_newcomer_has_agreed_by_the_first_use(project: Path) -> None:
+    config.load(remember_absent=True)
+    folder = project / "inner"
+    folder.mkdir()
+    with chdir(folder):
+        write(folder / "ccswarm.toml", GOOD)
+        assert [config.load().begun for _ in range(2)] == [True, False]
+    with chdir(project):
+        assert not config.load(write(project / "other.toml", GOOD)).begun
+
+
+# Files that commands name
+
+
+SERVER = '[[mcp.servers]]\nname = "srv"\ncommand = "python3 tools/srv.py"\n'
+
+
+def script(project: Path, text: str = "good") -> Path:
+    return write(project / "tools/srv.py", text)
+
+
+def test_a_program_that_has_changed_is_asked_about(project: Path) -> None:
+    write(project / "ccswarm.toml", SERVER)
+    file = script(project)
+    config.load()
+    config.load()
+    before = file.stat()
+    file.write_text("evil")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for load in (config.load, lambda: config.load(project / "ccswarm.toml")):
+        with pytest.raises(ConfigChanged, match="named by the command of server srv, has changed") as refused:
+            load()
+        assert refused.value.suggestion == f"ccswarm trust {file}"
+    shown: list[Change] = []
+    config.load(confirm=lambda change: not shown.append(change))
+    assert [(one.before.data, one.now.data) for one in shown] == [(b"good", b"evil")]
+    config.load()
+    file.unlink()
+    config.load()
+    script(project)
+    with pytest.raises(ConfigChanged, match="has changed"):
+        config.load()
+
+
+def moved_away(file: Path) -> None:
+    file.parent.rename(file.parent.parent / "old")
+    script(file.parent.parent, "evil")
+
+
+def linked_out(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(write(file.parents[2] / "outside.py", "good"))
+
+
+def linked_in(file: Path) -> None:
+    file.rename(file.parent / "other.py")
+    file.symlink_to("other.py")
+
+
+def made_a_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def emptied(file: Path) -> None:
+    file.write_text("")
+
+
+@pytest.mark.parametrize("attack", [moved_away, linked_out, linked_in, made_a_pipe, emptied])
+def test_no_other_thing_takes_the_place_of_a_program(project: Path, attack: Callable[[Path], None]) -> None:
+    write(project / "ccswarm.toml", SERVER)
+    file = script(project)
+    config.load()
+    attack(file)
+    with pytest.raises((ConfigChanged, ConfigInvalid), match=r"srv\.py"):
+        config.load()
+
+
+def test_a_link_that_leads_out_counts_as_it_is(project: Path) -> None:
+    """What it leads to is no agent's; whoever changes the link has changed the program."""
+    outside = write(project.parent / "outside.py", "good")
+    (project / "tools").mkdir()
+    link = project / "tools/srv.py"
+    link.symlink_to(outside)
+    write(project / "ccswarm.toml", SERVER)
+    config.load()
+    outside.write_text("better")
+    config.load()
+    link.unlink()
+    link.symlink_to(write(project.parent / "other.py", "good"))
+    with pytest.raises(ConfigChanged, match="is another file than the one last used"):
+        config.load()
+    link.unlink()
+    link.write_text("good")
+    with pytest.raises(ConfigChanged, match=r"srv\.py"):
+        config.load()
+
+
+@pytest.mark.parametrize("new", ["pkg/__main__.py", "pkg.py", "node_modules/pkg/package.json"])
+def test_a_program_that_appears_is_new(project: Path, new: str) -> None:
+    """Where another one, installed elsewhere, was meant."""
+    program = "npx -y pkg" if "node" in new else "python3 -m pkg"
+    write(project / "ccswarm.toml", f'[[mcp.servers]]\nname = "srv"\ncommand = "{program}"\n')
+    config.load()
+    write(project / new, "evil")
+    with pytest.raises(ConfigChanged, match="is new, and nobody has used it before"):
+        config.load()
+    config.load(confirm=yes)
+    config.load()
+
+
+def test_what_is_new_is_not_agreed_to_with_an_edit_of_the_configuration(project: Path) -> None:
+    file = write(project / "ccswarm.toml", SERVER)
+    config.load()
+    script(project, "evil")
+    write(file, SERVER + "# more\n")
+    shown: list[Path] = []
+    config.load(confirm=lambda change: not shown.append(change.now.path))
+    assert shown == [file, project / "tools/srv.py"]
+
+
+def test_the_persons_own_configuration_starts_nothing_new_in_another_directory(project: Path) -> None:
+    write(project.parent / ".config/ccswarm/config.toml", SERVER)
+    script(project)
+    config.load()
+    other = project.parent / "other"
+    script(other, "evil")
+    with chdir(other), pytest.raises(ConfigChanged, match="is new"):
+        config.load()
+    with pytest.raises(ConfigChanged, match="is new"):
+        config.load(workspace=other)
+
+
+def test_programs_of_plans_and_suites_are_like_this(project: Path) -> None:
+    plan = write(project / "plan.toml", SERVER)
+    script(project)
+    config.load_plan(plan, Settings())
+    script(project, "evil")
+    with pytest.raises(ConfigChanged, match="named by the command of server srv, has changed"):
+        config.load_plan(plan, Settings())
+
+
+def test_data_that_a_server_writes_is_no_program(project: Path) -> None:
+    text = SERVER.replace("srv.py", "srv.py data.db") + 'data_files = ["data.db"]\n'
+    write(project / "ccswarm.toml", text)
+    script(project)
+    config.load()
+    write(project / "data.db", "1")
+    config.load()
+
+
+def test_of_a_long_program_only_the_digest_is_kept(project: Path) -> None:
+    write(project / "ccswarm.toml", SERVER)
+    file = script(project, "x" * (17 << 20))
+    config.load()
+    config.load()
+    with file.open("r+b") as stream:
+        stream.seek(-1, os.SEEK_END)
+        stream.write(b"y")
+    with pytest.raises(ConfigChanged, match="has changed"):
+        config.load()
+    change = config.change_of(file)
+    assert change
+    assert change.before.data is None
+    ConfigTrust(config.state_directory()).record(change.now)
+    config.load()
+
+
+def test_a_server_that_begins_knows_its_programs(project: Path) -> None:
+    write(project / "ccswarm.toml", SERVER)
+    script(project)
+    begun = remember_now(None)
+    assert begun
+    assert begun.path == project / "ccswarm.toml"
+    assert not remember_now(None)
+    config.load()
+    script(project, "evil")
+    with pytest.raises(ConfigChanged, match="has changed"):
+        config.load()

@@ -18,7 +18,7 @@ from ccswarm.settings import PlanStep
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "ccswarm/suites/basics.toml"
-SUITE = evaluation.load(FILE)
+SUITE = evaluation.load(FILE, shipped=True)
 IN_TERMINALS = {"wizard", "long-build", "interrupt"}
 """Whose solutions are more than commands one after the other."""
 

@@ -229,7 +229,7 @@ async def test_a_token_is_of_one_task(home: Path) -> None:
             async with guest(f"{token}@{mine.socket}") as stranger:
                 assert await stranger.leave() == 1
                 assert stranger.process.stderr
-                assert b"not of a task that goes on" in await stranger.process.stderr.read()
+                assert b"not of a task that is under way" in await stranger.process.stderr.read()
         assert mine.socket.stat().st_mode & 0o777 == 0o600
         assert mine.directory.stat().st_mode & 0o777 == 0o700
     assert not world.hands.calls

@@ -60,6 +60,14 @@ async def test_a_task_is_done(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_words_alone_are_answered_with_a_reminder(kind: str) -> None:
+    words = Reply("I could start by looking. Should I?")
+    task, made, model = await ran(plays([words, LOOK, DONE]), kind=kind)
+    assert (task["status"], task["summary"], made.ran) == ("succeeded", "Done.", ["turn2.call1"])
+    assert "You answered without calling a tool" in str(model.asked[1].messages)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_what_passes_by_itself_is_waited_for_and_asked_again(kind: str) -> None:
     script = answers([LOOK, Fail(429, retry_after=30), Cut(2), Fail(503), Stall(1), DONE])
     task, made, model = await ran(script, kind=kind, idle_seconds=1.5)

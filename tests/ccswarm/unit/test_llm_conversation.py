@@ -49,7 +49,7 @@ def test_what_was_left_out_is_recalled_in_pieces() -> None:
         head, _, piece = said.partition("\n")
         pieces += piece
         offset += len(piece)
-        assert ("goes on" in head) == (offset < len(whole))
+        assert ("continues" in head) == (offset < len(whole))
     assert pieces == whole
     assert made.recalled(2, 0) is None
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from ccswarm.brains import cli_prompt
 from ccswarm.brains.base import Assignment
 from ccswarm.brains.llm import PLUGIN
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
@@ -57,10 +59,29 @@ async def test_calls_of_one_answer_go_on_side_by_side_and_later_ones_use_what_ca
     assert {(one["task"], one["agent"], one["model"]) for one in events} == {("t", "ada", "recorded")}
 
 
-async def test_words_alone_end_a_task() -> None:
-    task = await ran(world(), reply(text="Nothing was to be done."))
-    assert (task["status"], task["summary"]) == ("succeeded", "Nothing was to be done.")
-    assert task["result"] == {"summary": "Nothing was to be done."}
+@pytest.mark.parametrize("words", ["I'll start by exploring the repository.", "I have no access. Should I proceed?"])
+async def test_words_alone_are_no_success(words: str) -> None:
+    made = world()
+    task = await ran(made, *[reply(text=words)] * 3)
+    assert task["status"] == "failed"
+    assert task["summary"] == f"the model did not call finish, so nobody knows how it went; it said: {words}"
+    assert task["result"]["reached"]["last_words"] == words
+    assert len(await told(made, "agent.said")) == 3, "it was reminded twice, and not more often"
+
+
+async def test_a_model_that_is_reminded_goes_on_and_finishes() -> None:
+    made = world()
+    made.tool("srv.look", found=1)
+    words = reply(text="Now I look.")
+    task = await ran(made, words, words, reply(LOOK), words, words, reply(finish(summary="Looked.")))
+    assert (task["status"], task["summary"]) == ("succeeded", "Looked.")
+    assert heard(made) == [("srv.look", {"path": "/a"})]
+
+
+async def test_a_model_is_told_that_words_alone_end_nothing() -> None:
+    own = recorded(reply(text="Done!"))
+    asked = Assignment("run", "t", "ada", {"text": "Look."}, {}, [], own, "", "/work", type="coder")
+    assert "Words alone end nothing." in PLUGIN.begin(asked, MEANS).conversation.system
 
 
 @pytest.mark.parametrize("status", ["failed", "blocked"])
@@ -70,14 +91,16 @@ async def test_a_task_ends_as_its_agent_says(status: str) -> None:
 
 
 async def test_what_a_task_builds_on_and_what_checks_it_are_told() -> None:
-    given = {"text": "Build on it.", "gates": [{"command": "make test"}]}
+    gates = [{"command": "make test"}, {"tool": "srv.judge", "args": {"n": 1}, "expect": {"equals": {"fine": True}}}]
+    given = {"text": "Build on it.", "gates": gates}
     inputs = {"t": {"summary": "Done.", "colour": "green"}}
     own = recorded(reply(finish()))
     asked = Assignment("run", "build", "ada", given, inputs, [], own, "", "/work", type="coder")
     conversation = PLUGIN.begin(asked, MEANS).conversation
     assert "Build on it." in conversation.task
     assert '"colour": "green"' in conversation.task
-    assert "make test" in conversation.task
+    assert 'make test\nsrv.judge {"n": 1} answers {"equals": {"fine": true}}\n' in conversation.task + "\n"
+    assert "make test\nsrv.judge" in cli_prompt.begin(asked)
     assert conversation.system.startswith("You are ada, a coder")
     assert "/work" in conversation.system
 
@@ -149,11 +172,12 @@ async def test_the_end_of_what_is_recorded_is_a_failure_that_says_so() -> None:
 
 
 async def test_replies_may_be_a_file_or_by_task(tmp_path: Any) -> None:
-    (tmp_path / "said.json").write_text('[{"text": "From a file."}]')
+    said = [reply(finish(summary="From a file."))]
+    (tmp_path / "said.json").write_text(json.dumps(said))
     made = world()
     done = await made.run(plan({"model": "recorded:said.json"}), workspace=str(tmp_path))
     assert done.result["tasks"]["t"]["summary"] == "From a file."
-    by_task = {"other": [reply(text="Not this.")], "t": [reply(text="This.")]}
+    by_task = {"other": [reply(finish(summary="Not this."))], "t": [reply(finish(summary="This."))]}
     done = await made.run(plan({"replies": by_task}), "run_2")
     assert done.result["tasks"]["t"]["summary"] == "This."
     done = await made.run(plan({"model": "recorded:gone.json"}), "run_3", workspace=str(tmp_path))
@@ -172,7 +196,13 @@ async def test_work_that_is_given_back_goes_on_in_the_same_conversation() -> Non
 
     made.tool("ai-session.execute_command", check)
     task = {"gates": [{"command": "make test"}], "visits": 3}
-    replies = (reply(LOOK), reply(finish()), reply(LOOK), reply(text="Mended."), reply(finish(summary="At last.")))
+    replies = (
+        reply(LOOK),
+        reply(finish()),
+        reply(LOOK),
+        reply(finish(summary="Mended.")),
+        reply(finish(summary="At last.")),
+    )
     found = await ran(made, *replies, task=task)
     assert (found["status"], found["summary"]) == ("succeeded", "At last.")
     assert [one["turn"] for one in await told(made, "agent.said")] == [1, 2, 3, 4, 5]
@@ -312,4 +342,4 @@ def test_people_are_told_in_one_line() -> None:
     failed = {"model": "openai:big", "why": "overloaded", "message": "Try later."}
     assert line("agent.waits", seconds=2.5, **failed) == "t: asks openai:big again in 2.5 s: overloaded Try later."
     changed = line("agent.changed_model", to="anthropic:small", **failed)
-    assert changed == "t: goes on with anthropic:small: openai:big: overloaded Try later."
+    assert changed == "t: continues with anthropic:small: openai:big: overloaded Try later."

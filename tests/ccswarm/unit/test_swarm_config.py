@@ -88,7 +88,7 @@ def test_files_are_found_in_this_order(here: Path, environ: dict[str, str], tmp_
     ]
     for count, (variables, file) in enumerate(places):
         write(file, named(f"swarm{count}"))
-        loaded = config.load(environ=variables)
+        loaded = config.load(environ=variables, confirm=lambda _: True)
         assert (loaded.settings.swarm.name, loaded.path, loaded.directory) == (f"swarm{count}", file, file.parent)
     given = write(tmp_path / "given.toml", named("given"))
     assert config.load(given, environ=variables).settings.swarm.name == "given"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from abc import ABC, abstractmethod
 from typing import Any
 
 MODERN = "2026-07-28"
@@ -20,7 +21,7 @@ class Refused(Exception):
         self.code = code
 
 
-class Server:
+class Server(ABC):
     """Answers each request in a thread of its own. ``eras``: legacy, modern, both or deaf, which is legacy and leaves
     unanswered what it does not know."""
 
@@ -70,7 +71,7 @@ class Server:
         if method == "notifications/cancelled" and params["requestId"] in self.cancels:
             self.cancels[params["requestId"]].set()
 
-    def got_response(self, message: dict[str, Any]) -> None:
+    def got_response(self, message: dict[str, Any]) -> None:  # noqa: B027  # most servers ask nothing
         """An answer to what this server asked."""
 
     def _serve(self, message: dict[str, Any]) -> None:
@@ -126,11 +127,11 @@ class Server:
                 _meta={"io.modelcontextprotocol/subscriptionId": request_id},
             )
 
-    def list_tools(self, cursor: str | None) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def list_tools(self, cursor: str | None) -> dict[str, Any]: ...
 
-    def call_tool(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any] | None:
-        raise NotImplementedError
+    @abstractmethod
+    def call_tool(self, request_id: Any, params: dict[str, Any]) -> dict[str, Any] | None: ...
 
 
 def text(value: str, **more: Any) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class App:
 
 def make(_: Path) -> tuple[Any, float]:
     if "--broken" in sys.argv:
-        raise ConfigInvalid("session.rows: too many", suggestion="mend the file")
+        raise ConfigInvalid("session.rows: too many", suggestion="fix the file")
     idle = [float(word.partition("=")[2]) for word in sys.argv if word.startswith("--idle=")]
     return App(), idle[0] if idle else 0.0
 

@@ -1,0 +1,69 @@
+"""One terminal by the path of its device: what it has not read, which keys signal, a word printed on it.
+
+Nothing here blocks. Every answer is "unknown" (None, False) where the device cannot be opened; nothing raises.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import os
+import select
+import sys
+import termios
+from collections.abc import Generator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SignalKeys:
+    """The bytes that the terminal turns into signals; empty where a key is switched off, or all are (ISIG)."""
+
+    interrupt: bytes
+    quit: bytes
+
+
+@contextlib.contextmanager
+def _opened(tty: str, flags: int) -> Generator[int]:
+    fd = os.open(tty, flags | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def unread_bytes(tty: str) -> int | None:
+    """How much input a read would get now. A line that is not ended does not count while lines are read."""
+    count = array.array("i", [0])
+    try:
+        with _opened(tty, os.O_RDONLY) as fd:
+            # What was written to the other side a moment ago may still be on its way; to be asked brings it here.
+            select.select((fd,), (), (), 0)
+            fcntl.ioctl(fd, termios.FIONREAD, count)
+    except OSError:
+        return None
+    return count[0]
+
+
+def signal_keys(tty: str) -> SignalKeys | None:
+    """Which keys interrupt and quit on this terminal now."""
+    try:
+        with _opened(tty, os.O_RDONLY) as fd:
+            _, _, _, local, _, _, keys = termios.tcgetattr(fd)
+            off = b"\0" if sys.platform == "linux" else bytes([os.fpathconf(fd, "PC_VDISABLE") & 255])
+    except (OSError, termios.error):
+        return None
+    if not local & termios.ISIG:
+        return SignalKeys(b"", b"")
+    chosen = (keys[termios.VINTR], keys[termios.VQUIT])
+    return SignalKeys(*(b"" if key == off else key for key in chosen))
+
+
+def show(tty: str, data: bytes) -> bool:
+    """Prints ``data``, which is short, on the terminal as a program in it would; False when it takes nothing now."""
+    try:
+        with _opened(tty, os.O_WRONLY) as fd:
+            return os.write(fd, data) == len(data)
+    except OSError:
+        return False

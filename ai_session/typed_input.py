@@ -1,0 +1,103 @@
+"""What was typed at a session's prompt and not by the session itself: the line that is not ended, the lines that are.
+
+No I/O. A shell with a line editor reports each line it begins to run. One without reports prompts only, so lines are
+counted against prompts.
+"""
+
+from __future__ import annotations
+
+import re
+
+LINE_ENDS = re.compile(rb"[\r\n]")
+MOST_HALF_BYTES = 4096
+_KEYS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?")
+_WORD = re.compile(r"\S*\s*\Z")
+
+
+class TypedInput:
+    """``unsettled``: something was typed since the shell was last known to be at an empty prompt.
+
+    ``count`` grows with each input, so that who looks twice knows whether anything was typed meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.unsettled = False
+        self.count = 0
+        self._half = self._text = b""
+        self._lines = 0
+        self._before = 0
+        self._mark = 0
+
+    def add(self, data: bytes, interrupt: bytes, prompts: int) -> None:
+        """Note ``data``, typed after ``prompts`` prompts; ``interrupt`` is the key that drops what came before it."""
+        if not self.unsettled and not self._mark:
+            self._before = prompts
+        self.unsettled = True
+        self.count += 1
+        _, key, rest = data.rpartition(interrupt) if interrupt else (b"", b"", data)
+        if key:
+            # The shell answers with one prompt.
+            self._half = self._text = b""
+            self._lines = 1
+        pieces = LINE_ENDS.split(rest)
+        if len(pieces) > 1:
+            self._half = b""
+            self._lines += len(pieces) - 1
+        self._half = (self._half + pieces[-1])[-MOST_HALF_BYTES:]
+        self._text = (self._text + rest)[-MOST_HALF_BYTES:]
+
+    def begin_at(self, mark: int) -> None:
+        """All that was typed before the mark ``mark`` is printed has been taken: count from there."""
+        self._mark, self._lines = mark, 0
+
+    def reached(self, mark: int, prompts: int) -> None:
+        """The mark was read, and ``prompts`` before it."""
+        if self._mark and mark >= self._mark:
+            self._mark, self._before = 0, prompts
+
+    def answered(self, prompts: int) -> bool:
+        """Whether each line that was typed has led to a prompt."""
+        return not self._mark and prompts - self._before >= self._lines
+
+    def answered_all(self, prompts: int) -> None:
+        """The lines so far lead to no prompt of their own; whether the shell has taken them is another question."""
+        self._half = self._text = b""
+        self._lines, self._before, self._mark = 0, prompts, 0
+
+    def settle(self, prompts: int) -> None:
+        """The shell is at its prompt, and has taken every line."""
+        self.unsettled = False
+        if prompts == self._before and self._lines:
+            # No line was run: its line editor holds all of them for one that is not complete.
+            self._half = self._text
+        self._lines, self._before, self._mark = 0, prompts, 0
+        self._text = b""
+
+    def text_with(self, data: bytes) -> str:
+        """The lines that ``data`` ends, with what stood at the prompt before."""
+        return "\n".join(map(_visible, LINE_ENDS.split(self._half + data))).strip()
+
+    def half_line(self) -> str:
+        """What stands at the prompt, as far as it can be told from what was typed."""
+        return _visible(self._half)
+
+    def drop_half(self) -> str:
+        """``half_line``, which is gone from now on."""
+        line = self.half_line()
+        self._half = b""
+        return line
+
+
+def _visible(typed: bytes) -> str:
+    """What a line editor shows of ``typed``, where it was typed from left to right."""
+    line = ""
+    for char in _KEYS.sub("", typed.decode("utf-8", "replace")):
+        if char in "\x7f\b":
+            line = line[:-1]
+        elif char == "\x15":
+            line = ""
+        elif char == "\x17":
+            line = _WORD.sub("", line.rstrip())
+        elif char.isprintable():
+            line += char
+    return line.strip()

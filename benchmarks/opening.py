@@ -1,0 +1,126 @@
+"""Opening and closing sessions on a machine with many processes, and one command in a box of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ai_session.boxes import Boxes, BoxSettings
+from ai_session.models import TRUSTED, SandboxProfile
+from ai_session.resource_watch import ResourceWatch
+from ai_session.sandbox import Sandbox
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import NewSession, SessionDefaults
+from benchmarks.report import Report, median_ms
+from benchmarks.size import sized
+
+CROWD, ROUNDS, AT_ONCE, MANY, VERBS = sized((1100, 9, 20, 60, 9), (5, 1, 2, 3, 1))
+BARE = (
+    *("/usr/bin/bwrap", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
+    *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "true"),
+)
+SLEEPERS = """
+import os, sys
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        os.close(1)
+        os.read(0, 1)
+        os._exit(0)
+print("up", flush=True)
+os.read(0, 1)
+"""
+
+
+async def run(report: Report, directory: Path) -> None:
+    """The daemon's own processor time is told; what runs inside a box is the kernel's and the shell's."""
+    with crowd():
+        floor = [bare() for _ in range(ROUNDS)]
+        for boxed in (True, False):
+            await sessions(report, directory, boxed=boxed, floor=statistics.median(floor))
+    verb(report, directory)
+
+
+@contextmanager
+def crowd() -> Generator[None]:
+    """Other processes of the machine, asleep."""
+    words = [sys.executable, "-c", SLEEPERS, str(CROWD)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as others:
+        assert others.stdout is not None
+        others.stdout.readline()
+        yield
+
+
+def bare() -> float:
+    """Seconds for as many boxes at once with nothing of ours in them."""
+    start = time.perf_counter()
+    for box in [subprocess.Popen(BARE) for _ in range(AT_ONCE)]:
+        box.wait()
+    return time.perf_counter() - start
+
+
+async def sessions(report: Report, directory: Path, *, boxed: bool, floor: float) -> None:
+    """Many at once, opened and closed."""
+    what = "boxed" if boxed else "unboxed"
+    report.title(f"Sessions beside {CROWD} other processes, {what}")
+    (workspace := directory / f"ws-{what}").mkdir()
+    (runtime := directory / what).mkdir(mode=0o700)
+    profile = SandboxProfile("workspace", str(workspace), str(directory)) if boxed else TRUSTED
+    boxes = Boxes(BoxSettings(profile), Sandbox(runtime_directory=runtime), ResourceWatch())
+    defaults = SessionDefaults(user_rc=False, backend="auto", max_sessions=99)
+    manager = SessionManager(runtime, defaults, boxes)
+    request = NewSession("first", str(workspace), dict(os.environ), {}, shell="bash", profile=profile, person=True)
+    await manager.make_ready()
+    start = time.perf_counter()
+    await manager.create(request)
+    report.row("the first opened", (time.perf_counter() - start) * 1e3, "ms", most=250)
+    opened: list[float] = []
+    closed: list[float] = []
+    opening: list[float] = []
+    closing: list[float] = []
+    for count in (*[AT_ONCE] * ROUNDS, MANY):
+        busy, start = time.process_time(), time.perf_counter()
+        made = await asyncio.gather(*(manager.create(replace(request, name=f"s{n}")) for n in range(count)))
+        opened.append(time.perf_counter() - start)
+        opening.append((time.process_time() - busy) / count)
+        busy, start = time.process_time(), time.perf_counter()
+        await asyncio.gather(*map(manager.close, made))
+        closed.append(time.perf_counter() - start)
+        closing.append((time.process_time() - busy) / count)
+    report.row(f"{AT_ONCE} opened at once", statistics.median(opened[:-1]), "s", floor=floor, most=0.4)
+    report.row("  processor time of the daemon for each", median_ms(opening), "ms")
+    report.row(f"{AT_ONCE} closed at once", statistics.median(closed[:-1]), "s", floor=floor, most=0.4)
+    report.row("  processor time of the daemon for each", median_ms(closing), "ms", most=20 if boxed else 60)
+    report.row(f"{MANY} closed at once", closed[-1], "s", most=2)
+    await manager.stop()
+
+
+def verb(report: Report, directory: Path) -> None:
+    """Processor time of the whole tree, with a daemon that runs."""
+    report.title("ai-session sandbox -- true")
+    (workspace := directory / "ws-verb").mkdir()
+    ours = [sys.executable, "-m", "ai_session"]
+    subprocess.run([*ours, "sandbox", "--", "true"], check=True, cwd=workspace)
+    pairs = [
+        (processor([sys.executable, "-c", "pass"], workspace), processor([*ours, "sandbox", "--", "true"], workspace))
+        for _ in range(VERBS)
+    ]
+    floor, value = (median_ms(column) for column in zip(*pairs, strict=True))
+    report.row("processor time", value, "ms", floor=floor, most=150)
+    subprocess.run([*ours, "daemon", "stop", "--yes"], check=True, capture_output=True)
+
+
+def processor(words: list[str], where: Path) -> float:
+    """Seconds of it that a program and all it waited for took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(words, check=True, cwd=where)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

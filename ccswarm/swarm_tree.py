@@ -1,0 +1,183 @@
+"""The tree of one attempt at a task, where its agent has one of its own: a clone that only this attempt works in.
+
+What the agent did becomes a commit before anybody judges it. Gates and reviewers see that commit, each in a copy whose
+changes come to nothing, and that commit is merged, or none. Work that failed stays at a ref of its own, and nothing
+that is done later sees it. Every method is a recorded step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ccswarm.agent import Ending, tell
+from ccswarm.config_trust import Source
+from ccswarm.engines.base import Flow
+from ccswarm.errors import Conflict, WorkspaceUnusable
+from ccswarm.models import Json, RunStatus
+from ccswarm.workspaces import Clone, Workspaces
+
+TITLE_CHARS = 200
+
+EndTerminals = Callable[[Clone], Awaitable[str]]
+"""Ends every terminal that could still change a clone; why that cannot be done, else ``""``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """``commit`` is what the agent did, and ``directory`` where its copy for the gates is; or ``problem`` says why it
+    cannot be taken over."""
+
+    commit: str = ""
+    directory: str = ""
+    problem: str = ""
+
+
+class Tree:
+    """``files`` configure the run; ``title`` is what commits are called."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        workspaces: Workspaces,
+        clone: Clone,
+        end_terminals: EndTerminals,
+        files: Sequence[str],
+        title: str,
+    ) -> None:
+        self.clone = clone
+        self._flow = flow
+        self._workspaces = workspaces
+        self._end_terminals = end_terminals
+        self._files = [str(Source.parse(file).path) for file in files]
+        self._title = title[:TITLE_CHARS]
+
+    @property
+    def directory(self) -> str:
+        """Where the agent works."""
+        return str(self.clone.directory)
+
+    async def present(self, visit: int, *, gates: bool) -> Presented:
+        """End the agent's terminals, commit what it did, and make the copy that ``gates`` look at."""
+
+        async def presented(_: str) -> Json:
+            if problem := await self._end_terminals(self.clone):
+                return {"problem": problem}
+            try:
+                commit = await self._workspaces.commit(self.clone, self._title)
+            except Conflict as refused:
+                return {"problem": f"{refused.message}; {refused.suggestion}"}
+            copy = await self._workspaces.copy(self.clone, commit, f"gates{visit}") if gates else None
+            return {"commit": commit, "directory": str(copy.directory) if copy else ""}
+
+        return Presented(**await self._flow.step(f"present {visit}", presented))
+
+    async def withdraw(self, visit: int) -> None:
+        """Remove the copy that the gates looked at."""
+
+        async def withdrawn(_: str) -> Json:
+            path = self.clone.path.with_name(f"{self.clone.path.name}.gates{visit}")
+            await self._remove(replace(self.clone, path=path))
+
+        await self._flow.step(f"withdraw {visit}", withdrawn)
+
+    async def merge(self, commit: str) -> str:
+        """Merge ``commit``, and remove the clone and its refs; why that needs a person, else ``""``."""
+
+        async def merged(_: str) -> Json:
+            try:
+                done = await self._workspaces.merge(self.clone, self._title, self._files, commit=commit)
+            except Conflict as conflict:
+                return {"conflict": f"{conflict.message}; {conflict.suggestion}"}
+            return {"commits": done.commits, "head": done.head}
+
+        facts = await self._flow.step("merge", merged)
+        await tell(self._flow, "merge", ref=self.clone.ref, commit=commit, base=self.clone.base, **facts)
+        if why := facts.get("conflict"):
+            return str(why)
+        await self._forget()
+        return ""
+
+    async def keep(self) -> str:
+        """What the agent did goes to its ref, and stays out of everything later; a sentence that says where it is,
+        ``""`` where there is nothing, and then the clone is removed."""
+
+        async def kept(_: str) -> Json:
+            if problem := await self._end_terminals(self.clone):
+                return {"problem": problem}
+            try:
+                commit = await self._workspaces.commit(self.clone, self._title)
+            except (Conflict, WorkspaceUnusable) as refused:
+                return {"problem": refused.message}
+            return {"commit": commit}
+
+        facts = await self._flow.step("keep", kept)
+        if problem := facts.get("problem"):
+            return f"its work is in {self.clone.path} ({problem})"
+        if facts["commit"] == self.clone.base:
+            await self._forget()
+            return ""
+        await tell(self._flow, "work.kept", ref=self.clone.ref, commit=facts["commit"], base=self.clone.base)
+        return f"its work is kept, unmerged: git diff {self.clone.base[:12]} {self.clone.ref}"
+
+    async def discard(self) -> None:
+        """Remove the tree: whatever was done in it comes to nothing."""
+
+        async def discarded(_: str) -> Json:
+            await self._remove(self.clone)
+
+        await self._flow.step("discard", discarded)
+
+    async def _remove(self, clone: Clone) -> None:
+        """What cannot be removed now is found by who cleans up later; no work fails for it."""
+        await self._end_terminals(clone)
+        with suppress(WorkspaceUnusable):
+            await self._workspaces.discard(clone)
+
+    async def _forget(self) -> None:
+        async def forgotten(_: str) -> Json:
+            with suppress(WorkspaceUnusable):
+                await self._workspaces.forget(self.clone)
+
+        await self._flow.step("forget", forgotten)
+
+    def unmerged(self, ending: Ending, commit: str) -> dict[str, Json]:
+        """What another run needs to deliver what is done; ``commit`` is empty where it was not judged yet."""
+        facts: Json = {"clone": facts_of(self.clone), "summary": ending.summary, "commit": commit}
+        return {"unmerged": facts}
+
+
+async def first_tree(flow: Flow, workspaces: Workspaces, run_id: str, name: str) -> Clone:
+    """The clone that an attempt begins with, of what is merged by now. Raises WorkspaceUnusable, Conflict."""
+
+    async def made(_: str) -> Json:
+        await workspaces.require_clean()
+        return facts_of(await workspaces.clone(run_id, name))
+
+    return clone_of(await flow.step("clone", made))
+
+
+async def shown_tree(flow: Flow, workspaces: Workspaces, shown: Mapping[str, Json], name: str) -> Clone:
+    """A copy of the commit that a reviewer is to look at. Raises WorkspaceUnusable."""
+
+    async def made(_: str) -> Json:
+        return facts_of(await workspaces.copy(clone_of(shown["clone"]), str(shown["commit"]), name))
+
+    return clone_of(await flow.step("clone", made))
+
+
+def blocked(why: str, ending: Ending) -> Ending:
+    """Work that is done, and needs a person before it counts."""
+    return Ending(RunStatus.BLOCKED, why, ending.result, ending.usage)
+
+
+def facts_of(clone: Clone) -> dict[str, Json]:
+    """As JSON."""
+    return {**asdict(clone), "path": str(clone.path)}
+
+
+def clone_of(facts: Mapping[str, str]) -> Clone:
+    """Of ``facts_of``."""
+    return Clone(Path(facts["path"]), facts["branch"], facts["ref"], facts["base"], facts.get("prefix", ""))

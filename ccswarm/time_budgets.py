@@ -1,0 +1,71 @@
+"""How long a task may still go on, by the budgets of its agent and its own. Durable: its clock is recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ccswarm.engines.base import Flow
+from ccswarm.models import Json
+from ccswarm.settings import Budget
+
+SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBudget:
+    """``seconds`` of all that is counted at ``scope``; ``kind`` is whose: agent or task."""
+
+    kind: str
+    scope: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """Of the budget that ends first."""
+
+    kind: str
+    seconds: float
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        return self.seconds <= 0
+
+
+class TimeBudgets:
+    """Time from start to end, whoever is waited for: models, tools, gates, reviews, people. Without a budget of seconds
+    nothing is recorded."""
+
+    def __init__(self, flow: Flow, budgets: Sequence[TimeBudget]) -> None:
+        self._flow = flow
+        self._budgets = budgets
+        self._counted_until: float | None = None
+
+    async def left(self) -> TimeLeft | None:
+        """Counts the time since it was last asked, of the first time none; None where there is no bound."""
+        if not self._budgets:
+            return None
+        now = await self._now()
+        passed = max(0.0, now - self._counted_until) if self._counted_until is not None else 0.0
+        self._counted_until = now
+        found: list[TimeLeft] = []
+        for one in self._budgets:
+            if passed:
+                await self._flow.spend(one.scope, {SECONDS: passed}, {}, anyway=True)
+            used = (await self._flow.spent(one.scope)).get(SECONDS, 0.0)
+            found.append(TimeLeft(one.kind, one.seconds - used))
+        return min(found, key=lambda one: one.seconds)
+
+    async def _now(self) -> float:
+        async def read(_: str) -> Json:
+            return time.time()
+
+        return await self._flow.step("clock", read)
+
+
+def time_budgets(*budgets: tuple[str, str, Budget]) -> list[TimeBudget]:
+    """Of kind, scope and budget, those that bound the time."""
+    return [TimeBudget(kind, scope, budget.seconds) for kind, scope, budget in budgets if budget.seconds]

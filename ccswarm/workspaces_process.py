@@ -1,0 +1,196 @@
+"""Runs one git and waits for its answer: for a bounded time, with bounded memory, and no longer than somebody waits.
+
+What git reads may have been made to keep it busy: a pattern that takes for ever to compare, an object of zeros that
+takes gigabytes to hold. The methods block, except ``in_thread``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, TypeVar
+
+T = TypeVar("T")
+
+PR_SET_PDEATHSIG = 1
+SECONDS_TO_END = 5
+"""Of computing time, after the first signal that it is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one command: ``seconds`` that pass, ``cpu_seconds`` of computing in each of its processes, ``memory_bytes``
+    that each may write to, ``output_bytes`` of answer."""
+
+    seconds: float
+    cpu_seconds: int
+    memory_bytes: int = resource.RLIM_INFINITY
+    output_bytes: int = 64 << 20
+
+
+class OutOfBounds(Exception):
+    """The command was ended; which of the bounds it met, as words."""
+
+
+class NobodyWaits(Exception):
+    """The command was ended, or not begun, for its caller was cancelled."""
+
+
+class Stop:
+    """Says to a thread that nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self.fd, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+
+    def request(self) -> None:
+        """May be called at any time until ``close``."""
+        os.write(self._write, b".")
+
+    def close(self) -> None:
+        """Once, when the thread has ended."""
+        os.close(self.fd)
+        os.close(self._write)
+
+
+_stop: ContextVar[Stop | None] = ContextVar("_stop", default=None)
+
+
+async def in_thread(do: Callable[[], T]) -> T:
+    """As ``asyncio.to_thread``; when the caller is cancelled a command that runs there is ended and none begins."""
+    stop = Stop()
+    context = copy_context()
+    context.run(_stop.set, stop)
+    future = asyncio.get_running_loop().run_in_executor(None, context.run, do)
+    future.add_done_callback(lambda done: (stop.close(), done.cancelled() or done.exception()))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if not future.done():
+            stop.request()
+        raise
+
+
+@contextmanager
+def to_the_end() -> Generator[None]:
+    """What is begun in it is not ended because nobody waits."""
+    token = _stop.set(None)
+    try:
+        yield
+    finally:
+        _stop.reset(token)
+
+
+def run(
+    words: Sequence[str],
+    directory: Path,
+    environ: Mapping[str, str],
+    bounds: Bounds,
+    *,
+    stdin: IO[bytes],
+    said: IO[bytes],
+    output: IO[bytes] | None = None,
+) -> tuple[int, bytes]:
+    """The exit code and the answer, which goes to ``output`` where that is given; complaints go to ``said``.
+
+    Raises OutOfBounds, NobodyWaits, OSError where it cannot be started.
+    """
+    ended_at, ended = os.pipe()
+    try:
+        stop = _stop.get()
+        if stop and select.select([stop.fd], [], [], 0)[0]:
+            raise NobodyWaits
+        process = subprocess.Popen(
+            words,
+            cwd=directory,
+            env=environ,
+            stdin=stdin,
+            stdout=output or subprocess.PIPE,
+            stderr=said,
+            pass_fds=(ended,),
+            start_new_session=True,
+            preexec_fn=_prepared(bounds),
+        )
+        os.close(ended)
+        ended = -1
+        with process:
+            try:
+                answer = _answer(process, ended_at, stop, bounds)
+            except BaseException:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+            raise OutOfBounds(f"takes more than {bounds.cpu_seconds} seconds of computing")
+        return process.returncode, answer
+    finally:
+        os.close(ended_at)
+        if ended >= 0:
+            os.close(ended)
+
+
+def _answer(process: subprocess.Popen[bytes], ended_at: int, stop: Stop | None, bounds: Bounds) -> bytes:
+    """Until the process and all that it started have ended."""
+    deadline = time.monotonic() + bounds.seconds
+    answer = bytearray()
+    reading = {ended_at, *([process.stdout.fileno()] if process.stdout else ())}
+    poll = select.poll()
+    for fd in (*reading, *([stop.fd] if stop else ())):
+        poll.register(fd, select.POLLIN)
+    while reading:
+        ready = {fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}
+        if not ready:
+            raise OutOfBounds(f"takes longer than {bounds.seconds:g} seconds")
+        for fd in ready & reading:
+            part = os.read(fd, 1 << 16)
+            answer += part
+            if not part:
+                reading.discard(fd)
+                poll.unregister(fd)
+        if len(answer) > bounds.output_bytes:
+            raise OutOfBounds(f"lists more than {bounds.output_bytes} bytes")
+        if stop and stop.fd in ready:
+            raise NobodyWaits
+    return bytes(answer)
+
+
+def _prepared(bounds: Bounds) -> Callable[[], None]:
+    """What the child does before it becomes git. All that can be is made before it is born."""
+    limits = [(resource.RLIMIT_CPU, bounds.cpu_seconds, bounds.cpu_seconds + SECONDS_TO_END)]
+    if bounds.memory_bytes != resource.RLIM_INFINITY:
+        # Not the whole address space: packs of any size are mapped into it to be read.
+        limits.append((resource.RLIMIT_DATA, bounds.memory_bytes, bounds.memory_bytes))
+    given: list[tuple[int, tuple[int, int]]] = []
+    for kind, soft, hard in limits:
+        _, most = resource.getrlimit(kind)
+        free = most == resource.RLIM_INFINITY
+        given.append((kind, (soft, hard) if free else (min(soft, most), min(hard, most))))
+    parent, prctl = os.getpid(), _prctl()
+
+    def prepare() -> None:
+        for kind, pair in given:
+            resource.setrlimit(kind, pair)
+        if prctl:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+
+    return prepare
+
+
+@cache
+def _prctl() -> Callable[..., int] | None:
+    return ctypes.CDLL(None).prctl if sys.platform == "linux" else None

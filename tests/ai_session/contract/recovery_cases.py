@@ -1,0 +1,65 @@
+"""What leaves a session's shell in a state in which it reports nothing, or reads nothing that is typed, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """``exit_code``: of the command itself, None: nobody can know it. ``shell``: what the session goes on in."""
+
+    command: str
+    exit_code: int | None = 0
+    shell: str = ""
+
+
+OF_SHELL: dict[str, tuple[Lost, ...]] = {
+    "bash": (
+        Lost("exec bash", None),
+        Lost("exec bash -l", None),
+        Lost("exec zsh", None, "zsh"),
+        Lost("exec dash", None, "dash"),
+        Lost("exec fish", None, "fish"),
+        Lost("IFS=1; (exit 101)", 101),
+        Lost("IFS=0123456789; (exit 21)", 21),
+        Lost("enable -n printf; (exit 5)", 5),
+        Lost("alias builtin=false; (exit 5)", 5),
+        Lost("builtin() { :; }; (exit 5)", 5),
+        Lost("alias .=false; (exit 5)", 5),
+        Lost(".() { :; }; (exit 5)", 5),
+        Lost("ulimit -Sn 3; (exit 5)", 5),
+        Lost("kill -STOP $$; (exit 5)", 5),
+        Lost("suspend; (exit 5)", 5),
+        Lost("unset __ais_f; (exit 5)", 5),
+        Lost("unset -f __ais_e __ais_p __ais_m", None),
+        Lost("bind -r '\\C-^'; (exit 5)", 5),
+    ),
+    "zsh": (
+        Lost("exec zsh", None),
+        Lost("exec zsh -i", None),
+        Lost("exec bash", None, "bash"),
+        Lost("setopt sh_word_split; IFS=0123456789; (exit 21)", 21),
+        Lost("disable printf; (exit 5)", 5),
+        Lost("alias builtin=false; (exit 5)", 5),
+        Lost("builtin() { :; }; (exit 5)", 5),
+        Lost("ulimit -Sn 3"),
+        Lost("kill -STOP $$; (exit 5)", 5),
+        Lost("unfunction __ais_e", None),
+    ),
+    "dash": (
+        Lost("exec dash", None),
+        Lost("exec dash -i", None),
+        Lost("exec bash", None, "bash"),
+        Lost("IFS=0123456789; (exit 21)", 21),
+        Lost("alias eval=false; (exit 5)", 5),
+        Lost("ulimit -Sn 3", None),
+        Lost("kill -STOP $$; (exit 5)", 5),
+    ),
+    "fish": (
+        Lost("exec fish", None),
+        Lost("exec bash", None, "bash"),
+        Lost("kill -STOP $fish_pid; sh -c 'exit 5'", 5),
+        Lost("functions -e __ais_e", None),
+    ),
+}

@@ -1,0 +1,237 @@
+"""What did not run has not finished, what ended the shell says so, and what is typed can be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ai_session import plugins
+from ai_session.errors import SessionBusy, SessionExited
+from ai_session.models import Principal, SessionState
+from ai_session.ownership import Reach
+from ai_session.session import Session
+from ai_session.session_manager import SessionManager
+from ai_session.session_reach import VisibleSessions
+from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.tools.base import Context, Limits
+from ai_session.tools.commands import ExecuteCommand, InterruptCommand, execute_command, interrupt_command
+from ai_session.tools.input import SendInput, send_input
+from ai_session.tools.output import ReadOutput, read_output
+from ai_session.tools.sessions import OneSession, get_session_info
+from tests.ai_session.contract.session_harness import runtime_directory, spin, until, workspace
+from tests.bounds import BOUND_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+NOWHERE: Any = None
+SHELLS = ("bash", "zsh", "dash", "fish")
+
+
+class Caller:
+    """Calls tools as a client's calls arrive, one after the other."""
+
+    def __init__(self, manager: SessionManager, session: Session) -> None:
+        self._context = Context(
+            Principal("mcp", 0), VisibleSessions(manager, Reach(everything=True)), NOWHERE, Limits()
+        )
+        self.session = session
+
+    @property
+    def shell(self) -> str:
+        return os.path.basename(self.session.spec.shell)
+
+    async def execute(self, command: str, **more: Any) -> dict[str, Any]:
+        async with asyncio.timeout(BOUND_SECONDS):
+            arguments = ExecuteCommand(session_id="main", command=command, **more)
+            return (await execute_command(self._context, arguments)).structured
+
+    async def send(self, text: str = "", **more: Any) -> dict[str, Any]:
+        return (await send_input(self._context, SendInput(session_id="main", text=text, **more))).structured
+
+    async def read(self, **more: Any) -> dict[str, Any]:
+        async with asyncio.timeout(BOUND_SECONDS):
+            return (await read_output(self._context, ReadOutput(session_id="main", **more))).structured
+
+    async def interrupt(self) -> dict[str, Any]:
+        async with asyncio.timeout(BOUND_SECONDS):
+            return (await interrupt_command(self._context, InterruptCommand(session_id="main"))).structured
+
+    async def state(self) -> str:
+        return (await get_session_info(self._context, OneSession(session_id="main"))).structured["state"]
+
+
+@pytest.fixture(params=plugins.names("backends"))
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=SHELLS)
+async def caller(request: pytest.FixtureRequest, backend: str, home: Path) -> AsyncIterator[Caller]:
+    assert shutil.which(request.param), f"{request.param} is not installed"
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+    runtime = runtime_directory(home)
+    manager = SessionManager(runtime, SessionDefaults(backend=backend, user_rc=False, shell=request.param))
+    try:
+        new = NewSession(name="main", working_directory=str(workspace(home)), client_env=dict(os.environ), env={})
+        yield Caller(manager, await manager.create(new))
+    finally:
+        await manager.stop()
+
+
+async def test_a_command_that_meets_the_end_of_its_shell_is_refused(caller: Caller, home: Path) -> None:
+    if caller.shell in ("fish", "zsh"):
+        return  # the one has no such exec, the other reads its terminal whatever its input is
+    await caller.execute("exec </dev/null")
+    with pytest.raises(SessionExited):
+        await caller.execute(f"touch {home}/ran; (exit 7)")
+    assert not (home / "ran").exists()
+    assert await caller.state() == "exited"
+    assert all(record.exit_code is None for record in caller.session.history.all() if "ran" in record.command)
+
+
+async def test_a_command_that_meets_a_shell_told_to_exit_is_refused(caller: Caller, home: Path) -> None:
+    caller.session.send(b"exit 3\n")
+    with pytest.raises(SessionExited, match="exit status 3"):
+        await caller.execute(f"touch {home}/ran")
+    assert not (home / "ran").exists()
+    assert await caller.state() == "exited"
+
+
+async def test_a_command_that_ends_the_shell_says_so_itself(caller: Caller) -> None:
+    command = "exit 3" if caller.shell == "fish" else "set -e; (exit 3)"
+    facts = await caller.execute(command)
+    assert (facts["status"], facts["exit_code"]) == ("finished", 3)
+    assert "shell has ended (exit status 3)" in facts["note"]
+    assert await caller.state() == "exited"
+    with pytest.raises(SessionExited):
+        await caller.execute("echo no")
+    again = await caller.read(command_id=facts["command_id"])
+    assert "shell has ended" in again["note"]
+
+
+async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller, home: Path) -> None:
+    earlier = await caller.execute("echo earlier")
+    os.mkfifo(home / "fifo")
+    sent = await caller.send(f"cat {home}/fifo; sh -c 'exit 5'\n")
+    assert sent["command_id"] not in ("all", earlier["command_id"])
+    assert sent["state"] != "ready"
+    early = await caller.read(wait_for="finish", timeout_seconds=0.2)
+    assert (early["command_id"], early["waited"], early["status"]) == (sent["command_id"], "timeout", "running")
+    assert await caller.state() != "ready"
+    with pytest.raises(SessionBusy):
+        await caller.execute("echo no")
+    await asyncio.to_thread((home / "fifo").write_text, "fed\n")
+    facts = await caller.read(command_id=sent["command_id"], wait_for="finish", offset=0)
+    assert (facts["waited"], facts["status"], facts["exit_code"]) == ("finished", "finished", 5)
+    assert "fed" in facts["output"]
+    assert await caller.state() == "ready"
+    assert (await caller.execute("echo next"))["output"] == "next\n"
+
+
+async def test_a_typed_line_that_asks_is_answered_and_ends_once(caller: Caller) -> None:
+    sent = await caller.send("read x; echo got:$x\n")
+    await until(caller.session, lambda: caller.session.at.human_line or not caller.session.shell.line_editor)
+    answer = await caller.send("word\n")
+    assert answer["command_id"] == sent["command_id"]
+    facts = await caller.read(wait_for="finish", offset=0)
+    assert (facts["command_id"], facts["status"], facts["exit_code"]) == (sent["command_id"], "finished", 0)
+    assert "got:word" in facts["output"]
+
+
+async def test_several_typed_lines_are_one_command_that_ends_with_the_last(caller: Caller) -> None:
+    sent = await caller.send("cd /usr\nsh -c 'exit 3'\n")
+    facts = await caller.read(wait_for="finish")
+    assert (facts["command_id"], facts["status"], facts["exit_code"]) == (sent["command_id"], "finished", 3)
+    assert caller.session.at.cwd == "/usr"
+    for _ in range(10):
+        sent = await caller.send(keys=["Enter"])
+        assert (await caller.read(wait_for="finish"))["command_id"] == sent["command_id"]
+        assert caller.session.state() is SessionState.READY
+
+
+async def test_a_typed_command_can_be_interrupted(caller: Caller) -> None:
+    await caller.send("sleep 1000\n")
+    await caller.read(wait_for="finish", timeout_seconds=0.2)
+    facts = await caller.interrupt()
+    assert (facts["status"], facts["exit_code"]) == ("interrupted", 130)
+    assert (await caller.execute("echo next"))["output"] == "next\n"
+
+
+async def test_a_typed_end_of_the_shell_is_the_end_of_what_was_typed(caller: Caller) -> None:
+    await caller.execute("echo earlier")
+    await caller.send("exit 4\n")
+    facts = await caller.read(wait_for="finish")
+    assert (facts["status"], facts["exit_code"]) == ("finished", 4)
+    assert await caller.state() == "exited"
+
+
+async def test_half_a_line_is_no_command_until_it_is_ended(caller: Caller) -> None:
+    earlier = await caller.execute("echo earlier")
+    assert (await caller.send("echo ha"))["command_id"] == "all"
+    assert (await caller.read())["command_id"] == earlier["command_id"]
+    await caller.send("lf", keys=["Enter"])
+    await caller.read(wait_for="finish")
+    last = caller.session.history.last
+    assert last is not None
+    assert (last.command, last.exit_code) == ("echo half", 0)
+
+
+async def test_a_pattern_sees_the_blank_that_a_prompt_ends_in(caller: Caller) -> None:
+    await caller.execute("echo earlier")
+    offset = caller.session.log.end
+    await caller.send("printf 'x\\ty\\n'\n")
+    await caller.read(wait_for="finish")
+    facts = await caller.read(
+        command_id="all", wait_for="pattern", pattern=r"[#$%>] $", offset=offset, timeout_seconds=50
+    )
+    assert (facts["waited"], facts["matches"]) == ("pattern", 1)
+
+
+async def test_what_runs_on_in_the_background_is_named_where_it_may_print(caller: Caller, home: Path) -> None:
+    fifo = home / "fifo"
+    os.mkfifo(fifo)
+    first = await caller.execute(f"cat {fifo} &")
+    assert "earlier commands" not in first.get("note", "")
+    second = await caller.execute(f"echo late >{fifo}; wait; echo own")
+    assert "own\n" in second["output"]
+    assert f"of {first['command_id']} ('cat " in second["note"]
+    assert (await caller.execute("echo quiet")).get("note", "") == ""
+
+
+async def test_what_was_printed_at_the_prompt_is_no_part_of_the_next_output(caller: Caller, home: Path) -> None:
+    fifo = home / "fifo"
+    os.mkfifo(fifo)
+    first = await caller.execute(f"cat {fifo} &")
+    session = caller.session
+    await until(session, lambda: session.at.ready)
+    await asyncio.to_thread(fifo.write_text, "late line\n")
+    await until(session, lambda: b"late line" in session.log.read(session.log.first, session.log.end))
+    second = await caller.execute("echo own")
+    assert second["output"] == "own\n"
+    if session.shell.draws_before_ready:
+        assert second["late_output"].startswith("late line")
+        assert f"of {first['command_id']}" in second["note"]
+    assert "late_output" not in await caller.execute("echo quiet")
+
+
+async def test_a_process_substitution_is_named_with_its_command(caller: Caller, home: Path) -> None:
+    if caller.shell != "bash":
+        return  # zsh waits for them, the others have none
+    os.mkfifo(home / "fifo")
+    first = await caller.execute(f"seq 5 | tee >(cat {home}/fifo; wc -l) >/dev/null")
+    second = await caller.execute(f"echo go >{home}/fifo; read -t 0.5 x; echo own")
+    assert first["command_id"] in second["note"]
+
+
+async def test_commands_that_leave_nothing_behind_get_no_notes(caller: Caller) -> None:
+    holder = caller.session.holder
+    for command in ("seq 3 | cat", "echo $(echo x)", "sh -c 'exit 0'", "sleep 1000 >/dev/null 2>&1 &", "echo last"):
+        assert (await caller.execute(command)).get("note", "") == "", command
+        # What fish starts to draw its prompt, after it has reported it, has ended when it reads.
+        await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.input_mode is not None)

@@ -1,0 +1,65 @@
+"""Whatever marks are lost or come twice: usable within seconds, no wrong exit code, nothing run twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ai_session import plugins
+from ai_session.marks import MarkKind
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import SessionDefaults
+from tests.ai_session.contract.lost_marks import Faults, FaultyManager, play
+from tests.ai_session.contract.session_harness import runtime_directory
+
+pytestmark = pytest.mark.anyio
+
+AT_ONCE = 8
+"""Sessions at a time: they mostly wait."""
+
+ATTEMPTS = 3
+"""Of a plan that took too long: on a busy machine, one within the time shows that it can be."""
+
+
+@pytest.fixture(params=plugins.names("backends"))
+async def manager(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[SessionManager]:
+    # Where it is missing, fish reads all manual pages of the system first.
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+    (home / ".config/fish").mkdir(parents=True)
+    (home / ".config/fish/config.fish").write_text("function fish_prompt; echo '> '; end")
+    manager = FaultyManager(runtime_directory(home), SessionDefaults(backend=request.param, max_sessions=1000))
+    yield manager
+    await manager.stop()
+
+
+def plans(pairs: int | None, seed: int) -> list[Faults]:
+    """Every kind alone, dropped and doubled, and so many pairs (None: all of them, in every way)."""
+    found = [{kind: times} for kind in MarkKind for times in (0, 2)]
+    twos = [{a: m, b: n} for a, b in combinations(MarkKind, 2) for m in (0, 2) for n in (0, 2)]
+    found += twos if pairs is None else Random(seed).sample(twos, pairs)
+    return [Faults(kinds, seed + number) for number, kinds in enumerate(found)]
+
+
+@pytest.mark.parametrize("pairs", [12, pytest.param(None, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "dash", "fish"])
+async def test_every_mark_lost(manager: SessionManager, shell: str, pairs: int | None, home: Path) -> None:
+    seed = Random().randrange(10**6)
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def in_turn(number: int, faults: Faults) -> list[str]:
+        wrong: list[str] = []
+        async with places:
+            for attempt in range(ATTEMPTS):
+                name = f"s{number}-{attempt}"
+                wrong = await play(manager, shell, name, Faults(faults.kinds, faults.seed), home)
+                if not wrong or any("usable" not in text for text in wrong):
+                    break
+        return wrong
+
+    found = await asyncio.gather(*(in_turn(number, faults) for number, faults in enumerate(plans(pairs, seed))))
+    assert not [text for wrong in found for text in wrong]

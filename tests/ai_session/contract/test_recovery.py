@@ -1,0 +1,187 @@
+"""A session whose shell says nothing any more finds out what became of its command, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ai_session import plugins, waiting
+from ai_session.errors import IntegrationLost
+from ai_session.models import SessionState
+from ai_session.session_manager import SessionManager
+from ai_session.session_spec import SessionDefaults
+from tests.ai_session.contract.recovery_cases import OF_SHELL, Lost
+from tests.ai_session.contract.session_harness import (
+    Result,
+    request,
+    run,
+    runtime_directory,
+    spin,
+    text_of,
+    until,
+)
+from tests.bounds import BOUND_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=plugins.names("backends"))
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def manager(backend: str, home: Path) -> AsyncIterator[SessionManager]:
+    # Where it is missing, fish reads all manual pages of the system first.
+    (home / ".local/share/fish/generated_completions").mkdir(parents=True)
+    manager = SessionManager(runtime_directory(home), SessionDefaults(backend=backend, max_sessions=100))
+    yield manager
+    await manager.stop()
+
+
+@pytest.mark.parametrize("shell", OF_SHELL)
+async def test_no_state_of_the_shell_is_for_ever(manager: SessionManager, shell: str) -> None:
+    wrong = await asyncio.gather(*(goes_on(manager, shell, n, case) for n, case in enumerate(OF_SHELL[shell])))
+    assert not [text for text in wrong if text]
+
+
+async def goes_on(manager: SessionManager, shell: str, number: int, case: Lost) -> str:
+    """What is wrong after ``case``; the next command is begun at once, as a caller would that does not look."""
+    session = await manager.create(request(f"s{number}", shell=shell))
+    running = await session.begin(case.command, command_id="cmd")
+    if await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) != "finished":
+        return f"{case.command}: still {session.state()}"
+    record = running.record
+    if record.exit_code != case.exit_code or record.status != ("lost" if case.exit_code is None else "finished"):
+        return f"{case.command}: {record.status}, exit code {record.exit_code}"
+    if case.exit_code is None and not record.note:
+        return f"{case.command}: nothing is said of what befell it"
+    if os.path.basename(session.spec.shell) != (case.shell or shell):
+        return f"{case.command}: the shell counts as {session.spec.shell}"
+    result = await run(session, "sh -c 'echo next; exit 4'")
+    return "" if result == Result("next\n", 4, "finished") else f"{case.command}: the next command gave {result}"
+
+
+async def test_what_a_command_asks_with_the_line_editor_stays_its_own(manager: SessionManager) -> None:
+    for shell, command in (("bash", "read -e x; echo got:$x"), ("zsh", "vared -c x; echo got:$x"),
+                           ("fish", "read x; echo got:$x"), ("dash", "read x; echo got:$x")):  # fmt: skip
+        session = await manager.create(request(shell, shell=shell))
+        running = await session.begin(command, command_id="cmd")
+        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", shell
+        session.send(b"whole line\r")
+        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", shell
+        assert "got:whole line\n" in text_of(session, running.record), shell
+        assert running.record.exit_code == 0
+
+
+async def test_the_next_command_waits_until_it_is_known_that_the_last_one_has_ended(manager: SessionManager) -> None:
+    session = await manager.create(request())
+    running = await session.begin("enable -n printf", command_id="cmd")
+    await until(session, lambda: running.started and session.at.ready)
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+async def test_a_shell_replaced_by_a_person_is_gone_on_with(manager: SessionManager) -> None:
+    session = await manager.create(request(shell="bash"))
+    session.send(b"exec zsh\n")
+    await until(session, lambda: session.at.human_line)
+    await until(session, lambda: session.spec.shell.endswith("zsh"))
+    result = await run(session, "echo $ZSH_VERSION | grep -c .")
+    assert (result.output, result.exit_code) == ("1\n", 0)
+
+
+async def test_start_files_that_replace_the_shell(manager: SessionManager, home: Path) -> None:
+    (home / ".bashrc").write_text("exec zsh\n")
+    session = await manager.create(request(shell="bash"))
+    assert os.path.basename(session.spec.shell) == "zsh"
+    assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
+
+
+@pytest.mark.parametrize(
+    ("shell", "file", "text"),
+    [
+        ("bash", ".bashrc", "exec fish"),
+        ("bash", ".bashrc", "exec bash --norc"),
+        ("bash", ".bashrc", "readonly PROMPT_COMMAND"),
+        ("bash", ".bashrc", "PROMPT_COMMAND='echo hi'; readonly PROMPT_COMMAND PS1 PS0 HISTCONTROL"),
+        ("bash", ".bashrc", "enable -n printf"),
+        ("bash", ".bashrc", "builtin() { :; }"),
+        ("bash", ".bashrc", "alias builtin=false"),
+        ("zsh", ".zshrc", "exec bash"),
+        ("zsh", ".zshrc", "readonly PS1 precmd_functions preexec_functions zshexit_functions"),
+        ("fish", ".config/fish/config.fish", "exec zsh"),
+    ],
+)
+async def test_whatever_the_start_files_do_commands_run(
+    manager: SessionManager, home: Path, shell: str, file: str, text: str
+) -> None:
+    (home / file).parent.mkdir(parents=True, exist_ok=True)
+    (home / file).write_text(f"{text}\n")
+    session = await manager.create(request(shell=shell))
+    assert session.at.up
+    for code in (4, 5):
+        result = await run(session, f"sh -c 'echo next; exit {code}'")
+        assert result.output.count("next\n") == 1
+        assert result.exit_code == code
+    assert not session.at.human_line
+
+
+@pytest.mark.parametrize(("text", "said"), [("exec vim -u NONE", "vim"), ("read -p 'name? ' x", "wait for input")])
+async def test_start_files_that_keep_the_shell_are_named(
+    manager: SessionManager, home: Path, text: str, said: str
+) -> None:
+    (home / ".bashrc").write_text(f"{text}\n")
+    session = await manager.create(request(shell="bash"))
+    assert session.state() is SessionState.STARTING
+    for _ in range(2):
+        with pytest.raises(IntegrationLost, match=said):
+            await session.begin("echo never", command_id="cmd")
+
+
+async def test_a_start_file_that_was_answered_goes_on(manager: SessionManager, home: Path) -> None:
+    (home / ".bashrc").write_text("read -p 'name? ' name\n")
+    session = await manager.create(request(shell="bash"))
+    session.send(b"ann\n")
+    await until(session, lambda: session.at.ready)
+    assert await run(session, "echo $name") == Result("ann\n", 0, "finished")
+
+
+@pytest.mark.parametrize(("shell", "line"), [("bash", b"read -e y\n"), ("zsh", b"vared -c y\n"), ("fish", b"read y\n")])
+async def test_what_a_persons_line_asks_with_the_line_editor_is_no_prompt(
+    manager: SessionManager, shell: str, line: bytes
+) -> None:
+    session = await manager.create(request(shell=shell))
+    session.send(line)
+    await until(session, lambda: session.at.human_line)
+    holder = session.holder
+    await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.input_mode == "raw")
+    # Asked, and not answered: it is known to read.
+    await until(session, lambda: not session.may_have_ended())
+    assert session.at.human_line
+    session.send(b"zz\r")
+    await until(session, lambda: session.at.ready and not session.at.human_line)
+    assert (await run(session, "echo y=$y")).output == "y=zz\n"
+
+
+async def test_an_old_prompt_that_is_printed_again_ends_nothing(manager: SessionManager, home: Path) -> None:
+    session = await manager.create(request(shell="bash"))
+    await run(session, "true")
+    (home / "old").write_bytes(session.log.read(session.log.first, session.log.end))
+    running = await session.begin(f"cat {home}/old; read -e x; echo got:$x; (exit 9)", command_id="cmd")
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
+    session.send(b"mine\r")
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert text_of(session, running.record).endswith("got:mine\n")
+    assert running.record.exit_code == 9
+
+
+async def test_a_shell_that_was_asked_before_it_began_loses_no_output(manager: SessionManager) -> None:
+    session = await manager.create(request(shell="bash"))
+    running = await session.begin("echo kept", command_id="cmd")
+    running.quiet_end = session.log.end
+    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert text_of(session, running.record) == "kept\n"

@@ -1,0 +1,103 @@
+"""Real terminals of attempts: however a run ends, no command of it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ccswarm.models import RunStatus
+from tests.bounds import BOUND_SECONDS
+from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house, over, submit
+
+pytestmark = pytest.mark.anyio
+
+ADA = """
+[[agents]]
+name = "ada"
+grants = ["ai-session.*"]
+"""
+BEAT = """
+[[tasks]]
+id = "t"
+agent = "ada"
+[[tasks.steps]]
+id = "open"
+tool = "ai-session.create_session"
+args = { name = "work", working_directory = "${workspace}" }
+[[tasks.steps]]
+id = "beat"
+tool = "ai-session.execute_command"
+args = { session_id = "${steps.open.session_id}", command = "echo up >begun; while sleep 0.1; do date >>beat; done" }
+[[tasks.steps]]
+id = "wait"
+tool = "ai-session.read_output"
+args = { session_id = "${steps.open.session_id}", wait_for = "finish", timeout_seconds = 55 }
+retry = { times = 50, seconds = 0 }
+expect = { status = "finished" }
+"""
+
+
+@pytest.fixture
+def house(world: Path) -> Iterator[House]:
+    with open_house(world, QUICK + AI_SESSION + ADA, "") as made:
+        os.mkfifo(made.project / "begun")
+        yield made
+
+
+async def begun(house: House) -> None:
+    """Returns when the command runs."""
+    heard = asyncio.Event()
+    pipe = os.open(house.project / "begun", os.O_RDWR | os.O_NONBLOCK)
+    asyncio.get_running_loop().add_reader(pipe, heard.set)
+    try:
+        await asyncio.wait_for(heard.wait(), BOUND_SECONDS)
+    finally:
+        asyncio.get_running_loop().remove_reader(pipe)
+        os.close(pipe)
+
+
+def sessions(house: House) -> list[str]:
+    """Those that are there, with what runs in them."""
+    words = [sys.executable, "-m", "ai_session", "ls", "--json"]
+    done = subprocess.run(words, capture_output=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return [f"{one['name']} {one['state']}" for one in json.loads(done.stdout)]
+
+
+@pytest.mark.parametrize("how", ["cancel", "pause", "budget"])
+async def test_no_command_of_a_run_that_was_stopped_goes_on(house: House, how: str) -> None:
+    text = BEAT.replace('agent = "ada"', 'agent = "ada"\nbudget = { seconds = 8 }') if how == "budget" else BEAT
+    async with house.client() as app:
+        async with house.worker():
+            run_id = await submit(app, house.plan(text), house)
+            if how == "budget":
+                assert (await over(app, run_id)).result["status"] == RunStatus.EXHAUSTED
+            else:
+                await begun(house)
+                await (app.engine.cancel if how == "cancel" else app.engine.pause)(run_id)
+        found = await app.engine.status(run_id)
+    there = sessions(house)
+    if how == "pause":
+        assert (found.status, there) == (RunStatus.PAUSED, ["work ready"])
+    else:
+        assert there == []
+
+
+def test_ctrl_c_leaves_no_command_running(house: House) -> None:
+    plan = house.home / "beat.toml"
+    plan.write_text(BEAT)
+    words = [sys.executable, "-m", "ccswarm", "run", str(plan), "-c", str(house.file), "-w", str(house.project)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        asyncio.run(begun(house))
+        running.send_signal(signal.SIGINT)
+        said, _ = running.communicate(timeout=BOUND_SECONDS)
+    assert running.returncode == 130, said
+    assert sessions(house) == ["work ready"], said
