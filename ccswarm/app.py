@@ -14,13 +14,15 @@ from pathlib import Path
 from ccswarm import config, plugins
 from ccswarm.config_trust import Source
 from ccswarm.engines.base import Engine, Limits
-from ccswarm.errors import ConfigInvalid
+from ccswarm.errors import ConfigInvalid, Conflict, WorkspaceUnusable
 from ccswarm.hands import ToolHands
 from ccswarm.journal import Journal
 from ccswarm.masks import Masks
+from ccswarm.plan import able
 from ccswarm.settings import ServerSettings, Settings
 from ccswarm.swarm import Swarm
 from ccswarm.telemetry_configured import open_telemetry
+from ccswarm.workspaces import Workspaces
 
 JOURNALS = "journal"
 
@@ -138,6 +140,22 @@ def brain_problems(settings: Settings) -> list[str]:
         told = brain.problems(agent, config.secret, priced=priced)
         found += [f"agent {agent.name}: {problem}" for problem in told]
     return found
+
+
+async def tree_problems(settings: Settings, workspaces: Workspaces, *, clean: bool = False) -> list[str]:
+    """What keeps the agents that may do a task from having clones of their own: no repository, no commit in it; and,
+    where it is to be ``clean``, what is not committed, since nothing could be merged beside it."""
+    doers = [agent for task in settings.tasks for agent in able(settings, task) if agent.workspace == "clone"]
+    if not doers:
+        return []
+    who = ", ".join(dict.fromkeys(agent.name for agent in doers))
+    if not await workspaces.is_repository():
+        return [f"agent {who}: works in a clone, and {workspaces.repository} is no git repository with a commit"]
+    try:
+        await workspaces.require_clean() if clean else None
+    except (Conflict, WorkspaceUnusable) as error:
+        return [f"agent {who}: works in a clone: {error.message}"]
+    return []
 
 
 def limits(settings: Settings) -> Limits:

@@ -29,18 +29,17 @@ PlanFile = Annotated[
 def check(
     file: PlanFile = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask no server: names and arguments of tools are not looked at.")
+        bool, typer.Option("--offline", help="Look at the plan alone: no server, tool, brain or repository is asked.")
     ] = False,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether a plan can be carried out, before anything runs: servers are asked for the tools it calls.
+    """Say whether a plan can be carried out, before anything runs or costs: servers are asked for the tools it calls,
+    and it is looked whether agents' models and programs can be used and whether their clones can be made and merged.
 
     Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: every problem is named with its place.
     """
     from ccswarm import plan as plans
-    from ccswarm.cli_servers import workspace_of
-    from ccswarm.listings import called
 
     loaded = peek(config) if offline else load(config)
     loaded = replace(loaded, settings=settings_of(file, loaded) if offline else _agreed(file, loaded))
@@ -49,7 +48,7 @@ def check(
         raise PlanInvalid(
             f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
         )
-    if wrong := plans.check(settings, None if offline else asyncio.run(called(settings, workspace_of(loaded)))):
+    if wrong := plans.check(settings, None) if offline else asyncio.run(_problems(settings, loaded)):
         raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="fix these places")
     counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
     facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
@@ -94,6 +93,22 @@ def _agreed(file: Path | None, loaded: Loaded) -> Settings:
     from ccswarm import config
 
     return config.load_plan(file, loaded.settings, confirm=asker()).settings if file else loaded.settings
+
+
+async def _problems(settings: Settings, loaded: Loaded) -> list[str]:
+    """All that can be known before a run, without asking a model."""
+    from ccswarm import app, config
+    from ccswarm import plan as plans
+    from ccswarm.cli_servers import workspace_of
+    from ccswarm.listings import called
+    from ccswarm.workspaces import Workspaces
+
+    directory = workspace_of(loaded)
+    tools = await called(settings, directory)
+    workspaces = Workspaces(Path(directory), config.state_directory() / "workspaces", config.server_environment())
+    wrong = [*plans.check(settings, tools), *plans.grant_problems(settings, tools)]
+    wrong += await asyncio.to_thread(app.brain_problems, settings)
+    return [*wrong, *await app.tree_problems(settings, workspaces, clean=True)]
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,10 @@ def tools(
     found = asyncio.run(_asked(wanted, workspace_of(loaded), own))
     rows = [_row(tool, agents.get(agent)) for one in found for tool in one.tools if _seen(tool, agents.get(agent))]
     if as_json:
-        show_json({"tools": rows, "servers": [_server(one) for one in found]})
+        believed = {one.name: one.trusted for one in wanted}
+        show_json(
+            {"tools": rows, "servers": [_server(one) | {"trusted": believed.get(one.server, True)} for one in found]}
+        )
     else:
         shown = [{**row, "description": row["description"].strip().partition("\n")[0][:TOLD_CHARS]} for row in rows]
         show_rows([{**row, "tool": row["full_name"]} for row in shown], ("tool", "effect", "description"))
@@ -56,6 +59,9 @@ def tools(
             for note in (one.problem, *one.notes):
                 if note:
                     remark(f"warning: {printable(note)}")
+        for one in wanted:
+            if not one.trusted and any(row["server"] == one.name for row in rows):
+                remark(f"note: {one.name} is not believed what its tools do: trusted = true in its [[mcp.servers]]")
         if not rows:
             say("There are none." if not agent else f"{agent} is granted none of these servers' tools.")
     leave(EXIT_ERROR if wanted and all(one.problem for one in found[: len(wanted)]) else 0)

@@ -449,7 +449,7 @@ def _message(kind: str, message: str, place: _Place, whole: type[Section]) -> st
         return MESSAGES[kind]
     if kind == "extra_forbidden":
         model = _model(place[:-1], whole)
-        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1, cutoff=0) if model else []
+        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1) if model else []
         return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
     return message.removeprefix("Input ")
 

@@ -51,7 +51,7 @@ OWN_CALLS = 10
 SPARE_SECONDS = 60.0
 """A run that is not over so long after its task had to be is cancelled."""
 
-AI_SESSION = ServerSettings(name="ai-session", command="ai-session mcp-server --stdio")
+AI_SESSION = ServerSettings(name="ai-session", command="ai-session mcp-server --stdio", trusted=True)
 """The server where none is configured."""
 
 ALONE = "--no-daemon"

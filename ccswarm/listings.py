@@ -11,7 +11,9 @@ from typing import Any
 from ccswarm import config, plugins
 from ccswarm.crew import Crew
 from ccswarm.errors import ServerUnavailable, SwarmError
+from ccswarm.grants import Grants
 from ccswarm.models import ToolInfo
+from ccswarm.plan import PLAYBOOK, able
 from ccswarm.settings import AgentSettings, ServerSettings, Settings, SwarmSettings
 
 OWN = "swarm"
@@ -64,10 +66,13 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
 
 
 async def called(settings: Settings, directory: str) -> dict[str, ToolInfo]:
-    """By full name, the tools of those servers that the tasks call. Raises ServerUnavailable."""
+    """By full name, the tools of those servers that the tasks call, or that agents who think may call. Raises
+    ServerUnavailable."""
     tools = [step.tool for task in settings.tasks for step in task.steps]
     tools += [gate.tool for task in settings.tasks for gate in task.gates]
     names = {tool.partition(".")[0] for tool in tools}
+    doers = [agent for task in settings.tasks for agent in able(settings, task) if agent.brain != PLAYBOOK]
+    names |= {one.name for one in settings.mcp.servers for agent in doers if Grants(agent.grants).may_reach(one.name)}
     found = await listings([one for one in settings.mcp.servers if one.name in names], directory)
     if broken := [one for one in found if one.problem]:
         advice = f"{broken[0].suggestion or 'fix it'}; or check without servers: --offline"

@@ -17,6 +17,9 @@ from ccswarm.steps import circles, needs_of, problems, unknown
 OWN_SERVER = "swarm"
 """Every swarm has it: messages between its agents. It stands in no configuration."""
 
+PLAYBOOK = "playbook"
+"""The brain that only follows steps."""
+
 PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for )\S+ )")
 
 
@@ -34,6 +37,23 @@ def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]
     for task in settings.tasks:
         found += [f"task {task.id}: {problem}" for problem in _of_task(settings, task, tasks, tools)]
     return list(dict.fromkeys(found))
+
+
+def grant_problems(settings: Settings, tools: Mapping[str, ToolInfo]) -> list[str]:
+    """Grants of agents that think which give them nothing, of servers that are not there or of those that were asked;
+    what the steps of all others need is looked at with their tasks."""
+    asked, there = {tool.server for tool in tools.values()}, _servers(settings)
+    doers = {agent.name: agent for task in settings.tasks for agent in able(settings, task)}
+    found: list[str] = []
+    for agent in doers.values():
+        for grant in agent.grants if agent.brain != PLAYBOOK else ():
+            server = grant.partition(".")[0]
+            if not set(server) & set("*?[") and server not in there:
+                found.append(f"agent {agent.name}: grant {grant}: server {unknown(server, there)}")
+            elif server in asked and not any(fnmatchcase(name, grant) for name in tools):
+                names = [name for name in tools if name.startswith(f"{server}.")]
+                found.append(f"agent {agent.name}: grant {unknown(grant, names)}")
+    return found
 
 
 def placed(problem: str) -> tuple[str, str]:
@@ -122,7 +142,7 @@ def _of_review(
     if asked and [agent.name for agent in doers] == [asked[0].name]:
         yield f"{asked[0].name} would judge its own work"
     for agent in asked:
-        if agent.brain == "playbook" and not review.steps:
+        if agent.brain == PLAYBOOK and not review.steps:
             yield f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
     yield from (f"step {problem}" for problem in problems(review.steps, {}))
     for step in review.steps:
@@ -131,7 +151,7 @@ def _of_review(
 
 def _names(settings: Settings, task: TaskSettings) -> Collection[str] | None:
     """What ``${needs.TASK.steps…}`` may speak of; None where another brain than a playbook may decide about it."""
-    if any(agent.brain != "playbook" for agent in able(settings, task)):
+    if any(agent.brain != PLAYBOOK for agent in able(settings, task)):
         return None
     return {name for step in task.steps for name in (step.id, step.save_as) if name}
 
@@ -151,7 +171,7 @@ def _doers(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings
         yield from (
             f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
             for agent in doers
-            if agent.brain == "playbook"
+            if agent.brain == PLAYBOOK
         )
 
 
@@ -197,7 +217,7 @@ def _arguments(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
     if tool.input_schema.get("additionalProperties") is False:
         for name in arguments:
             if name not in known:
-                near = difflib.get_close_matches(name, list(known), n=1, cutoff=0)
+                near = difflib.get_close_matches(name, list(known), n=1)
                 yield f"{tool.full_name} takes no {name}" + (f" (did you mean {near[0]}?)" if near else "")
 
 

@@ -141,7 +141,8 @@ async def check(
     checker = AgentSettings(name=CHECKER, grants=tuple(grants))
     toolbox = opened.hands.toolbox({CHECKER: checker}, directory, files=files)
     tools = {tool.full_name: tool for tool in await toolbox.discover_tools(CHECKER)}
-    wrong = [*plans.check(settings, tools), *apps.brain_problems(settings)]
+    wrong = [*plans.check(settings, tools), *plans.grant_problems(settings, tools), *apps.brain_problems(settings)]
+    wrong += await apps.tree_problems(settings, opened.hands.workspaces(directory))
     problems = toolbox.problems()
     needed = [name for name in problems if any(one.endswith(f"server {name} offers no tools") for one in wrong)]
     toolbox.require_logins(settings.agents, needed)

@@ -79,7 +79,7 @@ def problems(steps: Sequence[PlanStep], inputs: Mapping[str, Collection[str] | N
 
 def unknown(name: str, known: Iterable[str]) -> str:
     """``x, which there is not (did you mean y?)``."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(known), n=1)
     return f"{name}, which there is not" + (f" (did you mean {near[0]}?)" if near else "")
 
 

@@ -108,8 +108,9 @@ class Model(Section):
         if not self.model and not self.replies:
             raise ValueError(f"model is missing: {SHAPES}")
         if self.model and kind not in KINDS:
-            near = difflib.get_close_matches(kind, KINDS, n=1, cutoff=0)[0]
-            raise ValueError(f"model is {self.model!r}: it should be {SHAPES} (did you mean {near}:?)")
+            near = difflib.get_close_matches(kind, KINDS, n=1)
+            meant = f" (did you mean {near[0]}:?)" if near else ""
+            raise ValueError(f"model is {self.model!r}: it should be {SHAPES}{meant}")
         if (self.model and not colon) or (self.kind in VENDORS and not name):
             raise ValueError(f"model is {self.model!r}, and names none: it should be {SHAPES}")
         if self.kind == RECORDED and not name and not self.replies:
@@ -162,8 +163,8 @@ def _told(problem: Any) -> str:
     place = [part for part in problem["loc"] if part != ""]
     if problem["type"] == "extra_forbidden":
         model = _section(place[:-1])
-        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1, cutoff=0)
-        return f"{'.'.join(map(str, place))} is not known (did you mean {near[0]}?)"
+        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1)
+        return f"{'.'.join(map(str, place))} is not known" + (f" (did you mean {near[0]}?)" if near else "")
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     message = "is missing" if problem["type"] == "missing" else message
     return " ".join(filter(None, (".".join(map(str, place)), message)))

@@ -133,8 +133,8 @@ def _advice(server: str, agents: tuple[AgentSettings, ...]) -> str:
     grants = ", ".join(f'"{server}.{tool}"' for tool in GATE_TOOLS)
     added = " Agents with a clone of their own are left out." if any(one.workspace == "clone" for one in agents) else ""
     return (
-        f"The person configures an MCP server {server} (ai-session mcp-server --stdio) and an [[agents]] with grants = "
-        f"[{grants}]; ccswarm init writes such a configuration.{added}"
+        f"The person configures an MCP server {server} (ai-session mcp-server --stdio, trusted = true) and an "
+        f"[[agents]] with grants = [{grants}]; ccswarm init writes such a configuration.{added}"
     )
 
 

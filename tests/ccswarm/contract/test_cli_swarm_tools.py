@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.journal import Journal, Record, read
-from tests.ccswarm.contract.verb_desk import Desk, agent, server
+from tests.ccswarm.contract.verb_desk import ROOT, Desk, agent, server
 
 CRASH = server("broken", "no_server", "crash")
 SMALL = server("small", "plain", "legacy", more="trusted = true")
@@ -264,3 +266,53 @@ def test_a_plan_that_goes_in_circles(desk: Desk) -> None:
     plan.write_text("")
     desk.rewrite(SMALL)
     assert "there are no tasks" in desk.run("plan", "check", "plan.toml", code=2).err
+
+
+def test_a_plan_is_asked_for_brains_grants_and_clones_before_anything_costs(desk: Desk) -> None:
+    thinking = (
+        agent("kim", "smal.*", "small.ecko", "small.*", more='brain = "gpt"')
+        + agent("lee", "small.*", more='brain = "llm"\nworkspace = "clone"')
+        + agent("max", "small.*", more='brain = "cli"\nsettings = { program = "other", command = ["no-such-program"] }')
+        + "".join(f'[[tasks]]\nid = "{name}"\nagent = "{name}"\ntext = "Do it."\n' for name in ("kim", "lee", "max"))
+    )
+    desk.rewrite(SMALL + thinking)
+    message = desk.json("plan", "check", code=2)["error"]["message"]
+    for problem in (
+        "agent kim: grant smal.*: server smal, which there is not (did you mean small?)",
+        "agent kim: grant small.ecko, which there is not (did you mean small.echo?)",
+        "brain",
+        "agent lee: settings: ",
+        "agent max: no-such-program is not installed",
+        f"agent lee: works in a clone, and {desk.home} is no git repository with a commit",
+    ):
+        assert problem in message
+    assert "gpt" in message
+    desk.run("plan", "check", "--offline")
+    for words in (["init", "-q"], ["add", "ccswarm.toml"], ["commit", "-q", "-m", "all"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=desk.home, check=True)
+    assert "works in a clone" not in desk.json("plan", "check", code=2)["error"]["message"]
+    with desk.file.open("a") as file:
+        file.write("\n")
+    desk.run("trust", "--yes", "ccswarm.toml")
+    uncommitted = f"agent lee: works in a clone: {desk.home} has uncommitted changes"
+    assert uncommitted in desk.json("plan", "check", code=2)["error"]["message"]
+
+
+def test_what_a_trusted_server_says_of_its_tools_is_told(desk: Desk) -> None:
+    assert "believed" not in desk.run("tools").err
+    assert [one["trusted"] for one in desk.json("tools")["servers"]] == [True, True]
+    desk.rewrite(server("small", "plain", "legacy") + agent("ada", "small.*"))
+    said = desk.run("tools", "--server", "small")
+    assert "small is not believed what its tools do" in said.err
+    assert {row[1].partition(",")[0] for row in said.rows} == {"may destroy"}
+    assert [one["trusted"] for one in desk.json("tools", "-s", "small")["servers"]] == [False]
+
+
+def test_ai_session_is_trusted_in_every_configuration_that_is_shipped_or_told() -> None:
+    told = [*ROOT.glob("config/*.toml"), ROOT / "ccswarm/starter.toml", *ROOT.glob("docs/**/*.md")]
+    for file in told:
+        lines = file.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if re.search(r'command = "ai-session mcp-server', line):
+                beside = line if line.lstrip()[0] in "{s" else "\n".join(lines[number - 3 : number + 4])
+                assert "trusted = true" in beside, f"{file}:{number + 1}"

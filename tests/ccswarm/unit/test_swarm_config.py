@@ -233,6 +233,7 @@ def test_the_tasks_of_a_plan_are_all_there_are(tmp_path: Path, text: str) -> Non
 
 def test_mistakes_of_a_plan_are_named_with_its_file(tmp_path: Path) -> None:
     for text, said in [
+        ("color = 1", "color is not known"),
         ("[swarm]\nnam = 1", "[swarm] nam is not known (did you mean name?)"),
         ('[mcp]\nservers = [{ name = "new" }]', "[mcp.servers.new] needs either a command or a url"),
         ('[mcp]\nservers = [{ name = "ai-session", url = "u" }]', "[mcp.servers.ai-session] needs either"),
