@@ -157,21 +157,21 @@ class Git:
     def repository(self, directory: Path) -> Repository:
         """The one that ``directory`` lies in, which must have a commit."""
         asked = ("--show-toplevel", "--absolute-git-dir", "--show-object-format")
-        answer = self.person(directory, "rev-parse", *asked).split("\n")
-        if len(answer) != len(asked):
+        inner = [word for name in ("objects", "index", "info/exclude") for word in ("--git-path", name)]
+        answer = self.person(directory, "rev-parse", *asked, *inner).split("\n")
+        if len(answer) != len(asked) + len(inner) // 2:
             raise WorkspaceUnusable(
                 f"clones cannot be made of {str(directory)!r}: its path has a line break",
                 suggestion="rename the directory, or use workspace = 'shared'",
             )
-        top, git_dir, object_format = answer
-        inner = {name: self.person(directory, "rev-parse", "--git-path", name) for name in ("objects", "index")}
-        objects, index = (directory / inner[name] for name in ("objects", "index"))
+        top, git_dir, object_format = answer[: len(asked)]
+        objects, index, exclude = (directory / name for name in answer[len(asked) :])
         if objects.is_symlink():
             raise WorkspaceUnusable(
                 f"{objects} is a symbolic link",
                 suggestion="put the objects there themselves: git clone makes such ones",
             )
-        said = self.person(directory, "config", "--get-regexp", r"^core\.[a-z]+$", allowed=(0, 1))
+        said = self.person(directory, "config", "--type=path", "--get-regexp", r"^core\.[a-z]+$", allowed=(0, 1))
         known: dict[str, str] = {}
         for line in said.splitlines():
             name, _, known[name] = line.partition(" ")
@@ -184,7 +184,7 @@ class Git:
             object_format,
             {name: known[name] for name in CONVERTING if name in known},
             known.get("core.sparsecheckout") == "true",
-            self._excluded(directory),
+            self._excluded(known.get("core.excludesfile", ""), exclude),
         )
 
     def filters(self, directory: Path) -> tuple[str, ...]:
@@ -216,10 +216,8 @@ class Git:
             found |= {f"GIT_{who}_NAME": known["name"], f"GIT_{who}_EMAIL": known["email"]}
         return found
 
-    def _excluded(self, directory: Path) -> bytes:
-        named = self.person(directory, "config", "--type=path", "--get", "core.excludesFile", allowed=(0, 1))
+    def _excluded(self, named: str, own: Path) -> bytes:
         home = self._person.get("XDG_CONFIG_HOME") or str(Path(self._person.get("HOME", "/"), ".config"))
-        own = directory / self.person(directory, "rev-parse", "--git-path", "info/exclude")
         found = b""
         for path in (Path(named or f"{home}/git/ignore"), own):
             with suppress(OSError):
