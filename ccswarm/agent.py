@@ -34,7 +34,7 @@ leave: the one it is a part of has its own, and keeps it until its parts are ove
 
 NOT_SENT = (CallStatus.DENIED, CallStatus.INVALID, CallStatus.BUDGET)
 
-STEPS = 2
+STEPS = 3
 """Which steps runs and tasks record, and in which order: those of another number are not gone on with."""
 
 STOP = "stop"

@@ -49,7 +49,7 @@ class DelegatedTask(Section):
     priority: Priority = "medium"
     needs: tuple[Name, ...] = ()
     gates: tuple[DelegatedGate, ...] = ()
-    visits: int = Field(default=1, ge=1, le=20)
+    visits: int = Field(default=0, ge=0, le=20)
     timeout_seconds: float = Field(default=3600, gt=0)
     steps: tuple[DelegatedStep, ...] = ()
 
@@ -143,7 +143,10 @@ SCHEMA = _object(
             "the tools for that, a person may be asked, and they count in your budget.",
             "items": _object({"command": {"type": "string", "minLength": 1}}, "command"),
         },
-        "visits": {"type": "integer", "description": "How often it may be done until its gates hold; left out: once."},
+        "visits": {
+            "type": "integer",
+            "description": "How often it may be done until its gates hold; left out: 3 times by agents that think.",
+        },
         "timeout_seconds": {"type": "number"},
         "steps": {"type": "array", "items": _STEP, "description": "For an agent that follows a playbook."},
     },

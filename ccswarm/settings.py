@@ -214,7 +214,12 @@ class TaskSettings(Section):
     steps: tuple[PlanStep, ...] = Field(default=(), description="The playbook.")
     gates: tuple[Gate, ...] = Field(default=(), description="What must hold afterwards.")
     review: Review = Field(default=Review(), description="What other agents must say of it.")
-    visits: int = Field(default=1, ge=1, le=20, description="How often it may be done until gates and review hold.")
+    visits: int = Field(
+        default=0,
+        ge=0,
+        le=20,
+        description="How often it may be done until gates and review hold; 0: 3 times where its brain thinks, else 1.",
+    )
     retry: Retry = Field(default=Retry(), description="When it failed.")
     timeout_seconds: float = Field(default=3600, gt=0, description="Longest time from its start, pauses included.")
     budget: Budget = Field(default=Budget(), description="Of this task.")

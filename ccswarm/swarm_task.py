@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ccswarm import plugins
 from ccswarm.agent import STEPS, Agent, Allowance, Call, Ending, Work, tell
-from ccswarm.brains.base import Assignment, Brain, Means
+from ccswarm.brains.base import Assignment, Brain, Means, Settled
 from ccswarm.crew import Crew
 from ccswarm.engines.base import Flow
 from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
@@ -90,6 +90,7 @@ class TaskFlow:
         self._files: tuple[str, ...] = tuple(payload.get("files", ()))
         self._unmerged: dict[str, Any] = {}
         self._fence = Fence()
+        self._most_visits = 1
         self._opened: dict[str, tuple[str, bool]] = {}
         self._directory: str = payload["workspace"]
         own, scope = ("task", f"{self._run_id}.{self._task.id}", self._task.budget), f"{self._root}/{self._agent.name}"
@@ -228,17 +229,22 @@ class TaskFlow:
         work = await self._work(directory)
         tools = await self._tools(directory) if brain.wants_tools else []
         feedback, usage, thinking, judged = "", Usage(), None, Judged(Ending(RunStatus.FAILED))
-        for visit in range(1, self._task.visits + 1):
+        given_back = self._task.gates or self._task.review.by
+        self._most_visits = (self._task.visits or brain.visits) if given_back else 1
+        for visit in range(1, self._most_visits + 1):
             thinking = brain.begin(self._assignment(tools, directory, feedback, visit), self._hands.means, thinking)
             ending = await Agent(self._flow, work).run(thinking, await self._time.left())
             ending.usage = usage = usage + ending.usage
             if ending.status != RunStatus.SUCCEEDED:
-                return Judged(ending)
+                judged = Judged(ending)
+                break
             judged = await self._judged(directory, tree, ending, visit)
             usage = judged.ending.usage
             if not (feedback := judged.feedback):
-                return judged
-        if tree:
+                break
+        if isinstance(thinking, Settled):
+            await thinking.settled()
+        if tree or not judged.feedback:
             return judged
         return Judged(replace(judged.ending, status=RunStatus.FAILED, summary=feedback))
 
@@ -313,7 +319,7 @@ class TaskFlow:
         return {**given, **made, "author": author, "steps": STEPS}
 
     def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
-        task = self._task.model_dump(mode="json", exclude_defaults=True)
+        task = self._task.model_dump(mode="json", exclude_defaults=True) | {"visits": self._most_visits}
         return Assignment(
             self._root,
             self._task.id,
@@ -326,6 +332,7 @@ class TaskFlow:
             directory,
             self._shell(),
             self._agent.type,
+            self._agent.grants,
         )
 
     def _shell(self) -> str:

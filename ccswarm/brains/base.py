@@ -86,6 +86,8 @@ class Assignment:
     """The server of terminals, for calls ``as_host``."""
     type: str = ""
     """The agent's: researcher, coder, …"""
+    grants: Sequence[str] = ()
+    """The patterns that granted ``tools``."""
 
     @property
     def checks(self) -> list[str]:
@@ -134,6 +136,15 @@ class Lasting(Protocol):
 
 
 @runtime_checkable
+class Settled(Protocol):
+    """A Thinking that keeps something for the time its work is given back to it."""
+
+    async def settled(self) -> None:
+        """Its work is not given back any more, whatever becomes of it."""
+        ...
+
+
+@runtime_checkable
 class Partial(Protocol):
     """A Thinking that can say what was done although it did not come to its end."""
 
@@ -148,6 +159,8 @@ class Brain(Protocol):
     name: str
     wants_tools: bool
     """Whether it reads ``Assignment.tools``, which are not asked for otherwise."""
+    visits: int
+    """How often its work is given back to it, the first time included, where a task does not say."""
 
     def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Thinking:
         """``before`` is what it began for the same task when the work was given back to it. Raises PlanInvalid when it

@@ -105,6 +105,11 @@ class Program:
             await asyncio.to_thread(_tidy, self._place.directory, self._last_visit)
         return [self._close()] if self._open else ()
 
+    async def settled(self) -> None:
+        """See Settled: what another visit would need."""
+        if self._place:
+            await asyncio.to_thread(_tidy, self._place.directory, True)
+
     async def _begin(self, flow: Flow) -> list[Step]:
         self._place = place(self._means.state_directory, flow.id)
         seconds = ANSWER_SECONDS if self._settings.command else PATIENT_SECONDS
@@ -299,6 +304,7 @@ class CliBrain:
 
     name = "cli"
     wants_tools = True
+    visits = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
         """See Brain. Whether it is logged in only shows when it runs."""

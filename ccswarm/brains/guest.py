@@ -64,6 +64,7 @@ class GuestBrain:
 
     name = "guest"
     wants_tools = True
+    visits = 1
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
         """See Brain."""

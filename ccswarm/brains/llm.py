@@ -12,8 +12,9 @@ from ccswarm.brains import llm_prompt, llm_recorded
 from ccswarm.brains.base import Assignment, Means, Thinking
 from ccswarm.brains.llm_conversation import Conversation
 from ccswarm.brains.llm_settings import RECORDED, VENDORS, LlmSettings, Model, read
+from ccswarm.brains.llm_terminal import Terminal, terminal_of
 from ccswarm.brains.llm_thinking import LlmThinking
-from ccswarm.brains.llm_tools import FINISH, OWN, RECALL, Offered, offered
+from ccswarm.brains.llm_tools import FINISH, IN_TERMINAL, OWN, RECALL, Offered, listed, offered
 from ccswarm.brains.llm_troubles import explained
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import Json
@@ -28,6 +29,7 @@ class LlmBrain:
 
     name = "llm"
     wants_tools = True
+    visits = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
         """Wrong settings; of each model: a package or a key that is not there, a price that is not known."""
@@ -44,18 +46,29 @@ class LlmBrain:
         priced = bool(budget.get("dollars"))
         if wrong := list(_problems(settings, means.secret, priced)):
             raise PlanInvalid("; ".join(wrong), suggestion="see docs/brains-llm.md")
-        tools = offered(assignment.tools)
+        terminal = _terminal(assignment, settings)
+        given = listed(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
+        own = (*OWN, *IN_TERMINAL) if terminal else OWN
+        tools = offered(given, own)
         if isinstance(before, LlmThinking) and before.conversation.turns:
             conversation = before.conversation
             note = llm_prompt.GIVEN_BACK.format(feedback=assignment.feedback, finish=FINISH)
             conversation.turns[-1].note = note
+            terminal = terminal and before.terminal
         else:
-            names = [one.name for one in tools[len(OWN) :]]
-            system = llm_prompt.system(assignment, names, FINISH, RECALL)
+            names = [one.name for one in tools if one not in OWN]
+            system = llm_prompt.system(assignment, names, FINISH, RECALL, terminal=bool(terminal))
             told = llm_prompt.task(assignment)
             conversation = Conversation(system, told, settings.answer_chars, settings.context_chars)
         ask = partial(_ask, means, assignment, settings, tools)
-        return LlmThinking(assignment, settings, tools, conversation, ask)
+        return LlmThinking(assignment, settings, tools, conversation, ask, terminal)
+
+
+def _terminal(assignment: Assignment, settings: LlmSettings) -> Terminal | None:
+    if not settings.terminal:
+        return None
+    of = assignment.shell, assignment.tools, assignment.agent, assignment.workspace
+    return terminal_of(*of, settings.answer_chars)
 
 
 def _problems(settings: LlmSettings, secret: Callable[[str], str], priced: bool) -> Iterator[str]:

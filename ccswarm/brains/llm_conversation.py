@@ -33,6 +33,8 @@ class Made:
     structured: Json = None
     ended: bool = False
     shortened: bool = False
+    exit_code: int | None = None
+    """Of a command that did not end well, though it was run."""
 
 
 @dataclass(slots=True)

@@ -131,7 +131,12 @@ class LlmSettings(Model):
     fallback: tuple[Annotated[Model, BeforeValidator(_by_name)], ...] = Field(
         default=(), description="Models that are asked, in this order, when the one before cannot answer."
     )
-    max_turns: int = Field(default=60, ge=1, description="How often the model is asked until a task is given up.")
+    terminal: bool = Field(
+        default=True,
+        description="Whether bash, read and edit are offered in a terminal of its own; false: the terminals' server's "
+        "tools as they are.",
+    )
+    max_turns: int = Field(default=200, ge=1, description="How often the model is asked until a task is given up.")
     context_chars: int = Field(
         default=400_000, ge=4000, description="Of a conversation; when it is longer, what is old is shortened."
     )

@@ -6,15 +6,20 @@ not answered by then is asked again.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from ccswarm.brains import llm_prompt as prompt
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Wait
 from ccswarm.brains.llm_conversation import Conversation, Made, Turn, answer_of
+from ccswarm.brains.llm_repository import facts_of
 from ccswarm.brains.llm_settings import LlmSettings, Model
+from ccswarm.brains.llm_terminal import BASH, EDIT, READ, Done, Terminal, Work
 from ccswarm.brains.llm_tools import FINISH, OWN, RECALL, Offered
 from ccswarm.brains.llm_troubles import TRANSIENT, explained, pause
 from ccswarm.engines.base import Flow
@@ -34,8 +39,21 @@ MOST_TIGHTENED = 4
 MOST_REMINDERS = 2
 """In a row, for answers in words alone: they are announcements and questions as often as reports."""
 
+PLACE = "place"
+"""The step that looks at where the agent works."""
+
 Ask = Callable[[Model, Conversation], Awaitable[Mapping[str, Json]]]
 """The next answer of a model, as ``llm_api.ask`` gives it."""
+
+
+@dataclass(slots=True)
+class _Doing:
+    """A call of the model's on its way. Those of one ``lane`` are made one after the other."""
+
+    call: Made
+    work: Work
+    lane: str
+    steps: int = 0
 
 
 class LlmThinking:
@@ -48,8 +66,10 @@ class LlmThinking:
         tools: Sequence[Offered],
         conversation: Conversation,
         ask: Ask,
+        terminal: Terminal | None = None,
     ) -> None:
         self.conversation = conversation
+        self.terminal = terminal
         self._assignment = assignment
         self._settings = settings
         self._ask = ask
@@ -59,22 +79,34 @@ class LlmThinking:
         self._full = {one.tool: one.tool for one in tools}
         self._first = len(conversation.turns)
         self._asked = self._tries = self._tightened = self._empty = self._reminded = 0
-        self._open: dict[str, Made] = {}
+        self._doing: dict[str, _Doing] = {}
+        self._lanes: dict[str, deque[_Doing]] = {}
+        self._looks = bool(terminal and assignment.workspace and not conversation.turns)
         self._failing: dict[str, int] = {}
         self._cut_short = False
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking: a question to the model, its calls, a pause before it is asked again, or the end."""
-        called = False
+        if self.terminal:
+            self.terminal.execution = flow.id
+        if self._looks:
+            self._looks = False
+            return [Think(PLACE, self._look)]
+        called, steps = False, list[Step]()
         for name, outcome in ended.items():
-            if call := self._open.pop(name, None):
-                _end(call, answer_of(outcome), outcome)
+            if doing := self._doing.pop(name, None):
+                steps += self._go_on(doing, outcome)
                 called = True
+            elif name == PLACE:
+                self.conversation.task += prompt.place(str((outcome.structured or {}).get("facts") or ""))
             elif name.partition(".")[2].startswith("ask"):
                 return await self._heard(flow, outcome)
-        if self._open:
-            return []
+        if self._doing:
+            return steps
         return self._turned() if called else self._think()
+
+    async def _look(self, _: str) -> Mapping[str, Json]:
+        return {"facts": await asyncio.to_thread(facts_of, self._assignment.workspace)}
 
     def so_far(self) -> Json:
         """See Partial: what the model said last."""
@@ -106,10 +138,36 @@ class LlmThinking:
             elif call.tool == RECALL:
                 self._recall(call)
             elif call.tool != FINISH:
-                step = CallTool(f"turn{len(self.conversation.turns)}.call{call.number}", call.tool, _plain(call))
-                self._open[step.id] = call
-                steps.append(step)
+                steps += self._begin(call)
         return steps or self._turned()
+
+    def _begin(self, call: Made) -> Sequence[Step]:
+        given = _plain(call)
+        if self.terminal and call.tool in (BASH, READ, EDIT):
+            doing = _Doing(call, self.terminal.work(call.tool, given), BASH)
+        else:
+            session = given.get("session_id")
+            of_session = f"{call.tool.partition('.')[0]} {session}" if session else ""
+            doing = _Doing(call, _as_it_is(call.tool, given), of_session or str(call.number))
+        lane = self._lanes.setdefault(doing.lane, deque())
+        lane.append(doing)
+        return self._go_on(doing, None) if len(lane) == 1 else []
+
+    def _go_on(self, doing: _Doing, outcome: CallOutcome | None) -> Sequence[Step]:
+        """The next of the calls that a call of the model's takes, or the first of one that waited for it."""
+        try:
+            tool, arguments = doing.work.send(outcome) if outcome else next(doing.work)
+        except StopIteration as ended:
+            done: Done = ended.value
+            _end(doing.call, done.text, done.structured, failed=done.failed, exit_code=done.exit_code)
+            lane = self._lanes[doing.lane]
+            lane.popleft()
+            return self._go_on(lane[0], None) if lane else []
+        doing.steps += 1
+        more = f".{doing.steps}" if doing.steps > 1 else ""
+        step = CallTool(f"turn{len(self.conversation.turns)}.call{doing.call.number}{more}", tool, arguments)
+        self._doing[step.id] = doing
+        return [step]
 
     def _recall(self, call: Made) -> None:
         number, offset = ((call.arguments or {}).get(name, 0) for name in ("id", "offset"))
@@ -143,7 +201,7 @@ class LlmThinking:
             for other in turn.calls:
                 if other.tool == FINISH and other is not finish:
                     _end(other, "Only the first counts.")
-            broken = [str(call.number) for call in turn.calls if call.failed]
+            broken = [str(call.number) for call in turn.calls if call.failed or call.exit_code]
             problem = f"the calls {', '.join(broken)} alongside it failed" if broken else _unfit(finish.arguments or {})
             if problem:
                 _end(finish, f"The task is not ended: {problem}.", failed=True)
@@ -214,10 +272,21 @@ class LlmThinking:
         await flow.emit({"event": event, "at": round(time.time(), 3), **who, **facts})
 
 
-def _end(call: Made, answer: str, outcome: CallOutcome | None = None, *, failed: bool = False) -> None:
-    call.answer, call.ended = answer, True
-    call.failed = failed or bool(outcome and not outcome.ok)
-    call.structured = dict(outcome.structured) if outcome and outcome.structured else None
+def _as_it_is(tool: str, arguments: Mapping[str, Json]) -> Work:
+    outcome = yield tool, arguments
+    return Done(answer_of(outcome), not outcome.ok, outcome.structured)
+
+
+def _end(
+    call: Made,
+    answer: str,
+    structured: Mapping[str, Json] | None = None,
+    *,
+    failed: bool = False,
+    exit_code: int | None = None,
+) -> None:
+    call.answer, call.failed, call.ended, call.exit_code = answer, failed, True, exit_code
+    call.structured = dict(structured) if structured else None
 
 
 def _plain(call: Made) -> dict[str, Any]:

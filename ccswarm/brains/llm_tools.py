@@ -1,14 +1,15 @@
-"""The tools a model is offered: those its agent is granted, under names that models may use, and two of the brain's."""
+"""The tools a model is offered: those its agent is granted, under names that models may use, and the brain's own."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ccswarm.brains.llm_terminal import BASH, DEFAULT_SECONDS, EDIT, EXECUTE, OPEN, READ, READ_LINES
 from ccswarm.models import ToolInfo
 
 FINISH, RECALL = "finish", "recall"
@@ -64,17 +65,68 @@ OWN = (
 )
 
 
+IN_TERMINAL = (
+    Offered(
+        BASH,
+        BASH,
+        "Run a command in your shell; returns its output, and its exit code unless that is 0. Directory, variables and "
+        f"background jobs (&) persist. After timeout_seconds ({DEFAULT_SECONDS:g}) it is interrupted. No terminal "
+        "input: give stdin.",
+        {
+            "type": "object",
+            "properties": {
+                "command": {"type": "string"},
+                "stdin": {"type": "string"},
+                "timeout_seconds": {"type": "number"},
+            },
+            "required": ["command"],
+        },
+    ),
+    Offered(
+        READ,
+        READ,
+        f"Show a text file with line numbers ({READ_LINES} lines unless you say which), or list a directory.",
+        {
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "from": {"type": "integer"}, "to": {"type": "integer"}},
+            "required": ["path"],
+        },
+    ),
+    Offered(
+        EDIT,
+        EDIT,
+        "Replace the text old, which must be in the file exactly once (without line numbers), with new. An empty old "
+        "makes a new file.",
+        {
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "old": {"type": "string"}, "new": {"type": "string"}},
+            "required": ["path", "old", "new"],
+        },
+    ),
+)
+"""What ``llm_terminal`` does."""
+
+
 def allowed(name: str) -> str:
     """A name that providers take: a model may have called what they would refuse to hear of again."""
     return FORBIDDEN.sub("_", name)[:MOST_NAME_CHARS] or "_"
 
 
-def offered(tools: Sequence[ToolInfo]) -> tuple[Offered, ...]:
+def listed(tools: Sequence[ToolInfo], server: str, grants: Collection[str]) -> list[ToolInfo]:
+    """Those beside ``bash``, ``read`` and ``edit``: of the terminals' server only what ``grants`` name in full."""
+    return [
+        tool
+        for tool in tools
+        if tool.server != server or (tool.full_name in grants and tool.name not in (OPEN, EXECUTE))
+    ]
+
+
+def offered(tools: Sequence[ToolInfo], own: Sequence[Offered] = OWN) -> tuple[Offered, ...]:
     """The brain's own tools, then the agent's in their order. Names differ from each other, and each tool's depends on
     no more than which tools there are."""
     plain = {tool.full_name: FORBIDDEN.sub("_", f"{tool.server}__{tool.name}") for tool in tools}
     counts = Counter(plain.values())
-    found = list(OWN)
+    found = list(own)
     for tool in tools:
         name = plain[tool.full_name]
         if counts[name] > 1 or len(name) > MOST_NAME_CHARS:

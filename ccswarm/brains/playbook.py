@@ -321,6 +321,7 @@ class PlaybookBrain:
 
     name = "playbook"
     wants_tools = False
+    visits = 1
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
         """Whether there are steps, the plan says."""

@@ -168,3 +168,56 @@ async def test_orders_in_a_terminal_reach_no_other_agents_workspace(house: House
     assert "error" in texts["ai-session__create_session"], texts
     assert "session_not_found" in texts["ai-session__close_session"], texts
     assert git(house.project, "show", "HEAD:own.txt") == "refused", json.dumps(texts)
+
+
+@pytest.mark.torture
+async def test_a_fix_is_made_with_bash_read_and_edit_in_a_terminal_nobody_names(house: House) -> None:
+    """Reproduce, look, edit, verify: in a clone, with the words that shells would change."""
+    hostile = 'say = "it\'s $HOME `id` \\\\n %s"  # {old}\n'
+    files = {"AGENTS.md": "Tests: make test.\n", "Makefile": "test:\n\t@grep -q Done say.py\n", "say.py": hostile}
+    git(house.project, "init", "-q", "-b", "main")
+    for name, value in {"user.name": "Host", "user.email": "h@h"}.items():
+        git(house.project, "config", name, value)
+    for name, text in files.items():
+        (house.project / name).write_text(text)
+    git(house.project, "add", ".")
+    git(house.project, "commit", "-qm", "Begin")
+    changed = hostile.replace("{old}", "Done '\"$(id)\"'")
+    turns = [
+        Reply("I reproduce it.", [("bash", {"command": "make test"}), ("read", {"path": "say.py"})]),
+        Reply("I mend it.", [
+            ("edit", {"path": "say.py", "old": "nowhere", "new": "x"}),
+            ("edit", {"path": "say.py", "old": hostile, "new": changed}),
+            ("edit", {"path": "notes/new.md", "old": "", "new": "Why.\n"}),
+            ("bash", {"command": "make test && git status --short"}),
+        ]),
+        Reply(calls=[finish(summary="Mended.")]),
+    ]  # fmt: skip
+    run_id = new_run_id()
+    async with ModelServer(plays(turns), key=SECRET) as server:
+        house.add(ada(server, 'workspace = "clone"'))
+        plan = house.plan(
+            '[[tasks]]\nid = "t"\nagent = "ada"\ntext = "Mend it."\ngates = [{ command = "make test" }]\n'
+        )
+        async with house.client() as app, house.worker():
+            await app.swarm.submit(plan, run_id, str(house.project))
+            run = await over(app, run_id)
+    task = run.result["tasks"]["t"]
+    assert (task["status"], task["summary"]) == ("succeeded", "Mended."), task
+    assert git(house.project, "show", "HEAD:say.py") == changed.strip()
+    assert git(house.project, "show", "HEAD:notes/new.md") == "Why."
+    first, second, third = server.asked
+    assert {"bash", "read", "edit", "finish", "recall"} >= set(first.tools)
+    for told in ("Branch: ", "At the top: AGENTS.md, Makefile, say.py", "Command for tests: make test", "Tests: make"):
+        assert told in first.prompt
+    failed, shown = second.results
+    assert "exit code 2" in failed.text
+    assert f"     1\t{hostile.strip()}" in shown.text
+    missing, mended, _, verified = third.results[-4:]
+    assert "old is not there" in missing.text
+    assert mended.text.endswith("edited say.py")
+    assert verified.text.endswith("M say.py\n?? notes/")
+    begun = [one.facts for one in house.records() if one.event == "call.begin"]
+    begun = [one for one in begun if str(one["step"]).startswith("turn")]
+    assert [str(one["tool"]).partition(".")[2] for one in begun] == ["create_session", *["execute_command"] * 6]
+    assert house.joined().problems == []
