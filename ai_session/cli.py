@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, NoReturn, get_args
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.completion import completion_init  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
 from ai_session import __version__, cli_quick
-from ai_session.cli_options import Argument, Group, Option
 from ai_session.cli_output import EXIT_CODES, EXIT_INTERRUPTED, leave, report, write_text
+from ai_session.cli_typer import add
 from ai_session.cli_usage import in_order
 from ai_session.cli_verbs import SECTIONS, VERBS
 from ai_session.errors import InvalidArguments
@@ -63,50 +61,8 @@ def program(only: str = "") -> typer.Typer:
     )
     app.callback()(options)
     for name in [only] if only in VERBS else VERBS:
-        _add(app, name, VERBS[name]())
+        add(app, name, VERBS[name]())
     return app
-
-
-def _add(app: typer.Typer, name: str, verb: Any) -> None:
-    if isinstance(verb, Group):
-        group = typer.Typer(help=verb.help, epilog=verb.epilog, rich_markup_mode=None)
-        for inner, function in verb.verbs.items():
-            _add(group, inner, function)
-        verb = group
-    if isinstance(verb, typer.Typer):
-        app.add_typer(verb, name=name, no_args_is_help=True)
-    else:
-        app.command(name)(for_typer(verb))
-
-
-def for_typer(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with its arguments and options in typer's words."""
-    signature = inspect.signature(verb, eval_str=True)
-
-    def run(**given: Any) -> None:
-        verb(**given)
-
-    translated = [each.replace(annotation=_translated(each.annotation)) for each in signature.parameters.values()]
-    run.__doc__ = verb.__doc__
-    run.__annotations__ = {each.name: each.annotation for each in translated}
-    run.__signature__ = signature.replace(parameters=translated)  # pyright: ignore[reportFunctionMemberAccess]
-    return run
-
-
-def _translated(annotation: Any) -> Any:
-    match get_args(annotation):
-        case [kind, Argument(help=text, metavar=metavar, complete=complete, show_default=shown)]:
-            info = typer.Argument(help=text, metavar=metavar, autocompletion=complete, show_default=shown)
-        case [
-            kind,
-            Option(names=names, help=text, metavar=metavar, least=least, complete=complete, show_default=shown),
-        ]:
-            info = typer.Option(
-                *names, help=text, metavar=metavar, min=least, autocompletion=complete, show_default=shown
-            )
-        case _:
-            return annotation
-    return Annotated[kind, info]
 
 
 def main() -> NoReturn:

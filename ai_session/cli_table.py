@@ -1,4 +1,7 @@
-"""Rows as a table for a terminal: as wide as it needs to be, and cells that do not fit go on in the line below."""
+"""Rows as a table for a terminal: as wide as it needs to be, and cells that do not fit go on in the line below.
+
+The twin of this file in the other package is the same but for the package's name.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,14 @@ LEAST = 6
 
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 COLOURS = {
-    **dict.fromkeys(("ready", "ok", "installed"), "\x1b[32m"),
+    **dict.fromkeys(("ready", "ok", "installed", "succeeded", "sound"), "\x1b[32m"),
     **dict.fromkeys(("running", "waiting_input", "starting", "stopped", "warn"), "\x1b[33m"),
-    **dict.fromkeys(("exited", "lost", "fail"), "\x1b[31m"),
+    **dict.fromkeys(("queued", "waiting_approval", "paused"), "\x1b[33m"),
+    **dict.fromkeys(("exited", "lost", "fail", "failed", "blocked", "budget_exhausted"), "\x1b[31m"),
+    **dict.fromkeys(("cancelled", "changed"), "\x1b[31m"),
+    "skipped": "\x1b[2m",
 }
+"""Words of both programs that say how something is."""
 
 
 def draw(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, coloured: bool = True) -> Iterator[str]:

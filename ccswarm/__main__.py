@@ -8,6 +8,9 @@ from typing import NoReturn
 
 from ccswarm import inherited_signals
 
+COMPLETING = "_CCSWARM_COMPLETE"
+"""What a shell that completes a line asks with."""
+
 
 def main() -> NoReturn:
     """Run the command line in ``sys.argv``; what programs of a task start is found before anything else is loaded."""
@@ -21,6 +24,10 @@ def main() -> NoReturn:
         from ccswarm import guest_program
 
         guest_program.main(os.environ)
+    if COMPLETING not in os.environ:
+        from ccswarm import cli_quick
+
+        cli_quick.main(sys.argv[1:])
     from ccswarm import cli
 
     cli.main()

@@ -19,6 +19,7 @@ from ccswarm.hands import ToolHands
 from ccswarm.journal import Journal
 from ccswarm.masks import Masks
 from ccswarm.plan import able
+from ccswarm.project import Project
 from ccswarm.settings import ServerSettings, Settings
 from ccswarm.swarm import Swarm
 from ccswarm.telemetry_configured import open_telemetry
@@ -37,6 +38,8 @@ class App:
     swarm: Swarm
     hands: ToolHands | None = None
     journal: Journal | None = None
+    project: Project | None = None
+    """Where it was opened, for who says ``last``."""
 
 
 def new_run_id() -> str:

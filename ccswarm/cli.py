@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -13,10 +12,11 @@ import typer
 from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
 from typer.core import TyperGroup
 
-from ccswarm import __version__
-from ccswarm.cli_output import EXIT_CODES, EXIT_ERROR, EXIT_INTERRUPTED, report, show_text
+from ccswarm import __version__, cli_quick
+from ccswarm.cli_output import EXIT_CODES, EXIT_INTERRUPTED, leave, report, show_text
+from ccswarm.cli_typer import add
 from ccswarm.cli_usage import in_order
-from ccswarm.errors import OperatorError, SwarmError, UsageInvalid
+from ccswarm.errors import UsageInvalid
 
 ClickException: Any = typer.BadParameter.__mro__[2]
 
@@ -119,16 +119,10 @@ class Verbs(TyperGroup):
 
 def command(name: str) -> Any:
     """The verb as typer's own kind of command."""
-    loaded = VERBS[name].load()
-    if isinstance(loaded, typer.Typer):
-        loaded.info.name, loaded.info.no_args_is_help = name, True
-        made: Any = typer.main.get_group(loaded)
-    else:
-        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(name)(loaded)
-        made = typer.main.get_command(alone)
-    made.name = name
-    return made
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    add(alone, name, VERBS[name].load())
+    made: Any = typer.main.get_group(alone)
+    return made.commands[name]
 
 
 app = typer.Typer(
@@ -172,32 +166,18 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
 def main() -> NoReturn:
     """Run the verb in ``sys.argv`` and exit with its code."""
     words = sys.argv[1:]
-    as_json = "--json" in words[: words.index("--") if "--" in words else None]
     completion_init()
+    cli_quick.end(_run, words)
+
+
+def _run() -> None:
     try:
         code = app(prog_name="ccswarm", standalone_mode=False) or 0
-    except SwarmError as error:
-        code = report(error, as_json=as_json)
     except ClickException as error:
-        code = _report_usage(error, as_json)
-    except (typer.Abort, KeyboardInterrupt):
+        code = _report_usage(error, cli_quick.as_json(sys.argv[1:]))
+    except typer.Abort:
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        code = EXIT_ERROR
-    except OSError as error:
-        code = report(OperatorError(str(error), suggestion="ccswarm doctor"), as_json=as_json)
-    except Exception as error:  # a mistake of ours: where it was made is told too, and programs get their document
-        import traceback
-
-        traceback.print_exc()
-        code = report(SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it"), as_json=as_json)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has gone; nobody is left to tell, and the exit must not try to flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = code or EXIT_ERROR
-    sys.exit(code)
+    leave(code)
 
 
 def _report_usage(error: Any, as_json: bool) -> int:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pwd
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ccswarm.cli_options import Argument, Option
 from ccswarm.cli_output import printable, remark
+from ccswarm.config_files import NAMES
 
 if TYPE_CHECKING:
     from ccswarm.app import App
     from ccswarm.config import Loaded
+    from ccswarm.config_trust import Change
+    from ccswarm.project import Project
 
 MOST_RUNS = 10_000
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="Configuration; else $CCSWARM_CONFIG, ./ccswarm.toml, config/ccswarm.toml…"),
+    Option("--config", "-c", help="Configuration; else $CCSWARM_CONFIG, ./ccswarm.toml, config/ccswarm.toml…"),
 ]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, the beginning of one, or: last.")]
+RunName = Annotated[str, Argument(metavar="RUN", help="Id of a run, the beginning of one, or: last.")]
 
 
 def load(config: Path | None, *, executes: bool = False, workspace: Path | None = None) -> Loaded:
@@ -57,17 +59,32 @@ def peek(config: Path | None) -> Loaded:
 
 @asynccontextmanager
 async def looking(config: Path | None) -> AsyncGenerator[App]:
-    """The store, to look at runs and to stop and answer them: found by the configuration as a person used it last.
-    Raises ConfigInvalid, EngineUnavailable."""
+    """The engine, to stop runs and answer what they ask: found by the configuration as a person used it last. Raises
+    ConfigInvalid, EngineUnavailable."""
+    import asyncio
+
     await asyncio.to_thread(import_module, "ccswarm.app")  # a fifth of a second
     from ccswarm import app
     from ccswarm import config as files
 
     loaded = files.load_last(config)
     if loaded.changed:
-        remark(printable(f"{loaded.changed.what()}; this goes by what was used before: {loaded.changed.remedy()}"))
+        tell_last(loaded.changed)
     async with app.submitting(loaded.settings, files.state_directory()) as opened:
-        yield opened
+        yield replace(opened, project=project_of(loaded, config))
+
+
+def tell_last(changed: Change) -> None:
+    """That what was used before is gone by, since the file has changed."""
+    remark(printable(f"{changed.what()}; this goes by what was used before: {changed.remedy()}"))
+
+
+def project_of(loaded: Loaded, config: Path | None) -> Project:
+    """Whose runs ``last`` is one of, where that configuration is used; ``config`` is the one that was named."""
+    from ccswarm.project import Project
+
+    own = bool(config) or bool(loaded.path and loaded.path in map(Path.absolute, NAMES))
+    return Project.at(loaded.path, loaded.settings.swarm.workspace, own=own)
 
 
 def person() -> str:

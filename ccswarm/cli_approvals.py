@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ccswarm import questions
 from ccswarm.cli_app import Config, looking, person
+from ccswarm.cli_options import Argument, Option
 from ccswarm.cli_output import Json, printable, remark, say, show_json, show_line
+from ccswarm.cli_reading import looked
 from ccswarm.errors import RunNotFound, UsageInvalid
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MARK = "ap_"
 """How ids of questions begin; it may be left out."""
 
-QuestionId = Annotated[str, typer.Argument(metavar="ID", help="As approvals shows it, or the beginning of it.")]
+QuestionId = Annotated[str, Argument(metavar="ID", help="As approvals shows it, or the beginning of it.")]
 
 
 def approvals(config: Config = None, as_json: Json = False) -> None:
@@ -27,11 +27,7 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
     Exit code: 0, also when nothing waits.
     """
 
-    async def asked() -> list[dict[str, Any]]:
-        async with looking(config) as app:
-            return await app.swarm.approvals()
-
-    found = asyncio.run(asked())
+    found = looked(config, lambda sight: questions.waiting(sight.store))
     if as_json:
         show_json({"approvals": found})
         return
@@ -50,7 +46,7 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
 
 def approve(
     question: QuestionId,
-    reason: Annotated[str, typer.Option(help="Recorded.", show_default=False)] = "",
+    reason: Annotated[str, Option("--reason", help="Recorded.", show_default=False)] = "",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +59,7 @@ def approve(
 
 def reject(
     question: QuestionId,
-    reason: Annotated[str, typer.Option(help="Told to the agent, and recorded.", show_default=False)],
+    reason: Annotated[str, Option("--reason", help="Told to the agent, and recorded.", show_default=False)],
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -75,6 +71,8 @@ def reject(
 
 
 def _answer(question: str, *, approved: bool, reason: str, config: Path | None, as_json: bool) -> None:
+    import asyncio
+
     done, workers = asyncio.run(_sent(question, approved=approved, reason=reason, config=config))
     if as_json:
         show_json({**done, "approved": approved, "workers": workers})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ccswarm.cli_app import Config, peek
+from ccswarm.cli_options import Group
 from ccswarm.cli_output import (
     EXIT_ERROR,
     Json,
@@ -38,7 +39,7 @@ HIDDEN = "[not shown]"
 NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z|env:\w+\Z")
 """A header's value that only names a variable."""
 
-app = typer.Typer(help="Check, show and explain the configuration.", rich_markup_mode=None)
+app = Group("Check, show and explain the configuration.")
 
 File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Instead of the one that is found.")]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccswarm.cli_app import Config, RunName, looking
+from ccswarm.cli_options import Group
 from ccswarm.cli_output import EXIT_ERROR, Json, leave, remark, report, show_facts, show_json, show_rows
 from ccswarm.errors import JournalBroken, UsageInvalid
 from ccswarm.runs_facts import run_id_of
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     from ccswarm.journal_chain import Record
     from ccswarm.journal_proof import Findings
 
-app = typer.Typer(
-    help="Prove and show what was called.",
+app = Group(
+    "Prove and show what was called.",
     epilog="Exit codes: 0 shown, or everything holds; 1 something does not; 2 wrong usage.",
-    rich_markup_mode=None,
 )
 
 COLUMNS = ("at", "worker", "seq", "event", "task", "agent", "tool", "status", "exit_code", "seconds")
@@ -87,7 +87,7 @@ def show(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
 async def _run(text: str, config: Path | None) -> str:
     async with looking(config) as opened:
-        return await run_id_of(opened.engine, text)
+        return await run_id_of(opened.engine, text, opened.project)
 
 
 def _journal(directory: Path | None) -> Path:

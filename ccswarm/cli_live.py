@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ccswarm.cli_board import Board, Row
-from ccswarm.cli_output import STYLES, printable
+from ccswarm.cli_output import printable
 from ccswarm.models import RunStatus
 from ccswarm.runs_events import above, asked
 
@@ -31,6 +31,14 @@ Answer = Callable[[Mapping[str, Any], bool], Awaitable[None]]
 """Given a question and whether the person agrees."""
 
 FEWEST_LINES = 8
+
+STYLES = {
+    "succeeded": "green",
+    **dict.fromkeys(("running", "queued", "waiting_approval", "paused"), "yellow"),
+    **dict.fromkeys(("failed", "blocked", "budget_exhausted", "cancelled"), "red"),
+    "skipped": "dim",
+}
+"""How statuses look."""
 
 
 def drawable() -> bool:

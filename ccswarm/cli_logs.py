@@ -1,23 +1,24 @@
-"""The verb logs, and what it shares with runs replay: everything that happened in a run, in order."""
+"""The verb logs: everything that happened in a run, in order."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ccswarm.cli_app import Config, RunName, looking
+from ccswarm.cli_app import Config, RunName
+from ccswarm.cli_options import Option
 from ccswarm.cli_output import Json, show_json_line, show_line
+from ccswarm.cli_reading import Sight, looked
 from ccswarm.errors import UsageInvalid
-from ccswarm.runs_events import CALLS, Calls, Feed, Happening, of_record, timed, told
-from ccswarm.runs_facts import MOST_TASKS, run_id_of
+from ccswarm.runs_events import CALLS, Calls, Happening, by_time, happened_in, of_record, told
+from ccswarm.runs_facts import run_id_of
 
 if TYPE_CHECKING:
-    from ccswarm.app import App
+    from pathlib import Path
+
+    from ccswarm.engines.base import Store
+    from ccswarm.runs_feed import Feed
 
 LOOK_SECONDS = 0.5
 """Between looks into the journal."""
@@ -25,8 +26,8 @@ LOOK_SECONDS = 0.5
 
 def logs(
     run: RunName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run is over.")] = False,
-    task: Annotated[str, typer.Option("--task", "-t", help="Only what happened in this task and its parts.")] = "",
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on until the run is over.")] = False,
+    task: Annotated[str, Option("--task", "-t", help="Only what happened in this task and its parts.")] = "",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -35,31 +36,38 @@ def logs(
 
     Calls are those in the journal of this machine.
     """
-    asyncio.run(_logs(run, config, task, follow=follow, as_json=as_json))
+    if follow:
+        _following(run, config, task, as_json)
+    else:
+        _show(looked(config, lambda sight: _past(run, task, sight)), task, as_json)
 
 
-async def _logs(text: str, config: Path | None, task: str, *, follow: bool, as_json: bool) -> None:
-    async with looking(config) as opened:
-        run_id = await run_id_of(opened.engine, text)
-        await _require_task(opened, run_id, task)
-        feed = Feed(opened.engine, run_id)
-        calls = Calls(opened.state_directory / "journal", run_id)
-        shown = await merged(opened, feed, calls)
-        _show(shown, task, as_json)
-        if follow:
+async def _past(text: str, task: str, sight: Sight) -> list[Happening]:
+    run_id = await run_id_of(sight.store, text, sight.project)
+    await _require_task(sight.store, run_id, task)
+    return await happened_in(sight.store, run_id, sight.journal)
+
+
+def _following(text: str, config: Path | None, task: str, as_json: bool) -> None:
+    import asyncio
+
+    from ccswarm.cli_app import looking
+    from ccswarm.runs_feed import Feed
+
+    async def followed() -> None:
+        async with looking(config) as opened:
+            run_id = await run_id_of(opened.engine, text, opened.project)
+            await _require_task(opened.engine, run_id, task)
+            feed, calls = Feed(opened.engine, run_id), Calls(opened.state_directory / "journal", run_id)
+            _show(await by_time(opened.engine, await feed.past(), calls), task, as_json)
             await _follow(feed, calls, task, as_json)
 
-
-async def merged(opened: App, feed: Feed, calls: Calls) -> list[Happening]:
-    """All there is so far, by time."""
-    past = await feed.past()
-    executions = await opened.engine.list(prefix=f"{feed.run}.", limit=MOST_TASKS)
-    known = {execution.id: execution for execution in (*executions, await opened.engine.status(feed.run))}
-    records = [of_record(feed.run, record) for record in calls.new() if record.event in CALLS]
-    return sorted((*timed(past, known), *records), key=lambda happening: happening.at)
+    asyncio.run(followed())
 
 
 async def _follow(feed: Feed, calls: Calls, task: str, as_json: bool) -> None:
+    import asyncio
+
     async with feed.coming() as queue:
         coming = asyncio.create_task(queue.get())
         try:
@@ -94,10 +102,10 @@ def clock(at: float) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03}" if at else "-"
 
 
-async def _require_task(opened: App, run_id: str, task: str) -> None:
+async def _require_task(store: Store, run_id: str, task: str) -> None:
     if not task:
         return
-    payload: dict[str, Any] = (await opened.engine.status(run_id)).payload or {}
+    payload: dict[str, Any] = (await store.status(run_id)).payload or {}
     names = [str(one["id"]) for one in payload.get("plan", {}).get("tasks", ())]
     if task.partition(".")[0] not in names:
         raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(names)}")

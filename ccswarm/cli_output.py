@@ -6,10 +6,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
-import typer
-
+from ccswarm.cli_options import Json as Json  # of every verb
 from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
 from ccswarm.visible import visible
@@ -43,15 +42,13 @@ BY_STATUS = {
 }
 """Exit codes of what a run came to; 1 for all others."""
 
-STYLES = {
-    **dict.fromkeys(("succeeded", "ok", "sound"), "green"),
-    **dict.fromkeys(("running", "queued", "waiting_approval", "paused", "warn"), "yellow"),
-    **dict.fromkeys(("failed", "blocked", "budget_exhausted", "cancelled", "fail", "changed"), "red"),
-    "skipped": "dim",
-}
-"""How words look on a terminal."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+class Leave(Exception):
+    """Ends a verb that has said all it had to."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 def to_person() -> bool:
@@ -76,17 +73,12 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None
         for line in cells:
             print("\t".join(line))
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from ccswarm import cli_table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column.replace("_", " ").upper(), overflow="fold")
-    for line in cells:
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in line))
-    Console().print(table)
+    headings = [column.replace("_", " ").upper() for column in columns]
+    width, coloured = cli_table.terminal_width(), cli_table.wants_colour()
+    for line in cli_table.draw(headings, cells, width, coloured=coloured):
+        print(line)
 
 
 def show_facts(facts: Mapping[str, Any]) -> None:
@@ -122,7 +114,11 @@ def remark(message: str) -> None:
 
 def confirm(question: str) -> bool:
     """The person's yes; without a terminal there is nobody to ask, and the caller meant it."""
-    return not (sys.stdin.isatty() and to_person()) or typer.confirm(question)
+    if not (sys.stdin.isatty() and to_person()):
+        return True
+    import typer
+
+    return typer.confirm(question)
 
 
 def report(error: SwarmError, *, as_json: bool, exit_code: int | None = None) -> int:
@@ -139,7 +135,7 @@ def report(error: SwarmError, *, as_json: bool, exit_code: int | None = None) ->
 
 def leave(code: int) -> NoReturn:
     """End the verb with an exit code."""
-    raise typer.Exit(code)
+    raise Leave(code)
 
 
 def printable(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccswarm.cli_app import Config, load, peek
+from ccswarm.cli_options import Group
 from ccswarm.cli_output import Json, say, show_facts, show_json, show_rows
 from ccswarm.cli_trust import asker
 from ccswarm.errors import PlanInvalid
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ccswarm.config import Loaded
     from ccswarm.settings import Settings
 
-app = typer.Typer(help="Check a plan, and show what it would do.", rich_markup_mode=None)
+app = Group("Check a plan, and show what it would do.")
 
 PlanFile = Annotated[
     Path | None, typer.Argument(metavar="[FILE]", help="A plan; without one the tasks of the configuration.")

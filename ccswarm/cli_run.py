@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ccswarm.cli_app import Config, RunName, load, looking, peek
+from ccswarm.cli_app import Config, RunName, load, looking, peek, project_of
 from ccswarm.cli_output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
 from ccswarm.cli_trust import agree, asker
 from ccswarm.errors import ConfigChanged, PlanInvalid, UsageInvalid
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ccswarm.app import App
     from ccswarm.config import Loaded
     from ccswarm.engines.base import Execution
+    from ccswarm.project import Project
     from ccswarm.settings import Settings
 
 NoWait = Annotated[
@@ -76,7 +77,13 @@ def run(
     if detach:
         asyncio.run(_queue(settings, directory, sources, as_json))
     else:
-        _execute(settings, lambda opened: _submit(opened, settings, directory, sources), no_wait, as_json)
+        _execute(
+            settings,
+            project_of(loaded, config),
+            lambda opened: _submit(opened, settings, directory, sources),
+            no_wait,
+            as_json,
+        )
 
 
 def resume(
@@ -87,18 +94,18 @@ def resume(
 
     Exit codes: as of ccswarm run.
     """
-    settings = load(config, executes=True).settings
+    loaded = load(config, executes=True)
     while True:
         try:
             if detach:
                 asyncio.run(_resume_detached(run, config, as_json))
                 return
-            _execute(settings, lambda opened: _go_on(opened, run), no_wait, as_json)
+            _execute(loaded.settings, project_of(loaded, config), lambda opened: _go_on(opened, run), no_wait, as_json)
         except ConfigChanged as changed:  # a file of its plan: nothing has begun yet
             agree(changed)
 
 
-def _execute(settings: Settings, start: Start, no_wait: bool, as_json: bool) -> NoReturn:
+def _execute(settings: Settings, project: Project, start: Start, no_wait: bool, as_json: bool) -> NoReturn:
     """Start a run and execute it here, and leave with the exit code."""
     # Imported before there is a loop that it could hold up.
     from ccswarm import app
@@ -106,7 +113,8 @@ def _execute(settings: Settings, start: Start, no_wait: bool, as_json: bool) -> 
     from ccswarm.cli_watch import Interrupts, Watch
 
     async def watched(interrupts: Interrupts) -> int:
-        async with app.working(settings, files.state_directory(), files.server_environment()) as opened:
+        async with app.working(settings, files.state_directory(), files.server_environment()) as working:
+            opened = replace(working, project=project)
             with _starting(as_json):
                 begin = await start(opened)
             interrupts.told()  # what is queued from here on is paused by Ctrl-C, and not only left
@@ -147,7 +155,7 @@ async def _submit(opened: App, settings: Settings, directory: str, sources: list
 async def _go_on(opened: App, text: str) -> Awaitable[Execution]:
     from ccswarm import runs
 
-    run_id = await run_id_of(opened.engine, text)
+    run_id = await run_id_of(opened.engine, text, opened.project)
     begin = await runs.go_on(opened, run_id)
 
     async def told() -> Execution:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
-from ccswarm.cli_app import MOST_RUNS, Config, RunName, looking
+from ccswarm.cli_app import MOST_RUNS, Config, RunName
+from ccswarm.cli_options import Argument, Group, Option
 from ccswarm.cli_output import (
     EXIT_ERROR,
     Json,
@@ -25,9 +22,10 @@ from ccswarm.cli_output import (
     show_line,
     show_rows,
 )
+from ccswarm.cli_reading import Sight, looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import nested
+from ccswarm.runs_events import Happening, happened_in, nested
 from ccswarm.runs_facts import (
     LAST,
     all_waiting,
@@ -44,7 +42,7 @@ from ccswarm.runs_facts import (
 if TYPE_CHECKING:
     from ccswarm.engines.base import Execution
 
-app = typer.Typer(help="List, show, compare and replay runs.", rich_markup_mode=None)
+app = Group("List, show, compare and replay runs.")
 
 TASK_COLUMNS = ("task", "status", "agent", "attempts", "seconds", "summary")
 OWN = ("_id", "_key", "_seconds")
@@ -55,7 +53,7 @@ RESULT_CHARS = 400
 
 
 def status(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Id of a run, the beginning of one, or: last.")] = LAST,
+    run: Annotated[str, Argument(metavar="[RUN]", help="Id of a run, the beginning of one, or: last.")] = LAST,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +61,7 @@ def status(
 
     Exit codes: 0 shown, 2 there is no such run.
     """
-    facts = asyncio.run(_facts(run, config))
+    facts = looked(config, lambda sight: _facts(run, sight))
     if as_json:
         show_json(facts)
         return
@@ -74,7 +72,7 @@ def status(
 
 def ps(config: Config = None, as_json: Json = False) -> None:
     """Show what is running now: runs, their tasks, and the workers with the seconds since each was heard of."""
-    found = asyncio.run(_going(config))
+    found = looked(config, _going)
     if as_json:
         show_json(found)
         return
@@ -88,12 +86,12 @@ def ps(config: Config = None, as_json: Json = False) -> None:
 
 @app.command("list")
 def list_runs(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST_RUNS, help="How many, newest first.")] = 20,
+    limit: Annotated[int, Option("--limit", "-n", least=1, help="How many, newest first.")] = 20,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first."""
-    found = asyncio.run(_listed(limit, config))
+    found = looked(config, lambda sight: _listed(limit, sight))
     if as_json:
         show_json(found)
     elif found:
@@ -108,7 +106,7 @@ def show(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
     Exit codes: 0 shown, 2 there is no such run.
     """
-    facts = asyncio.run(_shown(run, config))
+    facts = looked(config, lambda sight: _shown(run, sight))
     if as_json:
         show_json(facts)
         return
@@ -126,8 +124,8 @@ def show(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
 @app.command()
 def diff(
-    one: Annotated[str, typer.Argument(metavar="A", help="Id of a run, the beginning of one, or: last.")],
-    other: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    one: Annotated[str, Argument(metavar="A", help="Id of a run, the beginning of one, or: last.")],
+    other: Annotated[str, Argument(metavar="B", help="Another one.")],
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -136,7 +134,7 @@ def diff(
 
     Exit codes: 0 they came to the same, 1 they did not, 2 there is no such run.
     """
-    first, second = asyncio.run(_both(one, other, config))
+    first, second = looked(config, lambda sight: _both(one, other, sight))
     rows = differences(_without_name(first), _without_name(second))
     if as_json:
         show_json({"a": first["run"], "b": second["run"], "differences": rows})
@@ -154,7 +152,7 @@ def replay(run: RunName, config: Config = None, as_json: Json = False) -> None:
 
     Calls are those in the journal of this machine.
     """
-    asyncio.run(_replay(run, config, as_json))
+    _replay(looked(config, lambda sight: happened(run, sight)), as_json)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -198,42 +196,43 @@ def task_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-async def _facts(text: str, config: Path | None) -> dict[str, Any]:
-    async with looking(config) as opened:
-        return await facts_of(opened.engine, await run_id_of(opened.engine, text))
+async def happened(text: str, sight: Sight) -> list[Happening]:
+    """All that is known of a run by now, by time: its events, and the calls in the journal of this machine."""
+    return await happened_in(sight.store, await run_id_of(sight.store, text, sight.project), sight.journal)
 
 
-async def _both(one: str, other: str, config: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    async with looking(config) as opened:
-        names = [await run_id_of(opened.engine, text) for text in (one, other)]
-        if names[0] == names[1]:
-            raise UsageInvalid(f"{one} and {other} are the same run", suggestion="ccswarm runs list")
-        return await facts_of(opened.engine, names[0]), await facts_of(opened.engine, names[1])
+async def _facts(text: str, sight: Sight) -> dict[str, Any]:
+    return await facts_of(sight.store, await run_id_of(sight.store, text, sight.project))
 
 
-async def _shown(text: str, config: Path | None) -> dict[str, Any]:
+async def _both(one: str, other: str, sight: Sight) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = [await run_id_of(sight.store, text, sight.project) for text in (one, other)]
+    if names[0] == names[1]:
+        raise UsageInvalid(f"{one} and {other} are the same run", suggestion="ccswarm runs list")
+    return await facts_of(sight.store, names[0]), await facts_of(sight.store, names[1])
+
+
+async def _shown(text: str, sight: Sight) -> dict[str, Any]:
     from ccswarm import journal_files
 
-    async with looking(config) as opened:
-        facts = await facts_of(opened.engine, await run_id_of(opened.engine, text))
-        journal: dict[str, Any] = {"calls": 0, "ended": 0, "refused": 0, "seconds": 0.0}
-        names = {"call.begin": "calls", "call.end": "ended", "call.refused": "refused"}
-        workers: set[str] = set()
-        for record in journal_files.read(opened.state_directory / "journal", facts["run"]):
-            workers.add(record.worker)
-            if record.event in names:
-                journal[names[record.event]] += 1
-            if record.event == "call.end":
-                journal["seconds"] += float(record.facts.get("seconds") or 0)
-        journal["seconds"] = round(journal["seconds"], 3)
-        return {**facts, "journal": {**journal, "workers": sorted(workers)}}
+    facts = await _facts(text, sight)
+    journal: dict[str, Any] = {"calls": 0, "ended": 0, "refused": 0, "seconds": 0.0}
+    names = {"call.begin": "calls", "call.end": "ended", "call.refused": "refused"}
+    workers: set[str] = set()
+    for record in journal_files.read(sight.journal, facts["run"]):
+        workers.add(record.worker)
+        if record.event in names:
+            journal[names[record.event]] += 1
+        if record.event == "call.end":
+            journal["seconds"] += float(record.facts.get("seconds") or 0)
+    journal["seconds"] = round(journal["seconds"], 3)
+    return {**facts, "journal": {**journal, "workers": sorted(workers)}}
 
 
-async def _listed(limit: int, config: Path | None) -> list[dict[str, Any]]:
-    async with looking(config) as opened:
-        found = await runs(opened.engine, limit)
-        tasks = await tasks_going(opened.engine) if any(not run.status.over for run in found) else []
-        return [_row(run, tasks) for run in found]
+async def _listed(limit: int, sight: Sight) -> list[dict[str, Any]]:
+    found = await runs(sight.store, min(limit, MOST_RUNS))
+    tasks = await tasks_going(sight.store) if any(not run.status.over for run in found) else []
+    return [_row(run, tasks) for run in found]
 
 
 def _own(run: Execution, tasks: Iterable[Execution]) -> dict[str, Execution]:
@@ -257,17 +256,16 @@ def _row(execution: Execution, tasks: Iterable[Execution]) -> dict[str, Any]:
     }
 
 
-async def _going(config: Path | None) -> dict[str, Any]:
-    async with looking(config) as opened:
-        health = await opened.engine.health()
-        found: list[dict[str, Any]] = []
-        tasks = await tasks_going(opened.engine)
-        for run in await runs(opened.engine, MOST_RUNS, unfinished=True):
-            own = _own(run, tasks)
-            found.append(_process(run, run.id, all_waiting(run, own)))
-            for name, depth in nested(reversed(own)).items():
-                found.append(_process(own[name], f"{'  ' * (depth + 1)}{name}", asking(name, own)))
-        return {"going": found, "workers": dict(health["workers"])}
+async def _going(sight: Sight) -> dict[str, Any]:
+    health = await sight.store.health()
+    found: list[dict[str, Any]] = []
+    tasks = await tasks_going(sight.store)
+    for run in await runs(sight.store, MOST_RUNS, unfinished=True):
+        own = _own(run, tasks)
+        found.append(_process(run, run.id, all_waiting(run, own)))
+        for name, depth in nested(reversed(own)).items():
+            found.append(_process(own[name], f"{'  ' * (depth + 1)}{name}", asking(name, own)))
+    return {"going": found, "workers": dict(health["workers"])}
 
 
 def _process(execution: Execution, shown: str, waiting: bool) -> dict[str, Any]:
@@ -277,13 +275,9 @@ def _process(execution: Execution, shown: str, waiting: bool) -> dict[str, Any]:
     return {**facts, "worker": execution.worker, "seconds": seconds}
 
 
-async def _replay(text: str, config: Path | None, as_json: bool) -> None:
-    from ccswarm.cli_logs import merged
-    from ccswarm.runs_events import Calls, Feed, told
+def _replay(found: Sequence[Happening], as_json: bool) -> None:
+    from ccswarm.runs_events import told
 
-    async with looking(config) as opened:
-        run_id = await run_id_of(opened.engine, text)
-        found = await merged(opened, Feed(opened.engine, run_id), Calls(opened.state_directory / "journal", run_id))
     began = found[0].at if found else 0.0
     for one in found:
         if as_json:

@@ -26,8 +26,9 @@ from ccswarm.cli_output import (
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound
 from ccswarm.inherited_signals import outlived
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import Calls, Feed, Happening, of_record, told
+from ccswarm.runs_events import Calls, Happening, of_record, told
 from ccswarm.runs_facts import facts_of, short
+from ccswarm.runs_feed import Feed
 
 if TYPE_CHECKING:
     from ccswarm.app import App

@@ -172,7 +172,7 @@ async def go_on(opened: App, text: str) -> Awaitable[Execution]:
     """Looks whether the run that is meant can go on; what is returned makes it go on, or, of one that is over, begins a
     new run of what did not succeed, as its files say it now. Raises RunNotFound, UsageInvalid; and then, before there
     is that run, ConfigInvalid, ConfigChanged."""
-    run_id = await run_id_of(opened.engine, text)
+    run_id = await run_id_of(opened.engine, text, opened.project)
     found = await opened.engine.status(run_id)
     if found.status is RunStatus.SUCCEEDED:
         return _again(opened, found)
@@ -219,7 +219,7 @@ def _plan_now(found: Execution) -> tuple[Settings | None, Sequence[str]]:
 
 async def stop(opened: App, text: str, how: str) -> Execution:
     """``how`` is pause or cancel. Raises RunNotFound, UsageInvalid where the run is over."""
-    run_id = await run_id_of(opened.engine, text)
+    run_id = await run_id_of(opened.engine, text, opened.project)
     found = await opened.engine.status(run_id)
     if found.status.over:
         raise UsageInvalid(

@@ -6,11 +6,9 @@ that ``main`` handed on with its step ``hand``, and ``main.review1.bob`` is what
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +18,10 @@ from ccswarm.journal_chain import Record, opened
 from ccswarm.journal_files import files
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Engine, Execution
+    from ccswarm.engines.base import Execution, Store
 
 SHOWN_CHARS = 120
+MOST_EXECUTIONS = 10_000
 CALLS = ("call.begin", "call.end", "call.refused")
 """Events of the journal that are shown."""
 
@@ -126,92 +125,46 @@ def reviewing(execution: str, facts: Mapping[str, Any], agent: str) -> str:
     return f"{execution}.review{facts['visit']}.{agent}"
 
 
-class Feed:
-    """The events of a run, its tasks and their parts in order: what each told comes before its end. Each event comes
-    once. Beginning and end of what was handed on are told by who did so."""
+async def past(store: Store, run: str) -> list[Happening]:
+    """What is recorded of a run, its tasks and their parts by now; what each told comes before its end. Beginning and
+    end of what was handed on are told by who did so."""
+    found: list[Happening] = []
+    read: set[str] = set()
 
-    def __init__(self, engine: Engine, run: str, offsets: Mapping[str, int] | None = None) -> None:
-        """``offsets`` say how many events were given before, of the run and of each execution that goes on in it."""
-        self.run = run
-        self._engine = engine
-        self._offsets = dict(offsets or {run: 0})
-        self._over: set[str] = set()
+    async def add(execution: str) -> None:
+        read.add(execution)
+        count, open_ = 0, dict[str, None]()
+        async for facts in store.events(execution, follow=False):
+            count += 1
+            open_ |= dict.fromkeys(begun(execution, facts))
+            if (over := ended(execution, facts)) in open_:
+                del open_[over]
+                await part(over)
+            if execution == run or facts.get("event") not in ("run.started", "run.ended"):
+                found.append(Happening(run, execution, facts, float(facts.get("at") or 0), count))
+        for other in open_:
+            await part(other)
 
-    async def past(self) -> list[Happening]:
-        """What is recorded by now and was not given before."""
-        async with self._reading(follow=False) as queue:
-            found: list[Happening] = []
-            while (happening := await queue.get()) is not None:
-                found.append(happening)
-            return found
+    async def part(execution: str) -> None:
+        with suppress(RunNotFound):  # removed meanwhile, as runs are that were over long ago
+            await add(execution) if execution not in read else None
 
-    @asynccontextmanager
-    async def coming(self) -> AsyncGenerator[asyncio.Queue[Happening | None]]:
-        """What was not given before, as it happens, with the time it was heard of; None when the run is over."""
-        async with self._reading(follow=True) as queue:
-            yield queue
-
-    @asynccontextmanager
-    async def _reading(self, *, follow: bool) -> AsyncGenerator[asyncio.Queue[Happening | None]]:
-        reader = _Reader(self._engine, self.run, self._offsets, self._over, follow=follow)
-        work = asyncio.create_task(reader.read_all())
-        try:
-            yield reader.queue
-            if not follow:
-                await work
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+    await add(run)
+    return found
 
 
-class _Reader:
-    """Reads the streams of a run side by side into one queue."""
+async def happened_in(store: Store, run: str, journal: Path) -> list[Happening]:
+    """All there is of a run so far, by time, with the calls that ``journal`` has."""
+    return await by_time(store, await past(store, run), Calls(journal, run))
 
-    def __init__(self, engine: Engine, run: str, offsets: dict[str, int], over: set[str], *, follow: bool) -> None:
-        self.queue: asyncio.Queue[Happening | None] = asyncio.Queue()
-        self._engine, self._run, self._follow = engine, run, follow
-        self._offsets, self._over = offsets, over
-        self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def read_all(self) -> None:
-        try:
-            for execution in [one for one in self._offsets if one != self._run and one not in self._over]:
-                self._begin(execution)
-            await self._read(self._run)
-            while left := [task for task in self._tasks.values() if not task.done()]:
-                await asyncio.gather(*left)
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-            self.queue.put_nowait(None)
-
-    def _begin(self, execution: str) -> None:
-        self._offsets.setdefault(execution, 0)
-        if execution not in self._tasks:
-            self._tasks[execution] = asyncio.create_task(self._read_task(execution))
-
-    async def _read_task(self, execution: str) -> None:
-        try:
-            await self._read(execution)
-        except RunNotFound:
-            return  # removed meanwhile, as runs are that were over long ago
-
-    async def _read(self, execution: str) -> None:
-        events = self._engine.events(execution, offset=self._offsets[execution], follow=self._follow)
-        async for facts in events:
-            self._offsets[execution] += 1
-            for other in begun(execution, facts):
-                self._begin(other)
-            if over := ended(execution, facts):
-                if over in self._tasks:
-                    await self._tasks[over]
-                    if not self._follow:  # it may have been read before it told its last
-                        await self._read_task(over)
-                self._over.add(over)
-            if execution == self._run or facts.get("event") not in ("run.started", "run.ended"):
-                at = float(facts.get("at") or (time.time() if self._follow else 0.0))
-                self.queue.put_nowait(Happening(self._run, execution, facts, at, self._offsets[execution]))
+async def by_time(store: Store, told: Sequence[Happening], calls: Calls) -> list[Happening]:
+    """What was told in a run and the calls that the journal has of it, with their times and in the order of these."""
+    run = calls.run
+    executions = await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS)
+    known = {execution.id: execution for execution in (*executions, await store.status(run))}
+    records = [of_record(run, record) for record in calls.new() if record.event in CALLS]
+    return sorted((*timed(told, known), *records), key=lambda happening: happening.at)
 
 
 def timed(happenings: Sequence[Happening], executions: Mapping[str, Execution]) -> list[Happening]:
@@ -236,7 +189,7 @@ class Calls:
     """What the journal of this machine's workers says of a run's calls. ``fresh``: only what is written from now on."""
 
     def __init__(self, directory: Path, run: str, *, fresh: bool = False) -> None:
-        self._directory, self._run = directory, run
+        self._directory, self.run = directory, run
         self._offsets = {path: path.stat().st_size for path in files(directory).values()} if fresh else {}
 
     def new(self) -> list[Record]:
@@ -252,7 +205,7 @@ class Calls:
                     if not line.endswith(b"\n"):
                         break
                     offset += len(line)
-                    if (link := opened(line)) and link.record.run_id == self._run:
+                    if (link := opened(line)) and link.record.run_id == self.run:
                         found.append(link.record)
             self._offsets[path] = offset
         return sorted(found, key=lambda record: record.at)

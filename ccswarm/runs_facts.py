@@ -9,24 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
+from ccswarm.project import Project
 from ccswarm.runs_events import above, nested, task_of
 
 if TYPE_CHECKING:
-    from ccswarm.engines.base import Engine, Execution
+    from ccswarm.engines.base import Execution, Store
 
 RUN = "run"
 """The kind of execution that a run is, and what is handed on in one; all others are tasks and their parts."""
 
 LAST = "last"
-MOST_TASKS = 10_000
+FEW_RUNS, MOST_RUNS, MOST_TASKS = 20, 10_000, 10_000
 
 
-async def run_id_of(engine: Engine, text: str) -> str:
-    """The whole id of the run that ``text`` names: its id, an unambiguous beginning of it, or ``last``. Raises
-    RunNotFound."""
-    prefix = text if text.startswith("run_") else f"run_{text}"
+async def run_id_of(store: Store, text: str, project: Project | None = None) -> str:
+    """The whole id of the run that ``text`` names: its id, an unambiguous beginning of it, or ``last``, the newest one
+    (of the ``project``). Raises RunNotFound."""
     last = text == LAST
-    found = await engine.list(kind=RUN, prefix="" if last else prefix, top=True, limit=1 if last else 10)
+    if last and project:
+        return await _last(store, project)
+    prefix = text if text.startswith("run_") else f"run_{text}"
+    found = await store.list(kind=RUN, prefix="" if last else prefix, top=True, limit=1 if last else 10)
     exact = [one.id for one in found if one.id == prefix]
     if len(found) > 1 and not exact:
         names = ", ".join(one.id for one in found[:3])
@@ -35,6 +38,18 @@ async def run_id_of(engine: Engine, text: str) -> str:
         what = "there are no runs" if last else f"no run is called {text!r}"
         raise RunNotFound(what, suggestion="ccswarm runs list shows them")
     return exact[0] if exact else found[0].id
+
+
+async def _last(store: Store, project: Project) -> str:
+    seen = 0
+    for limit in (FEW_RUNS, MOST_RUNS):
+        found = await store.list(kind=RUN, top=True, limit=limit)
+        for run in found[seen:]:
+            if project.has(await store.status(run.id)):
+                return run.id
+        seen = len(found)
+    what = f"there are no runs in {project.directory}" if seen else "there are no runs"
+    raise RunNotFound(what, suggestion="ccswarm runs list shows all of them, and their ids name them anywhere")
 
 
 def short(run_id: str) -> str:
@@ -73,11 +88,11 @@ def approvals_of(execution: Execution) -> list[dict[str, Any]]:
     return [{**one, "task": execution.id} for one in execution.shown.get("approvals", ())]
 
 
-async def facts_of(engine: Engine, run_id: str) -> dict[str, Any]:
+async def facts_of(store: Store, run_id: str) -> dict[str, Any]:
     """All of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, approvals. Tasks
     are followed by their parts, named by their paths, whose usage is in theirs. Raises RunNotFound."""
-    run = await engine.status(run_id)
-    return described(run, await engine.list(prefix=f"{run_id}.", limit=MOST_TASKS))
+    run = await store.status(run_id)
+    return described(run, await store.list(prefix=f"{run_id}.", limit=MOST_TASKS))
 
 
 def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]:
@@ -156,11 +171,11 @@ def _result(execution: Execution) -> dict[str, Any]:
     return execution.result or {}
 
 
-async def tasks_going(engine: Engine) -> list[Execution]:
+async def tasks_going(store: Store) -> list[Execution]:
     """Tasks and their parts that are not over, of all runs, the newest first."""
-    return [one for one in await engine.list(unfinished=True, limit=MOST_TASKS) if one.kind != RUN]
+    return [one for one in await store.list(unfinished=True, limit=MOST_TASKS) if one.kind != RUN]
 
 
-async def runs(engine: Engine, limit: int, *, unfinished: bool = False) -> Sequence[Execution]:
+async def runs(store: Store, limit: int, *, unfinished: bool = False) -> Sequence[Execution]:
     """The newest first; none of what was handed on in one."""
-    return await engine.list(kind=RUN, top=True, unfinished=unfinished, limit=limit)
+    return await store.list(kind=RUN, top=True, unfinished=unfinished, limit=limit)

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
+from ccswarm import questions
 from ccswarm.agent import PART, STEPS, STOP, TASK
 from ccswarm.crew import Crew
 from ccswarm.engines.base import RUNS, Engine, Flow
@@ -134,7 +135,7 @@ class Swarm:
                 raise RunNotFound(f"nothing waits for approval {number!r}", suggestion="ccswarm approvals")
             task_id = found[0]
         word = {"approved": approved, "by": by, "reason": reason}
-        if not await self.engine.send(task_id, _topic(number), word, key=number):
+        if not await self.engine.send(task_id, questions.topic(number), word, key=number):
             first = await self.answer_to(number, task_id) or word
             came = "agreed" if first["approved"] else "refused"
             why = f": {first['reason']}" if first["reason"] else ""
@@ -143,18 +144,12 @@ class Swarm:
             )
 
     async def answer_to(self, number: str, task_id: str) -> dict[str, Any] | None:
-        """What a person answered to a task's question, heard or not: approved, by, reason."""
-        return await self.engine.sent(task_id, _topic(number), number)
+        """See ``questions.answer_to``."""
+        return await questions.answer_to(self.engine, number, task_id)
 
     async def approvals(self) -> list[dict[str, Any]]:
-        """What waits for a person: id, task_id, agent, tool, arguments; and the answer where nobody carries the task
-        out, so that it was not heard yet."""
-        found: list[dict[str, Any]] = []
-        for task in await self.engine.list(unfinished=True, limit=10_000):
-            for one in (task.shown or {}).get("approvals", ()):
-                answer = await self.answer_to(str(one["id"]), task.id)
-                found.append({**one, "task_id": task.id} | ({"answer": answer} if answer else {}))
-        return found
+        """See ``questions.waiting``."""
+        return await questions.waiting(self.engine)
 
     def staying(self, directory: str) -> AbstractAsyncContextManager[None]:
         """Meanwhile the servers that were started for a directory go on, whatever run ends there."""
@@ -213,10 +208,6 @@ def _of_another_version(payload: Json) -> dict[str, Any]:
         return {}
     why = "it was begun by another version of ccswarm, which this one cannot go on with; ccswarm resume does it anew"
     return {"status": RunStatus.FAILED, "summary": why, "result": None, "usage": {}, "scope": ""}
-
-
-def _topic(number: str) -> str:
-    return f"approval:{number}"
 
 
 async def _logged(execution_id: str, work: Coroutine[Any, Any, Json]) -> Json:

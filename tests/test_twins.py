@@ -10,6 +10,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TWINS = (
     "access_token",
+    "cli_lines",
+    "cli_options",
+    "cli_table",
+    "cli_typer",
     "cli_usage",
     "http_protocol",
     "http_wire",

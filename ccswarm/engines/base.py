@@ -6,12 +6,14 @@ done again but answered from what was recorded. So it uses no clock, no randomne
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ccswarm.models import Json, Priority, RunStatus
+
+if TYPE_CHECKING:
+    import asyncio
 
 TASKS = "tasks"
 RUNS = "runs"
@@ -128,7 +130,49 @@ class Limits:
     period_seconds: float = 0.0
 
 
-class Engine(Protocol):
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that an execution has recorded: ``result`` is what its function returned, ``error`` what it raised.
+    Times are seconds since 1970."""
+
+    name: str
+    result: Json = None
+    error: str = ""
+    began_at: float = 0.0
+    ended_at: float = 0.0
+
+
+class Store(Protocol):
+    """What is kept of executions. Every method raises EngineUnavailable when it cannot be read."""
+
+    async def status(self, execution_id: str) -> Execution:
+        """Raises RunNotFound."""
+        ...
+
+    async def list(
+        self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
+    ) -> Sequence[Execution]:
+        """Newest first, without payloads. ``top``: only what has no parent; ``unfinished``: only what is not over."""
+        ...
+
+    async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
+        """The message of that key, received or not; None where there is none."""
+        ...
+
+    def events(self, execution_id: str, *, offset: int = 0, follow: bool = True) -> AsyncIterator[Mapping[str, Any]]:
+        """What the execution emitted, from ``offset`` on; ends when it is over, or at once without ``follow``."""
+        ...
+
+    async def steps(self, execution_id: str) -> Sequence[Step]:
+        """What the execution has recorded by now, in the order in which it ended."""
+        ...
+
+    async def health(self) -> Mapping[str, Any]:
+        """``store``, ``workers`` (id → seconds since its last beat), ``queued``, ``running``."""
+        ...
+
+
+class Engine(Store, Protocol):
     """Opened once per process: ``open`` (or ``run_worker``) first, ``close`` last. Every method raises
     EngineUnavailable when the store cannot be used; ``wait`` and ``events`` outlast a restart of its server."""
 
@@ -159,16 +203,6 @@ class Engine(Protocol):
         """Queue an execution; a second time with that id does nothing."""
         ...
 
-    async def status(self, execution_id: str) -> Execution:
-        """Raises RunNotFound."""
-        ...
-
-    async def list(
-        self, *, kind: str = "", prefix: str = "", top: bool = False, unfinished: bool = False, limit: int = 100
-    ) -> Sequence[Execution]:
-        """Newest first, without payloads. ``top``: only what has no parent; ``unfinished``: only what is not over."""
-        ...
-
     async def wait(self, execution_id: str) -> Execution:
         """Returns when the execution is over. Raises RunNotFound."""
         ...
@@ -190,14 +224,6 @@ class Engine(Protocol):
         is it. Raises RunNotFound."""
         ...
 
-    async def sent(self, execution_id: str, topic: str, key: str) -> Json | None:
-        """The message of that key, received or not; None where there is none."""
-        ...
-
-    def events(self, execution_id: str, *, offset: int = 0, follow: bool = True) -> AsyncIterator[Mapping[str, Any]]:
-        """What the execution emitted, from ``offset`` on; ends when it is over, or at once without ``follow``."""
-        ...
-
     async def spent(self, scope: str) -> Mapping[str, float]:
         """What ``Flow.spend`` added for ``scope``."""
         ...
@@ -208,8 +234,4 @@ class Engine(Protocol):
 
     async def retain(self, before: float) -> int:
         """Remove what was over before that time (seconds since 1970), with children; how many."""
-        ...
-
-    async def health(self) -> Mapping[str, Any]:
-        """``store``, ``workers`` (id → seconds since its last beat), ``queued``, ``running``."""
         ...

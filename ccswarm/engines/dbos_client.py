@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ccswarm.engines import dbos_accounts as accounts
-from ccswarm.engines.base import RUNS, TASKS, Durable, Execution, Limits
-from ccswarm.engines.dbos_shared import STATUS, Shared, partition, unreachable
+from ccswarm.engines.base import RUNS, TASKS, Durable, Execution, Limits, Step
+from ccswarm.engines.dbos_rows import NUMBERS, STATUS
+from ccswarm.engines.dbos_shared import Shared, partition, unreachable
 from ccswarm.engines.dbos_store import Store
-from ccswarm.engines.dbos_values import NUMBERS, harden
+from ccswarm.engines.dbos_values import harden
 from ccswarm.engines.dbos_workers import VERSION, Worker
 from ccswarm.errors import EngineUnavailable, RunNotFound
 from ccswarm.models import Json, Priority
@@ -191,6 +192,10 @@ class Client:
                 if not (self._shared.store.remote and unreachable(error)) or now() >= until:
                     raise
                 await self._shared.ended.heard(QUIET_SECONDS, self._shared.ended.count)
+
+    async def steps(self, execution_id: str) -> Sequence[Step]:
+        """See Engine."""
+        return await self._shared.call(self._shared.store.steps, execution_id)
 
     async def spent(self, scope: str) -> Mapping[str, float]:
         """See Engine."""

@@ -19,8 +19,9 @@ from dbos._error import DBOSWorkflowCancelledError, DBOSWorkflowConflictIDError
 
 from ccswarm.engines import dbos_accounts as accounts
 from ccswarm.engines.base import Outcome
+from ccswarm.engines.dbos_rows import NUMBERS
 from ccswarm.engines.dbos_shared import Shared, partition, unreachable
-from ccswarm.engines.dbos_values import NUMBERS, Recorded, error_of, words_of
+from ccswarm.engines.dbos_values import Recorded, error_of, words_of
 from ccswarm.errors import EngineUnavailable, RunNotFound, UsageInvalid
 from ccswarm.models import Json, Priority, RunStatus
 

@@ -16,26 +16,14 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ccswarm.engines.base import Durable, Execution
+from ccswarm.engines.dbos_rows import STATUS, UNOWNED, seen
 from ccswarm.engines.dbos_store import Store
-from ccswarm.engines.dbos_values import NUMBERS, text_of
+from ccswarm.engines.dbos_values import text_of
 from ccswarm.errors import EngineUnavailable, RunNotFound, StorageFull, UsageInvalid
-from ccswarm.models import Json, Priority, RunStatus
+from ccswarm.models import Json
 from ccswarm.settings import EngineSettings
 
 T = TypeVar("T")
-STATUS = {
-    "ENQUEUED": RunStatus.QUEUED,
-    "DELAYED": RunStatus.QUEUED,
-    "PENDING": RunStatus.RUNNING,
-    "SUCCESS": RunStatus.SUCCEEDED,
-    "ERROR": RunStatus.FAILED,
-    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": RunStatus.FAILED,
-    "CANCELLED": RunStatus.CANCELLED,
-    "PAUSED": RunStatus.PAUSED,
-}
-PRIORITY: dict[int, Priority] = {number: name for name, number in NUMBERS.items()}
-UNOWNED = "~"
-"""Begins the partition of an execution that is no agent's: each is alone in its own."""
 
 
 class Bell:
@@ -152,7 +140,7 @@ class Shared:
         """What ``list_workflows`` of dbos finds; on a thread."""
         rows = self.store.client.list_workflows(**which)
         why, shown = self.store.notes([row.workflow_id for row in rows])
-        return [seen(row, why.get(row.workflow_id, ""), shown.get(row.workflow_id)) for row in rows]
+        return [seen(row, text_of(row.error), why.get(row.workflow_id, ""), shown.get(row.workflow_id)) for row in rows]
 
     def send(self, execution_id: str, topic: str, message: Json, key: str) -> bool:
         """With ``key`` only once: whether it is the first; on a thread."""
@@ -171,29 +159,6 @@ class Shared:
 def unreachable(error: EngineUnavailable) -> bool:
     """Whether the store may be there again in a moment, as when its server is started anew."""
     return isinstance(error.__cause__, OperationalError | InterfaceError | PoolTimeout)
-
-
-def seen(row: Any, why: str, shown: Mapping[str, Any] | None) -> Execution:
-    """A row of dbos as an execution. Of an execution that waits dbos names the worker that queued it."""
-    paused = row.status == "CANCELLED" and why == "paused"
-    given: Any = row.input
-    status = RunStatus.PAUSED if paused else STATUS[row.status]
-    agent = row.queue_partition_key or ""
-    return Execution(
-        id=row.workflow_id,
-        kind=row.name,
-        status=status,
-        parent=row.parent_workflow_id or "",
-        agent="" if agent.startswith(UNOWNED) else agent,
-        priority=PRIORITY.get(row.priority, "medium"),
-        worker=(row.executor_id or "") if status is RunStatus.RUNNING or status.over else "",
-        created_at=(row.created_at or 0) / 1000,
-        ended_at=(row.completed_at or 0) / 1000 if status.over else 0.0,
-        payload=given["args"][0] if isinstance(given, dict) else None,
-        result=row.output if status is RunStatus.SUCCEEDED else None,
-        error=text_of(row.error),
-        shown=shown,
-    )
 
 
 def partition(agent: str, execution_id: str) -> str:

@@ -14,6 +14,8 @@ from dbos._sys_db import SystemDatabase
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ccswarm.engines.base import Step
+from ccswarm.engines.dbos_rows import STEP, step_of
 from ccswarm.engines.dbos_values import AsciiJson
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import Json
@@ -249,6 +251,15 @@ class Store:
     def _mail(self, execution: str, name: str) -> sa.Select[Any]:
         mail = self.system.tables.notifications
         return sa.select(mail.c.message).where(mail.c.message_uuid == f"{name}::{execution}")
+
+    def steps(self, execution: str) -> list[Step]:
+        """What it has recorded, in the order in which it ended."""
+        steps = self.system.tables.operation_outputs.c
+        shown = sa.select(steps.function_name, steps.output, steps.started_at_epoch_ms, steps.completed_at_epoch_ms)
+        query = shown.where(steps.workflow_uuid == execution, steps.function_name.startswith(STEP))
+        with self.engine.connect() as c:
+            rows = c.execute(query.order_by(steps.completed_at_epoch_ms, steps.function_id)).all()
+        return [step_of(*row) for row in rows]
 
     def family(self, root: str) -> list[Any]:
         """``root`` and its children, parents first: id, kind, status, and how it was stopped by whom."""

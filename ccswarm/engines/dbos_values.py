@@ -13,12 +13,9 @@ from dbos._error import DBOSAwaitedWorkflowCancelledError, DBOSWorkflowCancelled
 from dbos._serialization import DefaultSerializer
 
 from ccswarm import errors
+from ccswarm.engines.dbos_rows import ERROR
 from ccswarm.errors import EngineUnavailable, SwarmError
-from ccswarm.models import PRIORITIES, Json, Priority
-
-ERROR = "ccswarm.error"
-NUMBERS: dict[Priority, int] = dict(zip(PRIORITIES, (1, 10, 20, 30), strict=True))
-"""Never 0: that would overtake critical."""
+from ccswarm.models import Json
 
 
 class Recorded(str):

@@ -8,8 +8,9 @@ from typing import Any
 
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import Feed, Happening, asked, execution_of, told
+from ccswarm.runs_events import Happening, asked, execution_of, told
 from ccswarm.runs_facts import ended_here, facts_of
+from ccswarm.runs_feed import Feed
 from ccswarm.servers.a2a_desk import Desk
 from ccswarm.servers.a2a_standard_wire import Object
 from ccswarm.servers.a2a_tasks import State, Task

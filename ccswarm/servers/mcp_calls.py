@@ -17,9 +17,10 @@ from ccswarm.engines.base import Execution
 from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerUnavailable, SwarmError, UnknownTool
 from ccswarm.listings import called
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import Feed, Happening, told
+from ccswarm.runs_events import Happening, told
 from ccswarm.runs_facts import facts_of, run_id_of, tasks_going
 from ccswarm.runs_facts import runs as listed
+from ccswarm.runs_feed import Feed
 from ccswarm.servers.mcp_cursor import Position
 from ccswarm.servers.mcp_desk import Desk
 from ccswarm.servers.mcp_facts import (

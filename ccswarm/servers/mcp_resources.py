@@ -16,9 +16,9 @@ from typing import Any
 from ccswarm import journal_files
 from ccswarm.app import JOURNALS, App
 from ccswarm.errors import InvalidArguments, RunNotFound, SwarmError
-from ccswarm.runs_events import Feed
 from ccswarm.runs_facts import facts_of, run_id_of
 from ccswarm.runs_facts import runs as listed
+from ccswarm.runs_feed import Feed
 from ccswarm.servers.mcp_calls import event_of, list_runs
 from ccswarm.servers.mcp_desk import Desk
 from ccswarm.servers.mcp_facts import result_of

@@ -8,7 +8,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from ccswarm.engines.base import TASKS, Durable, Execution, Limits
+from ccswarm.engines.base import TASKS, Durable, Execution, Limits, Step
 from ccswarm.models import PRIORITIES, Json, Priority, RunStatus
 from tests.ccswarm.engine_double_flow import MemoryFlow, MemoryStore, Row
 
@@ -174,6 +174,11 @@ class MemoryEngine:
             if row.status.over or not follow:
                 return
             await self.store.change()
+
+    async def steps(self, execution_id: str) -> Sequence[Step]:
+        recorded = self.store.row(execution_id).records.values()
+        told = [(name.removeprefix("step "), json.loads(text)) for name, text in recorded if name.startswith("step ")]
+        return [Step(name, one.get("value"), ": ".join(one.get("error", ())[:2])) for name, one in told]
 
     async def spent(self, scope: str) -> Mapping[str, float]:
         return dict(self.store.used.get(scope, {}))

@@ -10,7 +10,7 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session import cli, cli_quick
+from ai_session import cli_lines, cli_quick, cli_typer
 from ai_session.cli_options import Argument, Group, Option, Verb
 from ai_session.cli_verbs import VERBS
 
@@ -56,7 +56,7 @@ def all_verbs() -> Iterator[tuple[tuple[str, ...], Verb]]:
 def is_declared(verb: Any) -> bool:
     """Whether its signature says all that is to be known."""
     try:
-        return bool(cli_quick.parameters(verb))
+        return bool(cli_lines.parameters(verb))
     except ValueError:
         return False
 
@@ -66,7 +66,7 @@ READ_HERE = dict(all_verbs())
 
 def by_typer(verb: Verb, words: list[str]) -> dict[str, Any] | None:
     """What typer calls the function with; None where it says something else instead."""
-    translated = cli.for_typer(verb)
+    translated = cli_typer.for_typer(verb)
     called: list[dict[str, Any]] = []
 
     def note(**given: Any) -> None:
@@ -80,7 +80,7 @@ def by_typer(verb: Verb, words: list[str]) -> dict[str, Any] | None:
     app.command()(note)
     try:
         typer.main.get_command(app).main(args=list(words), prog_name="verb", standalone_mode=False)
-    except cli.ClickException:
+    except typer.BadParameter.__mro__[2]:
         return None
     return called[0] if called else None
 
@@ -89,7 +89,7 @@ def by_typer(verb: Verb, words: list[str]) -> dict[str, Any] | None:
 def lines(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
     """A verb, and words that it may or may not take."""
     name = draw(st.sampled_from(sorted(READ_HERE)))
-    options = [each.said for each in cli_quick.parameters(READ_HERE[name])]  # type: ignore[arg-type]
+    options = [each.said for each in cli_lines.parameters(READ_HERE[name])]  # type: ignore[arg-type]
     names = [word for said in options if isinstance(said, Option) for word in said.names]
     joined = [f"{word}={value}" for word in names for value in ("", "a", "3", "-3", "a=b")]
     word = st.one_of(
@@ -108,7 +108,7 @@ def test_a_line_means_what_typer_takes_it_for(line: tuple[tuple[str, ...], list[
     found, rest = cli_quick.find([*name, *words])
     assert found is verb
     assert rest == words
-    quick = cli_quick.read(found, rest)
+    quick = cli_lines.read(found, rest)
     if quick is not None:
         assert repr(by_typer(verb, words)) == repr(quick)
 
@@ -126,12 +126,12 @@ def test_a_line_means_what_typer_takes_it_for(line: tuple[tuple[str, ...], list[
 def test_a_usual_line_needs_no_typer(line: str) -> None:
     found, rest = cli_quick.find(line.split())
     assert found is not None
-    given = cli_quick.read(found, rest)
+    given = cli_lines.read(found, rest)
     assert given is not None
     assert repr(by_typer(found, list(rest))) == repr(given)
 
 
 @pytest.mark.parametrize("verb", FREQUENT)
 def test_frequent_verbs_declare_what_they_take(verb: str) -> None:
-    known = cli_quick.parameters(READ_HERE[(verb,)])  # type: ignore[arg-type]
+    known = cli_lines.parameters(READ_HERE[(verb,)])  # type: ignore[arg-type]
     assert all(isinstance(each.said, Argument | Option) for each in known)

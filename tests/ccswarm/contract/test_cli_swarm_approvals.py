@@ -181,7 +181,7 @@ def test_a_worker_whose_store_cannot_be_used_ends_and_says_so(desk: Desk) -> Non
 
 
 def test_a_worker_whose_name_another_one_has_ends_and_says_so(desk: Desk) -> None:
-    desk.json("approvals")  # makes the store
+    desk.run("cancel", "last", code=2)  # makes the store
     with sqlite3.connect(desk.state / "engine.db") as store:
         alive = ("one", platform.node(), os.getppid(), time.time())
         store.execute("INSERT INTO ccswarm_worker VALUES (?, ?, ?, ?)", alive)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from ccswarm.engines.base import Engine
+    from ccswarm.engines.base import Engine, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +93,59 @@ async def test_what_is_kept_is_listed_newest_first_without_payloads(stage: Stage
         assert await ids(unfinished=True) == ["r1.a", "r1", "e1"]
         assert await ids(top=True, unfinished=True, limit=1) == ["r1"]
         assert await ids(kind="play", prefix="r", unfinished=True) == ["r1.a"]
+
+
+async def test_what_was_recorded_can_be_read_and_by_dbos_without_an_engine(stage: Stage, home: Path) -> None:
+    stage.referee.held = {"s"}
+    await stage.submit("e1", ["step", "a"], ["tried", "boom"], ["emit", {"event": "x", "n": 1}], ["step", "b"])
+    await stage.submit("e2", ["raise", "no"])
+    await stage.submit("e3", ["receive", "t", 60])
+    for name in ("e4", "e5"):
+        await stage.submit(name)
+    await stage.engine.pause("e4")
+    await stage.engine.cancel("e5")
+    await stage.engine.send("e3", "t", {"m": 1}, key="k")
+    await stage.submit("r1", ["start", "play", "r1.a", [["step", "s"]], "ann", "low"], ["outcome", "r1.a"], kind="run")
+    async with stage.worker():
+        await stage.referee.arrival("s")
+        for name in ("e1", "e2", "e3"):
+            await stage.engine.wait(name)
+        steps = await stage.engine.steps("e1")
+        assert [(one.name, one.result, bool(one.error)) for one in steps[:1] + steps[-1:]] == [
+            ("a", "a", False), ("b", "b", False),
+        ]  # fmt: skip
+        known = await all_of(stage.engine)
+        if (home / "state/engine.db").exists():
+            assert await asyncio.to_thread(read_at_once, home / "state") == known
+
+
+WHICH: tuple[dict[str, Any], ...] = (
+    {}, {"kind": "run"}, {"prefix": "r1"}, {"top": True}, {"unfinished": True}, {"limit": 2},
+)  # fmt: skip
+
+
+async def all_of(store: Store) -> list[Any]:
+    """What there is to be read."""
+    names = ("e1", "e2", "e3", "e4", "e5", "r1", "r1.a")
+    found: list[Any] = [list(await store.list(**which)) for which in WHICH]
+    for name in names:
+        found += [await store.status(name), list(await store.steps(name))]
+        found.append([event async for event in store.events(name, follow=False)])
+    found += [await store.sent("e3", "t", "k"), await store.sent("e3", "t", "other")]
+    health = await store.health()
+    with pytest.raises(RunNotFound):
+        await store.status("nobody")
+    return [*found, health["queued"], health["running"], *health["workers"]]
+
+
+def read_at_once(state: Path) -> list[Any]:
+    """The same of the file, by who has no loop to wait with."""
+    work = all_of(load("engines", "dbos").store("", state))
+    try:
+        work.send(None)
+    except StopIteration as over:
+        return over.value
+    raise AssertionError("it waited")
 
 
 async def test_nobody_is_found(stage: Stage) -> None:

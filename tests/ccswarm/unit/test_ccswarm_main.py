@@ -44,7 +44,7 @@ def test_help_loads_no_verb_and_nothing_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=BOUND_SECONDS, check=True
     )
     loaded = set(ran.stderr.split())
-    light = {"ccswarm.cli", "ccswarm.cli_output", "ccswarm.cli_usage"}
+    light = {f"ccswarm.cli{one}" for one in ("", "_lines", "_options", "_output", "_quick", "_typer", "_usage")}
     assert {name for name in loaded if name.startswith("ccswarm.cli")} == light
     assert not loaded & {"pydantic", "dbos", "mcp", "rich", "asyncio"}
 
