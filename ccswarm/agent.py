@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccswarm.brains.base import CallTool, Finish, Lasting, Partial, Think, Thinking, Wait
+from ccswarm.brains.base import CallTool, Finish, Holding, Lasting, Partial, Think, Thinking, Wait
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
@@ -174,6 +174,8 @@ class Agent:
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
+            if isinstance(thinking, Holding):
+                await thinking.release()
         ending.usage = self._usage
         return ending
 

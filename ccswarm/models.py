@@ -115,6 +115,8 @@ class CallOutcome:
     call_id: str = ""
     audit: Mapping[str, Any] | None = None
     duration_seconds: float = 0.0
+    images: Sequence[Mapping[str, str]] = ()
+    """What it answered beside text: each has its media ``type``, and its ``data`` in base64."""
 
     @property
     def ok(self) -> bool:
@@ -124,7 +126,7 @@ class CallOutcome:
     def to_json(self) -> dict[str, Any]:
         """Without what is empty."""
         facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: value for name, value in facts.items() if value not in ("", None, 0.0)}
+        return {name: value for name, value in facts.items() if value not in ("", None, 0.0, ())}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> CallOutcome:

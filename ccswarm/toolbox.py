@@ -50,6 +50,10 @@ AGENT, CLIENT_CALL_ID, RUN = "ai-session/agent", "ai-session/client_call_id", "a
 MOST_TEXT_CHARS = 1 << 20
 """Of an answer; outcomes are kept with the run, step by step."""
 
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+MOST_IMAGE_CHARS = 3 << 20
+"""Of the images of one answer, in base64."""
+
 MOST_SENDS = 3
 """Of one call whose server ends while it is under way, where twice is the same as once."""
 
@@ -328,9 +332,9 @@ def _outcome(answer: ServerAnswer) -> CallOutcome:
     if structured is not None and len(json.dumps(structured, default=str)) > MOST_TEXT_CHARS:
         notes.append("the structured answer was too long to be kept")
         structured = None
-    if answer.other_content:
-        kinds = sorted({str(part.get("type", "?")) for part in answer.other_content})
-        notes.append(f"not kept: {', '.join(kinds)}")
+    images, others = _images(answer.other_content)
+    if others:
+        notes.append(f"not kept: {', '.join(sorted(others))}")
     return CallOutcome(
         status,
         text,
@@ -340,4 +344,18 @@ def _outcome(answer: ServerAnswer) -> CallOutcome:
         suggestion=suggestion,
         call_id=call_id[:200] if isinstance(call_id, str) else "",
         audit=cast("Mapping[str, Any]", audit) if isinstance(audit, Mapping) else None,
+        images=images,
     )
+
+
+def _images(content: Sequence[Mapping[str, Any]]) -> tuple[tuple[Mapping[str, str], ...], set[str]]:
+    """Those that are kept, and the kinds of what is not."""
+    images, others, chars = list[Mapping[str, str]](), set[str](), 0
+    for part in content:
+        kind, data, media = (str(part.get(name) or "") for name in ("type", "data", "mimeType"))
+        chars += len(data)
+        if kind == "image" and media in IMAGES and chars <= MOST_IMAGE_CHARS:
+            images.append({"type": media, "data": data})
+        else:
+            others.add(kind or "?")
+    return tuple(images), others

@@ -136,6 +136,15 @@ class Lasting(Protocol):
 
 
 @runtime_checkable
+class Holding(Protocol):
+    """A Thinking for which this process holds something that nobody else needs."""
+
+    async def release(self) -> None:
+        """It is not asked here any more, whether or not somebody else goes on with it."""
+        ...
+
+
+@runtime_checkable
 class Settled(Protocol):
     """A Thinking that keeps something for the time its work is given back to it."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ccswarm.brains import llm_prompt, llm_recorded
 from ccswarm.brains.base import Assignment, Means, Thinking
 from ccswarm.brains.llm_conversation import Conversation
-from ccswarm.brains.llm_settings import RECORDED, VENDORS, LlmSettings, Model, read
+from ccswarm.brains.llm_settings import ENV, GEMINI, RECORDED, VENDORS, LlmSettings, Model, read
 from ccswarm.brains.llm_terminal import Terminal, terminal_of
 from ccswarm.brains.llm_thinking import LlmThinking
 from ccswarm.brains.llm_tools import FINISH, IN_TERMINAL, OWN, RECALL, Offered, listed, offered
@@ -22,6 +22,8 @@ from ccswarm.settings import AgentSettings
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from ccswarm.brains.llm_wire import Connections
 
 
 class LlmBrain:
@@ -60,8 +62,14 @@ class LlmBrain:
             system = llm_prompt.system(assignment, names, FINISH, RECALL, terminal=bool(terminal))
             told = llm_prompt.task(assignment)
             conversation = Conversation(system, told, settings.answer_chars, settings.context_chars)
-        ask = partial(_ask, means, assignment, settings, tools)
-        return LlmThinking(assignment, settings, tools, conversation, ask, terminal)
+        opened: list[Connections] = []
+        ask = partial(_ask, means, assignment, settings, tools, opened)
+        return LlmThinking(assignment, settings, tools, conversation, ask, terminal, partial(_closed, opened))
+
+
+async def _closed(opened: list[Connections]) -> None:
+    while opened:
+        await opened.pop().close()
 
 
 def _terminal(assignment: Assignment, settings: LlmSettings) -> Terminal | None:
@@ -75,7 +83,8 @@ def _problems(settings: LlmSettings, secret: Callable[[str], str], priced: bool)
     for model in settings.models:
         if model.kind == RECORDED:
             continue
-        if missing := [name for name in ("pydantic_ai", VENDORS[model.kind][2]) if find_spec(name) is None]:
+        needed = ("pydantic_ai", VENDORS[model.kind][2]) if model.kind != GEMINI else ("httpx2", "genai_prices")
+        if missing := [name for name in needed if find_spec(name) is None]:
             yield explained("not_installed", ", ".join(missing), model)
         elif model.key_name and not secret(model.key_name):
             yield explained("no_key", "", model)
@@ -90,6 +99,10 @@ def _priced(model: Model) -> bool:
 
 
 def _loaded(kind: str) -> ModuleType:
+    if kind == GEMINI:
+        from ccswarm.brains import llm_gemini
+
+        return llm_gemini
     from ccswarm.brains import llm_api
 
     llm_api.load(kind)
@@ -101,6 +114,7 @@ async def _ask(
     assignment: Assignment,
     settings: LlmSettings,
     tools: Sequence[Offered],
+    opened: list[Connections],
     model: Model,
     conversation: Conversation,
 ) -> Mapping[str, Json]:
@@ -114,8 +128,16 @@ async def _ask(
     key = await asyncio.to_thread(means.secret, model.key_name) if model.key_name else ""
     if model.key_name and not key:
         return {"error": {"kind": "no_key", "message": ""}}
-    bounds = api.Bounds(settings.request_timeout_seconds, settings.idle_seconds)
-    return await api.ask(model, key, conversation, tools, bounds)
+    from ccswarm.brains.llm_wire import Access, Bounds, Connections
+
+    headers = {
+        name: await asyncio.to_thread(means.secret, value.removeprefix(ENV)) if value.startswith(ENV) else value
+        for name, value in model.headers.items()
+    }
+    if not opened:
+        opened.append(Connections())
+    bounds = Bounds(settings.request_timeout_seconds, settings.idle_seconds)
+    return await api.ask(model, Access(key, headers), conversation, tools, bounds, opened[0])
 
 
 PLUGIN = LlmBrain()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
 from pydantic_ai import exceptions as errors
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -31,18 +29,10 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from ccswarm.brains.llm_conversation import Conversation, Message
-from ccswarm.brains.llm_prices import cost
 from ccswarm.brains.llm_settings import Model
 from ccswarm.brains.llm_tools import Offered, allowed
+from ccswarm.brains.llm_wire import CHARS_OF_A_TOKEN, Access, Bounds, Connections, failed, told, usage_of, within
 from ccswarm.models import Json
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-CONNECT_SECONDS = 15.0
-MESSAGE_CHARS = 600
-CHARS_OF_A_TOKEN = 4
-"""About, where a server does not say what it counted."""
 
 KINDS: tuple[tuple[type[Exception], str], ...] = (
     (errors.ModelQuotaExceededError, "quota"),
@@ -64,53 +54,45 @@ KINDS: tuple[tuple[type[Exception], str], ...] = (
 PASSING = (408, 409, 425)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Of one answer, in seconds."""
-
-    whole: float
-    idle: float
-
-
 async def ask(
-    model: Model, key: str, conversation: Conversation, tools: Sequence[Offered], bounds: Bounds
+    model: Model,
+    access: Access,
+    conversation: Conversation,
+    tools: Sequence[Offered],
+    bounds: Bounds,
+    connections: Connections,
 ) -> dict[str, Any]:
     """The model's next answer as JSON: ``response`` (pydantic-ai's), ``text``, ``calls`` (id, name, arguments or
     None), ``finish``, ``usage``, ``model``; or ``error`` with kind, message, and retry_after where the server said."""
-    wanted: ModelSettings = {"max_tokens": model.max_tokens, "max_retries": 0, "timeout": bounds.idle}
-    if model.temperature is not None:
-        wanted["temperature"] = model.temperature
-    if model.kind == "anthropic":
-        wanted["cache"] = True
+    api = connections.made(str(model), lambda: _made(model, access.key, connections.client(bounds)))
     try:
-        async with _opened(model, key, bounds) as api:
-            response = await _streamed(api, _messages(conversation, model.kind), wanted, _parameters(tools), bounds)
+        response = await _streamed(api, _messages(conversation, model), _wanted(model, access, bounds), tools, bounds)
     except TimeoutError as error:
-        return _failed("timed_out", str(error), key)
+        return failed("timed_out", str(error), access.secrets)
     except Exception as error:
-        return _failed(_kind(error), _words(error), key, getattr(error, "retry_after", None))
+        return failed(_kind(error), _words(error), access.secrets, getattr(error, "retry_after", None))
     if response.finish_reason in (None, "error") or response.state != "complete":
-        return _failed("cut", "the answer ended before it was complete", key)
+        return failed("cut", "the answer ended before it was complete", access.secrets)
     if response.finish_reason == "content_filter":
-        return _failed("refused", str((response.provider_details or {}).get("refusal") or response.text or ""), key)
+        why = str((response.provider_details or {}).get("refusal") or response.text or "")
+        return failed("refused", why, access.secrets)
     return _answered(model, response, conversation)
 
 
-@asynccontextmanager
-async def _opened(model: Model, key: str, bounds: Bounds) -> AsyncGenerator[ApiModel]:
-    """The model with connections of its own, which end with the request: nothing is left when a worker ends."""
-
-    async def hurry(request: httpx2.Request) -> None:
-        request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "connect": CONNECT_SECONDS}
-
-    async with httpx2.AsyncClient(verify=_trust(), timeout=bounds.idle, event_hooks={"request": [hurry]}) as client:
-        yield _made(model, key, client)
-
-
-@cache
-def _trust() -> Any:
-    """Whom to trust; 40 ms to make."""
-    return httpx2.create_ssl_context()
+def _wanted(model: Model, access: Access, bounds: Bounds) -> ModelSettings:
+    """How it is to answer."""
+    wanted: dict[str, Any] = {"max_tokens": model.max_tokens, "max_retries": 0, "timeout": bounds.idle}
+    if model.temperature is not None:
+        wanted["temperature"] = model.temperature
+    if model.kind == "anthropic" and model.cache != "off":
+        wanted["cache"] = model.cache
+    if model.effort:
+        wanted["thinking" if model.kind == "anthropic" else "openai_reasoning_effort"] = model.effort
+    if access.headers:
+        wanted["extra_headers"] = dict(access.headers)
+    if model.body:
+        wanted["extra_body"] = dict(model.body)
+    return cast("ModelSettings", wanted)
 
 
 def load(kind: str) -> Any:
@@ -141,31 +123,20 @@ def _made(model: Model, key: str, client: httpx2.AsyncClient) -> ApiModel:
 
 
 async def _streamed(
-    model: ApiModel,
-    messages: list[ModelMessage],
-    wanted: ModelSettings,
-    parameters: ModelRequestParameters,
-    bounds: Bounds,
+    model: ApiModel, messages: list[ModelMessage], wanted: ModelSettings, tools: Sequence[Offered], bounds: Bounds
 ) -> ModelResponse:
     """The whole answer. Raises TimeoutError for one that takes too long, or falls silent."""
-    clock = asyncio.get_running_loop().time
-    whole, silence = asyncio.timeout(bounds.whole), asyncio.timeout(bounds.idle)
-    try:
-        async with whole, silence:
-            asked = model_request_stream(
-                model, messages, model_settings=wanted, model_request_parameters=parameters, instrument=False
-            )
-            async with asked as stream:
-                async for _ in stream:
-                    silence.reschedule(clock() + bounds.idle)
-            return stream.get()
-    except TimeoutError:
-        if silence.expired():
-            raise TimeoutError(f"nothing came for {bounds.idle:g} s") from None
-        raise TimeoutError(f"the answer was not there after {bounds.whole:g} s") from None
+    async with within(bounds) as heard:
+        asked = model_request_stream(
+            model, messages, model_settings=wanted, model_request_parameters=_parameters(tools), instrument=False
+        )
+        async with asked as stream:
+            async for _ in stream:
+                heard()
+        return stream.get()
 
 
-def _messages(conversation: Conversation, kind: str) -> list[ModelMessage]:
+def _messages(conversation: Conversation, model: Model) -> list[ModelMessage]:
     """As pydantic-ai has them: requests and responses by turns."""
     found: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
@@ -176,11 +147,18 @@ def _messages(conversation: Conversation, kind: str) -> list[ModelMessage]:
         elif message.call:
             call = message.call
             # Elsewhere it would be wrapped in JSON, and its text says so anyway.
-            outcome = "failed" if call.failed and kind == "anthropic" else "success"
-            parts.append(ToolReturnPart(allowed(call.name), message.text, call.call_id, outcome=outcome))
+            outcome = "failed" if call.failed and model.kind == "anthropic" else "success"
+            parts.append(ToolReturnPart(allowed(call.name), _returned(message, model), call.call_id, outcome=outcome))
         else:
             parts.append(SystemPromptPart(message.text) if message.kind == "system" else UserPromptPart(message.text))
     return [*found, ModelRequest(parts)]
+
+
+def _returned(message: Message, model: Model) -> str | list[str | BinaryContent]:
+    if not message.images or not model.sees:
+        return told(message, model)
+    shown = (BinaryContent(base64.b64decode(one["data"]), media_type=one["type"]) for one in message.images)
+    return [message.text, *shown]
 
 
 def _response(message: Message) -> ModelResponse:
@@ -232,15 +210,12 @@ def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _usage(model: Model, response: ModelResponse, chars: int, conversation: Conversation) -> dict[str, Json]:
-    """Tokens, and dollars where they can be known."""
+    """Counted about, where the server did not count."""
     used = response.usage
-    given, made = used.input_tokens, used.output_tokens
-    if used.unmeasured_requests or not given + made:
+    if used.unmeasured_requests or not used.input_tokens + used.output_tokens:
         given, made = conversation.chars // CHARS_OF_A_TOKEN, chars // CHARS_OF_A_TOKEN
         used = RequestUsage(input_tokens=given, output_tokens=made)
-    found: dict[str, Json] = {"tokens": given + made, "input_tokens": given, "output_tokens": made}
-    dollars = cost(model, used, response.model_name or "")
-    return found if dollars is None else {**found, "dollars": dollars}
+    return usage_of(model, used, response.model_name or "")
 
 
 def _kind(error: Exception) -> str:
@@ -261,9 +236,3 @@ def _words(error: Exception) -> str:
     while first.__cause__:
         first = first.__cause__
     return str(said or first or type(first).__name__)
-
-
-def _failed(kind: str, message: str, key: str, retry_after: float | None = None) -> dict[str, Any]:
-    message = message.replace(key, "***") if key else message
-    found: dict[str, Any] = {"kind": kind, "message": message[:MESSAGE_CHARS]}
-    return {"error": found | ({"retry_after": retry_after} if retry_after is not None else {})}

@@ -15,6 +15,9 @@ KEPT_TURNS = 2
 SHORTENED_TO = 0.6
 """Of the bound: providers keep the beginning of a conversation that is sent again, so it seldom changes."""
 
+IMAGE_CHARS = 6000
+"""What an image counts as, about."""
+
 UNKNOWN = (CallStatus.LOST, CallStatus.TIMEOUT)
 
 
@@ -33,6 +36,7 @@ class Made:
     structured: Json = None
     ended: bool = False
     shortened: bool = False
+    images: Sequence[Mapping[str, str]] = ()
     exit_code: int | None = None
     """Of a command that did not end well, though it was run."""
 
@@ -58,6 +62,11 @@ class Message:
     text: str = ""
     turn: Turn | None = None
     call: Made | None = None
+
+    @property
+    def images(self) -> Sequence[Mapping[str, str]]:
+        """Of what came back, as long as it is shown whole: each has its media ``type`` and its ``data`` in base64."""
+        return self.call.images if self.call and not self.call.shortened else ()
 
 
 @dataclass(slots=True)
@@ -138,7 +147,7 @@ class Conversation:
         """What is shown of an output: all of it, its beginning and its end, or a reference. Its number comes first."""
         head = f"[{call.number}]"
         text = call.answer
-        if call.shortened and len(text) > 200:
+        if call.shortened and (len(text) > 200 or call.images):
             first = text.partition("\n")[0][:80]
             return f"{head} {first} … ({len(text)} characters, shortened; recall(id={call.number}) shows them again)"
         if len(text) <= self.answer_chars:
@@ -160,7 +169,8 @@ class Conversation:
 
     def _chars(self, turn: Turn) -> int:
         shown = (min(len(call.answer), 250 if call.shortened else self.answer_chars + 120) for call in turn.calls)
-        return turn.chars + len(turn.note) + sum(shown)
+        images = sum(len(call.images) for call in turn.calls if not call.shortened)
+        return turn.chars + len(turn.note) + sum(shown) + images * IMAGE_CHARS
 
 
 def answer_of(outcome: CallOutcome) -> str:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self, cast, get_args
+from typing import Annotated, Any, Literal, Self, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ccswarm.errors import PlanInvalid
-from ccswarm.settings import Section
+from ccswarm.settings import SECRET_HEADER, Section
 
 VENDORS: dict[str, tuple[str, str, str]] = {
     "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic"),
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai"),
     "openai-responses": ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai"),
+    "gemini": ("https://generativelanguage.googleapis.com/v1beta", "GEMINI_API_KEY", ""),
 }
-"""Kind of model: its maker's address, where its key is looked for, the package it needs."""
+"""Kind of model: its maker's address, where its key is looked for, the package of its maker's that it needs."""
 
-RECORDED = "recorded"
+RECORDED, GEMINI = "recorded", "gemini"
 KINDS = (*VENDORS, RECORDED)
-SHAPES = '"anthropic:NAME", "openai:NAME", "openai-responses:NAME" or "recorded:FILE"'
+SHAPES = '"anthropic:NAME", "openai:NAME", "openai-responses:NAME", "gemini:NAME" or "recorded:FILE"'
+
+ENV = "env:"
+Effort = Literal["", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 NOT_SETTINGS = ("prompt", "visit", "attempt")
 """What an assignment's settings hold beside those of the agent."""
@@ -68,11 +72,20 @@ class Model(Section):
     key: str = Field(
         default="",
         description="Name of the environment variable, or of the keyring's entry, that holds the key; empty: "
-        "ANTHROPIC_API_KEY or OPENAI_API_KEY, which are sent to their makers only.",
+        "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, which are sent to their makers only.",
     )
     price: Price | None = Field(default=None, description="Where it is not known; it comes before what is known.")
     max_tokens: int = Field(default=16_384, ge=1, description="Of one answer, with what it thinks before.")
     temperature: float | None = Field(default=None, ge=0, le=2, description="Not given: the model's own.")
+    effort: Effort = Field(default="", description="How hard it thinks before it answers; empty: as its maker has it.")
+    cache: Literal["5m", "1h", "off"] = Field(
+        default="5m", description="How long Anthropic keeps the conversation so far; an hour costs more to write."
+    )
+    images: bool | None = Field(
+        default=None, description="Whether it is shown the images of results; not given: where its maker answers."
+    )
+    headers: dict[str, str] = Field(default={}, description="HTTP headers; env:NAME stands for a variable's value.")
+    body: dict[str, Any] = Field(default={}, description="What is added to each request, as its server has it.")
     replies: Replies = Field(
         default={}, description="What a recorded model answers, in order; or a table of that by the ids of tasks."
     )
@@ -98,6 +111,11 @@ class Model(Section):
         return self.key or ("" if self.foreign else VENDORS[self.kind][1])
 
     @property
+    def sees(self) -> bool:
+        """Whether it is shown images."""
+        return not self.foreign if self.images is None else self.images
+
+    @property
     def foreign(self) -> bool:
         """Whether somebody else than its maker answers."""
         return urlsplit(self.address).hostname != urlsplit(VENDORS[self.kind][0]).hostname
@@ -117,6 +135,9 @@ class Model(Section):
             raise ValueError("a recorded model needs a file, or replies")
         if self.base_url and urlsplit(self.base_url).scheme not in ("http", "https"):
             raise ValueError(f"base_url is {self.base_url!r}: it should begin with http:// or https://")
+        for name, value in self.headers.items():
+            if SECRET_HEADER.search(name) and not value.startswith(ENV):
+                raise ValueError(f"headers.{name} should not be written here: name a variable, env:NAME")
         return self
 
 

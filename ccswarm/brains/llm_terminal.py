@@ -84,6 +84,7 @@ class Done:
     failed: bool = False
     structured: Mapping[str, Json] | None = None
     exit_code: int | None = None
+    images: Sequence[Mapping[str, str]] = ()
 
 
 Work = Generator[Call, CallOutcome, Done]

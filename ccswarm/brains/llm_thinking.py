@@ -67,12 +67,14 @@ class LlmThinking:
         conversation: Conversation,
         ask: Ask,
         terminal: Terminal | None = None,
+        let_go: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.conversation = conversation
         self.terminal = terminal
         self._assignment = assignment
         self._settings = settings
         self._ask = ask
+        self._let_go = let_go
         self._models = settings.models
         self._model = 0
         self._names = {one.name: one.tool for one in tools}
@@ -112,6 +114,11 @@ class LlmThinking:
         """See Partial: what the model said last."""
         said = next((turn.text for turn in reversed(self.conversation.turns) if turn.text), "")
         return {"said": _bounded(said, SAID_CHARS)} if said else None
+
+    async def release(self) -> None:
+        """See Holding: connections to models."""
+        if self._let_go:
+            await self._let_go()
 
     async def _heard(self, flow: Flow, outcome: CallOutcome) -> Sequence[Step]:
         facts = outcome.structured or {"error": {"kind": "internal", "message": f"{outcome.code}: {outcome.message}"}}
@@ -160,6 +167,7 @@ class LlmThinking:
         except StopIteration as ended:
             done: Done = ended.value
             _end(doing.call, done.text, done.structured, failed=done.failed, exit_code=done.exit_code)
+            doing.call.images = done.images
             lane = self._lanes[doing.lane]
             lane.popleft()
             return self._go_on(lane[0], None) if lane else []
@@ -274,7 +282,7 @@ class LlmThinking:
 
 def _as_it_is(tool: str, arguments: Mapping[str, Json]) -> Work:
     outcome = yield tool, arguments
-    return Done(answer_of(outcome), not outcome.ok, outcome.structured)
+    return Done(answer_of(outcome), not outcome.ok, outcome.structured, images=outcome.images)
 
 
 def _end(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.ccswarm.model_servers import ModelServer
 
 KEY, SECRET = "MODEL_KEY", "sk-0123456789-secret"
-SUFFIXES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}
+SUFFIXES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "", "gemini": "/v1beta"}
 """What addresses of each kind of model end in."""
 
 

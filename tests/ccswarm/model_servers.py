@@ -142,6 +142,8 @@ class ModelServer:
         self.refused: list[Refusal] = []
         self.others: list[str] = []
         self.url = ""
+        self.connections = 0
+        """How many were opened."""
         self._ids = itertools.count(1)
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -189,6 +191,7 @@ class ModelServer:
         task = asyncio.current_task()
         assert task
         self._connections.add(task)
+        self.connections += 1
         wire = Wire(reader, writer)
         try:
             with suppress(ConnectionError, asyncio.CancelledError):  # clients leave as they like; and the test ends
@@ -232,8 +235,11 @@ class ModelServer:
         except (KeyError, TypeError, AttributeError) as error:
             raise Refused(400, f"The request is malformed: {error!r}") from error
         text = f"prompt is too long: {tokens(asked)} tokens > {self.context_tokens} maximum"
+        if api.name == "gemini":
+            most = f"the maximum number of tokens allowed ({self.context_tokens})."
+            text = f"The input token count ({tokens(asked)}) exceeds {most}"
         require(tokens(asked) <= self.context_tokens, text, code="context_length_exceeded")
-        return asked
+        return replace(asked, headers=request.headers)
 
     def _text(self, request: Request) -> bytes:
         return gzip.decompress(request.body) if request.headers.get("content-encoding") == "gzip" else request.body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,8 @@ KINDS = {
 }
 WORDS = {429: "Resource exhausted. Please try again later.", 503: "The model is overloaded. Please try again later."}
 TYPES = "type.googleapis.com/google.rpc."
+UNSIGNED = "Function call is missing a thought_signature in functionCall parts. This is required for tools to work."
+SKIPPED = base64.b64encode(b"skip_thought_signature_validator").decode()
 NO_QUOTA = "You exceeded your current quota, please check your plan and billing details."
 
 
@@ -84,6 +87,12 @@ class GeminiContent:
         system = joined((body.get("systemInstruction") or {}).get("parts"))
         model = path.rpartition("/")[2].partition(":")[0]
         said = tuple(gathered(list(self._said(contents))))
+        if thinks(model):
+            for parts in (content["parts"] for content in contents if content.get("role") == "model"):
+                first = next((part for part in parts if "functionCall" in part), None)
+                signature = first and first.get("thoughtSignature")
+                fits = first and signature in (SKIPPED, signature_of(first["functionCall"]))
+                require(not first or fits, UNSIGNED)
         return Asked(self.name, model, system, said, tools, ":stream" in path, key, body, path)
 
     def _said(self, contents: list[Json]) -> Iterator[Said]:
@@ -138,7 +147,11 @@ class GeminiContent:
         reason = reasons[reply.stop]
         if any(call.parsed is None for call in calls):
             calls, reason = [], "MALFORMED_FUNCTION_CALL"
-        called = [{"functionCall": {"id": call.id, "name": call.tool, "args": call.parsed}} for call in calls]
+        called: list[Json] = [
+            {"functionCall": {"id": call.id, "name": call.tool, "args": call.parsed}} for call in calls
+        ]
+        if thinks(asked.model) and called:
+            called[0]["thoughtSignature"] = signature_of(called[0]["functionCall"])
         candidate = self._candidate([*parts, *called]) | {"finishReason": reason}
         prompt = reply.input_tokens + reply.cached_tokens
         usage = {"promptTokenCount": prompt, "candidatesTokenCount": reply.output_tokens}
@@ -150,6 +163,15 @@ class GeminiContent:
 
     def _candidate(self, parts: list[Json]) -> Json:
         return {"content": {"role": "model", "parts": parts}, "index": 0}
+
+
+def thinks(model: str) -> bool:
+    """Models that refuse a call of theirs without what they signed it with."""
+    return model.startswith("gemini-3")
+
+
+def signature_of(call: Json) -> str:
+    return base64.b64encode(json.dumps([call["name"], call["args"]]).encode()).decode()
 
 
 def _text(value: Any) -> str:

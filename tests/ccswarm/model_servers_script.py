@@ -118,6 +118,7 @@ class Asked:
     key: str = field(repr=False)
     body: Json = field(repr=False)
     path: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @property
     def results(self) -> list[Result]:

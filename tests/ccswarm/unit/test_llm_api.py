@@ -18,7 +18,7 @@ from tests.ccswarm.unit.swarm_world import World, settings
 
 pytestmark = pytest.mark.anyio
 
-KINDS = ("openai", "openai-responses", "anthropic")
+KINDS = ("openai", "openai-responses", "anthropic", "gemini")
 DONE = Reply("All is done.", calls=[finish()])
 LOOK = Reply("I look.", calls=[("srv.look", {"path": "/a"})])
 
@@ -143,12 +143,12 @@ async def test_then_another_model_is_asked_with_the_same_history(kind: str) -> N
 async def test_what_the_model_does_wrong_it_is_told(kind: str) -> None:
     wrong = Reply(calls=[("srv.look", '{"path": "/a"'), ("srv.look", "[1]"), ("rm_all", {}), ("recall", {"id": 99})])
     script = answers([wrong, Reply(calls=[("finish", {"status": "great"})]), DONE])
-    if kind == "anthropic":  # which never sends what is no object
+    if kind in ("anthropic", "gemini"):  # which never send what is no object
         script = answers([Reply(calls=wrong.calls[2:]), Reply(calls=[("finish", {"status": "great"})]), DONE])
     task, made, model = await ran(script, kind=kind)
     assert (task["status"], made.ran) == ("succeeded", [])
     said = [result.text for result in model.asked[-1].results]
-    if kind != "anthropic":
+    if kind not in ("anthropic", "gemini"):
         assert "The arguments are no JSON object" in said[0]
         assert "The arguments are no JSON object" in said[1]
     assert "not_granted" in said[-3]
@@ -251,3 +251,87 @@ async def test_killed_while_a_model_thinks_only_that_question_is_asked_again() -
     assert [asked.turns for asked in model.asked] == [0, 1, 1]
     assert model.asked[1].body == model.asked[2].body, "one history, word for word"
     assert [one["turn"] for one in await told(other, "agent.said")] == [1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_task_has_one_connection(kind: str) -> None:
+    task, _, model = await ran(plays([LOOK, LOOK, LOOK, DONE]), kind=kind)
+    assert (task["status"], model.connections) == ("succeeded", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "effort", "part"),
+    [
+        ("openai", "low", {"reasoning_effort": "low"}),
+        ("openai-responses", "high", {"reasoning": {"effort": "high"}}),
+        ("gemini", "low", {"generationConfig": {"maxOutputTokens": 9000, "thinkingConfig": {"thinkingBudget": 2048}}}),
+    ],
+)
+async def test_effort_headers_and_body_are_sent_and_secrets_of_headers_told_to_nobody(
+    kind: str, effort: str, part: Mapping[str, Any]
+) -> None:
+    more: dict[str, Any] = {
+        "headers": {"x-gate-token": f"env:{KEY}", "x-team": "blue"},
+        "body": {"metadata": {"a": "b"}},
+    }
+    script = answers([LOOK, Fail(400, f"Odd {SECRET}")])
+    task, made, model = await ran(script, kind=kind, key="", effort=effort, max_tokens=9000, **more)
+    assert "rejected the request (Odd ***)" in task["summary"]
+    assert SECRET not in str([[*row.events, row.result] for row in made.engine.store.rows.values()])
+    for asked in model.asked:
+        assert {name: asked.body[name] for name in part} == part
+        assert asked.body["metadata"] == {"a": "b"}
+        assert (asked.headers["x-gate-token"], asked.headers["x-team"]) == (SECRET, "blue")
+
+
+@pytest.mark.parametrize("cache", ["5m", "1h", "off"])
+async def test_anthropic_keeps_a_conversation_as_long_as_is_said(cache: str) -> None:
+    task, _, model = await ran(plays([LOOK, DONE]), kind="anthropic", cache=cache, effort="low", max_tokens=9000)
+    assert task["status"] == "succeeded"
+    text = model.asked[1].whole_text
+    assert ('"cache_control"' in text) == (cache != "off")
+    assert ('"ttl": "1h"' in text) == (cache == "1h")
+    assert "thinking" in model.asked[0].body
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("images", [True, False])
+async def test_images_are_shown_to_models_that_take_them(kind: str, images: bool) -> None:
+    made = world()
+
+    async def screen(_: CallRequest) -> CallOutcome:
+        return CallOutcome(CallStatus.OK, "the screen", images=({"type": "image/png", "data": PNG},))
+
+    made.tool("srv.look", screen)
+    task, _, model = await ran(plays([LOOK, DONE]), made=made, kind=kind, images=images)
+    assert task["status"] == "succeeded"
+    text = model.asked[1].whole_text
+    assert (PNG in text) == images
+    assert "the screen" in text
+    assert ("images are not shown" in text) != images
+
+
+async def test_gemini_gets_its_signatures_back_and_takes_over_from_others() -> None:
+    made = looking()
+    several = Reply("Two at once.", calls=[("srv.look", {"path": "/a"}), ("srv.look", {"path": "/b"})])
+    turns = plays([LOOK, several, LOOK, DONE])
+
+    async with ModelServer(answers([LOOK, Fail(401)])) as first, ModelServer(turns) as model:
+        other = {**served(model, "gemini", effort="max"), "model": "gemini:gemini-3-pro"}
+        done = await made.run(plan(served(first, "openai", fallback=[other])))
+    assert done.result["status"] == "succeeded", done.result
+    assert model.refused == []
+    assert made.ran == ["turn1.call1", "turn2.call2", "turn2.call3", "turn3.call4"]
+    assert model.asked[0].body["generationConfig"]["thinkingConfig"] == {"thinkingLevel": "high"}
+    assert model.asked[0].path.endswith("/v1beta/models/gemini-3-pro:streamGenerateContent")
+
+
+async def test_what_gemini_blocks_is_a_refusal_and_quotas_of_a_day_are_not_waited_for() -> None:
+    task, _, _ = await ran(answers([Reply("I will not.", stop="refusal")]), kind="gemini")
+    assert "gemini:big refused to answer (SAFETY)" in task["summary"]
+    task, made, _ = await ran(answers([Fail(429, no_credit=True)]), kind="gemini")
+    assert "has nothing left on the account" in task["summary"]
+    assert made.engine.store.slept == []
