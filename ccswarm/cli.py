@@ -31,7 +31,7 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Begin": {
         "init": Verb(
-            lambda: import_module("ccswarm.cli_config").init, "Write a configuration to begin with: ccswarm.toml."
+            lambda: import_module("ccswarm.cli_init").init, "Write a configuration to begin with, or add agents to it."
         ),
         "doctor": Verb(
             lambda: import_module("ccswarm.cli_doctor").doctor, "Check that everything a run needs is there."

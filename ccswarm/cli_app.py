@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -41,6 +41,16 @@ def load(config: Path | None, *, executes: bool = False, workspace: Path | None 
     if loaded.begun and loaded.path:
         tell_first_use(loaded.path, [server.command for server in loaded.settings.mcp.servers])
     return loaded
+
+
+def with_agents(loaded: Loaded, types: Sequence[str] = ()) -> Loaded:
+    """The same with agents to begin with where it names none, which is told. Raises ConfigInvalid."""
+    from ccswarm import config, starters
+
+    found = config.supplied(loaded.settings, types or starters.TYPES[:1], config.server_environment())
+    if found.told:
+        remark(printable(found.told))
+    return replace(loaded, settings=found.settings)
 
 
 def tell_first_use(path: Path, commands: Iterable[str]) -> None:

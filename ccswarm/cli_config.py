@@ -1,11 +1,9 @@
-"""Verbs about the configuration: init, and config check, show, path, reference."""
+"""Verbs about the configuration: config check, show, path, reference."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,12 +25,11 @@ from ccswarm.cli_output import (
     show_line,
     show_text,
 )
-from ccswarm.errors import ConfigInvalid, OperatorError, PlanInvalid
+from ccswarm.errors import ConfigInvalid, PlanInvalid
 
 if TYPE_CHECKING:
     from ccswarm.config_trust import Change
 
-STARTER = Path("ccswarm.toml")
 HIDDEN = "[not shown]"
 """Stands for what may be a secret."""
 
@@ -42,51 +39,6 @@ NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z|env:\w+\Z")
 app = Group("Check, show and explain the configuration.")
 
 File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Instead of the one that is found.")]
-
-
-def init(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="Where to; a directory gets ccswarm.toml.")] = STARTER,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Write a configuration that runs as it is, with three agents and no key, and say what to do next.
-
-    Exit codes: 0 written, 2 it is there already or cannot be written.
-    """
-    from ccswarm import config
-    from ccswarm.config_trust import ConfigTrust, Content
-
-    target = file / STARTER if file.is_dir() else file
-    if target.exists() and not force:
-        raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or write over it: --force")
-    data = config.starter().encode()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write(target, data)
-    except OSError as error:
-        raise ConfigInvalid(f"{target} cannot be written: {error.strerror}", suggestion="name another file") from None
-    path = Path(os.path.abspath(target))
-    with suppress(OperatorError):  # then it is agreed to when it is used first
-        ConfigTrust(config.state_directory()).record(Content.of(path, Path(os.path.realpath(target)), data, target))
-    found = config.find(config.server_environment())
-    option = "" if found and found.exists() and found.samefile(target) else f" --config {shlex.quote(str(target))}"
-    steps = [f"ccswarm {verb}{option}" for verb in ("doctor", "run")]
-    if as_json:
-        show_json({"path": str(target.absolute()), "next": steps})
-        return
-    show_line(str(target))
-    say(f"next: {steps[0]}   # is everything there that it needs?")
-    say(f"      {steps[1]}      # carry it out")
-
-
-def _write(target: Path, data: bytes) -> None:
-    """A new file, whatever lies there: links are not followed."""
-    beside = target.with_name(f".{target.name}.new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-    beside.replace(target)
 
 
 @app.command()

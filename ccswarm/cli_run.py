@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ccswarm.cli_app import Config, RunName, load, looking, peek, project_of
+from ccswarm.cli_app import Config, RunName, load, looking, peek, project_of, with_agents
 from ccswarm.cli_output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
 from ccswarm.cli_trust import agree, asker
 from ccswarm.errors import ConfigChanged, PlanInvalid, UsageInvalid
@@ -66,6 +66,7 @@ def run(
     from ccswarm import runs
 
     loaded = peek(config) if dry_run else load(config, executes=True, workspace=workspace)
+    loaded = with_agents(loaded) if what and not Path(what).exists() else loaded
     planned = _planned(what, loaded, workspace, dry_run=dry_run)
     settings = runs.named(planned.settings, name)
     directory = _directory(workspace, settings, loaded)
@@ -94,7 +95,7 @@ def resume(
 
     Exit codes: as of ccswarm run.
     """
-    loaded = load(config, executes=True)
+    loaded = with_agents(load(config, executes=True))
     while True:
         try:
             if detach:
@@ -199,7 +200,9 @@ def _planned(what: str | None, loaded: Loaded, workspace: Path | None, *, dry_ru
     if what is None:
         if not loaded.settings.tasks:
             place = loaded.path or "there is no configuration, and so"
-            raise PlanInvalid(f"{place}: there are no tasks", suggestion="ccswarm init, or ccswarm run PLAN")
+            raise PlanInvalid(
+                f"{place}: there are no tasks", suggestion='ccswarm run "list the files", or another task'
+            )
         return loaded
     if Path(what).exists():
         if dry_run:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli_app import Config, load
+from ccswarm import starters
+from ccswarm.cli_app import Config, load, with_agents
 from ccswarm.cli_output import printable, remark
 from ccswarm.errors import UsageInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ccswarm.servers.base import Entrance, Listening
+    from ccswarm.servers.base import Dialect, Entrance, Listening
     from ccswarm.settings import Settings
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -71,13 +72,32 @@ def serve(
     }
     if workspace and not workspace.is_dir():
         raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
-    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent)
-    settings = load(entrance.config, executes=True, workspace=entrance.workspace).settings
-    asyncio.run(_serve(entrance, settings, chosen))
+    types = tuple(starters.agents_for("visionflow" if tcp else "a2a"))
+    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent, types=types)
+    loaded = load(entrance.config, executes=True, workspace=entrance.workspace)
+    from ccswarm import config as files
+    from ccswarm import plugins
+
+    environ, settings = files.server_environment(), loaded.settings
+    dialects = {name: plugins.load("servers", name) for name in chosen}
+    for dialect in dialects.values():
+        settings = dialect.settings(settings, environ)
+    settings = _with_agents(settings, with_agents(loaded, types).settings)
+    asyncio.run(_serve(entrance, settings, chosen, dialects))
 
 
-async def _serve(entrance: Entrance, settings: Settings, chosen: Mapping[str, Listening]) -> None:
-    from ccswarm import app, config, plugins
+def _with_agents(settings: Settings, begun: Settings) -> Settings:
+    """With the servers and agents to begin with, beside those that variables name."""
+    names = {server.name for server in settings.mcp.servers}
+    more = [server for server in begun.mcp.servers if server.name not in names]
+    mcp = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *more)})
+    return settings.model_copy(update={"mcp": mcp, "agents": settings.agents or begun.agents})
+
+
+async def _serve(
+    entrance: Entrance, settings: Settings, chosen: Mapping[str, Listening], dialects: Mapping[str, Dialect]
+) -> None:
+    from ccswarm import app, config
     from ccswarm.access_token import AccessToken
     from ccswarm.cli_worker import logged
     from ccswarm.servers.base import Grounds
@@ -86,9 +106,6 @@ async def _serve(entrance: Entrance, settings: Settings, chosen: Mapping[str, Li
     engine = settings.engine.model_copy(update={"worker_id": ""})
     settings = settings.model_copy(update={"engine": engine})
     stop, loop, environ = asyncio.Event(), asyncio.get_running_loop(), config.server_environment()
-    dialects = {name: plugins.load("servers", name) for name in chosen}
-    for dialect in dialects.values():
-        settings = dialect.settings(settings, environ)
     for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from ccswarm import starters
 from ccswarm.config_files import find, state_directory
 from ccswarm.config_trust import (
     Change,
@@ -238,6 +239,34 @@ def load_plan(
     read = partial(parse_plan, base=base, where=str(path))
     content, settings = _used(path, confirm, read, workspace, guessed=guessed)
     return Loaded(settings, content.path, content.path.parent, content.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """``told`` says who was added and why; empty where nobody was."""
+
+    settings: Settings
+    told: str = ""
+
+
+def supplied(settings: Settings, types: Sequence[str], environ: Mapping[str, str]) -> Supplied:
+    """With agents of these types to begin with, where a configuration names none and has no tasks: a key in the
+    environment, or a program that thinks, is enough; without either they go by a task's words. Raises ConfigInvalid."""
+    if settings.agents or settings.tasks:
+        return Supplied(settings)
+    who, why = starters.found(environ, partial(secret, environ=environ))
+    state, there = state_directory(environ), [server.name for server in settings.mcp.servers]
+    if settings.swarm.shell not in (starters.SHELL, *there):
+        return Supplied(settings)
+    try:
+        starters.prepare(who, state)
+    except OSError as error:
+        raise ConfigInvalid(f"{state} cannot be written: {error.strerror}", suggestion="make room there") from None
+    added = parse(starters.addition(who, types, environ=environ, state_directory=state, servers=there).text)
+    servers = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *added.mcp.servers)})
+    names = f"there is {', '.join(types)}"
+    told = f"no agent is configured ({why}): {names}, {starters.BUDGET_WORDS[who]}; ccswarm init writes this down"
+    return Supplied(settings.model_copy(update={"agents": added.agents, "mcp": servers}), told)
 
 
 def peek_plan(path: Path, base: Settings) -> Settings:

@@ -13,8 +13,8 @@ from ccswarm.crew import Crew
 from ccswarm.errors import ServerUnavailable, SwarmError
 from ccswarm.grants import Grants
 from ccswarm.models import ToolInfo
-from ccswarm.plan import PLAYBOOK, able
-from ccswarm.settings import AgentSettings, ServerSettings, Settings, SwarmSettings
+from ccswarm.plan import able
+from ccswarm.settings import PLAYBOOK, AgentSettings, ServerSettings, Settings, SwarmSettings
 
 OWN = "swarm"
 """The server that every swarm has for its agents' messages."""

@@ -11,14 +11,11 @@ from typing import Any
 
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import PRIORITIES, ToolInfo
-from ccswarm.settings import AgentSettings, PlanStep, Settings, TaskSettings
+from ccswarm.settings import PLAYBOOK, WORD_TOOLS, AgentSettings, PlanStep, Settings, TaskSettings
 from ccswarm.steps import circles, needs_of, problems, unknown
 
 OWN_SERVER = "swarm"
 """Every swarm has it: messages between its agents. It stands in no configuration."""
-
-PLAYBOOK = "playbook"
-"""The brain that only follows steps."""
 
 PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for )\S+ )")
 
@@ -151,7 +148,8 @@ def _of_review(
 
 def _names(settings: Settings, task: TaskSettings) -> Collection[str] | None:
     """What ``${needs.TASK.steps…}`` may speak of; None where another brain than a playbook may decide about it."""
-    if any(agent.brain != PLAYBOOK for agent in able(settings, task)):
+    doers = able(settings, task)
+    if any(agent.brain != PLAYBOOK for agent in doers) or (not task.steps and any(one.takes_words for one in doers)):
         return None
     return {name for step in task.steps for name in (step.id, step.save_as) if name}
 
@@ -168,11 +166,20 @@ def _doers(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings
         wanted += [f"capable of {', '.join(task.capabilities)}"] if task.capabilities else []
         yield f"no agent is able to do it: none is {' and '.join(wanted)}"
     if not task.steps:
-        yield from (
-            f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
-            for agent in doers
-            if agent.brain == PLAYBOOK
-        )
+        yield from (problem for agent in doers for problem in _in_words(settings, agent))
+
+
+def _in_words(settings: Settings, agent: AgentSettings) -> Iterator[str]:
+    """What keeps an agent from a task without steps."""
+    if agent.follows_words:
+        needed = [f"{settings.swarm.shell}.{tool}" for tool in WORD_TOOLS]
+        missing = [tool for tool in needed if not any(fnmatchcase(tool, grant) for grant in agent.grants)]
+        if settings.swarm.shell not in _servers(settings):
+            yield f"needs a server of terminals: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+        elif missing:
+            yield f"has no steps, and to go by its words agent {agent.name} has no grant for {', '.join(missing)}"
+    elif not agent.takes_words:
+        yield f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
 
 
 def _of_step(

@@ -17,7 +17,7 @@ from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, UsageI
 from ccswarm.models import Priority, RunStatus
 from ccswarm.origin import Author, Origin, gate_problems
 from ccswarm.runs_facts import ended_here, run_id_of, short, status_of
-from ccswarm.settings import AgentSettings, Settings, SwarmSettings, TaskSettings
+from ccswarm.settings import PLAYBOOK, AgentSettings, Settings, SwarmSettings, TaskSettings
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 MAIN = "main"
 """The one task of a run that was begun with words."""
 
-PLAYBOOK = "playbook"
 OWN_STEPS = "steps"
 """The setting of an agent that follows a playbook: what it does with a task in words."""
 
@@ -40,17 +39,18 @@ CHECKER = "checker"
 
 
 def in_words(text: str, settings: Settings) -> Settings:
-    """With one task in words, for the first agent that thinks or has steps of its own for them; a coordinator before
-    others. Raises UsageInvalid, ConfigInvalid."""
-    thinking = [agent for agent in settings.agents if agent.brain != PLAYBOOK or OWN_STEPS in agent.settings]
-    thinking.sort(key=lambda agent: agent.type != "coordinator")
-    if not thinking:
+    """With one task in words, for the first agent that takes them: one that thinks before one that goes by the words,
+    a coordinator before others. Raises UsageInvalid, ConfigInvalid."""
+    able = [agent for agent in settings.agents if agent.takes_words]
+    able.sort(key=lambda agent: (agent.follows_words, agent.type != "coordinator"))
+    if not able:
+        why = "every agent here only follows the steps of a plan" if settings.agents else "there is no agent"
         raise UsageInvalid(
-            "a task in words needs an agent that thinks, and every agent here follows a playbook",
-            suggestion="write the steps: a file with [[steps]] (id, tool, args), then ccswarm run FILE; "
-            "ccswarm init writes an example",
+            f"a task in words needs an agent that takes words, and {why}",
+            suggestion="write the steps: a file with [[steps]] (id, tool, args), then ccswarm run FILE; or add an "
+            "agent: ccswarm init --with claude, or openai, local, none…",
         )
-    return settings.model_copy(update={"tasks": (task_in_words(MAIN, text, thinking[0]),)})
+    return settings.model_copy(update={"tasks": (task_in_words(MAIN, text, able[0]),)})
 
 
 def task_in_words(name: str, text: str, agent: AgentSettings, **more: Any) -> TaskSettings:
@@ -212,6 +212,7 @@ def _plan_now(found: Execution) -> tuple[Settings | None, Sequence[str]]:
         now = [*now, str(kept)]
     else:
         plan, now = apps.settings_of(sources)
+    plan = plan if plan and plan.agents else None  # agents that no file names were those to begin with
     if plan and first["id"] == MAIN and not others and not any(task.id == MAIN for task in plan.tasks):
         return in_words(first["text"], plan), now  # it was a task in words, which no file says
     return (plan, now) if plan and (origin is Origin.PERSON or len(sources) > 1) else (None, sources)

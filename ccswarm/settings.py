@@ -13,6 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ccswarm.models import Priority
 
+PLAYBOOK = "playbook"
+"""The brain that carries out what is written, and asks no model."""
+WORD_TOOLS = ("create_session", "execute_command", "read_output")
+"""What an agent needs of its server of terminals to follow words."""
+
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Approval = Literal["auto", "destructive", "all"]
 Topology = Literal["hierarchical", "mesh", "ring", "star"]
@@ -141,6 +146,16 @@ class AgentSettings(Section):
     prompt: str = Field(default="", description="What a thinking brain learns of its role.")
     budget: Budget = Field(default=Budget(), description="Of this agent in one run.")
     settings: dict[str, Any] = Field(default={}, description="For its brain.")
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether it does what is only said: it thinks, or its settings say what it does then."""
+        return self.brain != PLAYBOOK or bool(self.settings.get("steps") or self.follows_words)
+
+    @property
+    def follows_words(self) -> bool:
+        """Whether it finds out by the words what to do, and no model is asked."""
+        return self.brain == PLAYBOOK and bool(self.settings.get("words"))
 
 
 class Retry(Section):

@@ -14,6 +14,8 @@ from typing import Literal, cast
 from pydantic import ValidationError
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Thinking, Wait
+from ccswarm.brains.playbook_results import bounded
+from ccswarm.brains.playbook_words import Words, read
 from ccswarm.engines.base import Flow
 from ccswarm.errors import PlanInvalid
 from ccswarm.expectations import record, unmet
@@ -22,10 +24,6 @@ from ccswarm.references import as_text, holds, parse, resolve, tokens
 from ccswarm.settings import AgentSettings, PlanStep, Retry, TaskSettings
 from ccswarm.steps import needs_of, problems
 
-TEXT_BYTES = 4096
-"""Of each text in a task's result: its beginning and its end. Within the task texts are whole."""
-STEP_BYTES = 65536
-"""Of one step in a task's result; what is larger even so is told as its JSON, cut like a text."""
 NAMED = 5
 """Items of one step whose failure is told in full."""
 
@@ -215,7 +213,7 @@ class Playbook:
     def so_far(self) -> Json:
         """See Partial: the results of the steps that are over."""
         names = [name for step in self._steps.values() for name in (step.plan.id, step.plan.save_as or "")]
-        return {"steps": {name: _bounded(self._results[name]) for name in names if name in self._results}}
+        return {"steps": {name: bounded(self._results[name]) for name in names if name in self._results}}
 
     def _finish(self, at_once: str) -> Finish:
         failed = [progress.problem for progress in self._order if progress.state == "failed"]
@@ -293,46 +291,29 @@ def _items(value: Json) -> list[Json]:
     raise PlanInvalid(f"for_each needs a list or a text, not {as_text(value)[:60]}")
 
 
-def _bounded(value: Json) -> Json:
-    cut = _cut(value)
-    written = as_text(cut)
-    return cut if len(written) <= STEP_BYTES else {"status": "cut", "text": _cut(written)}
-
-
-def _cut(value: Json) -> Json:
-    """The value with each of its texts at most TEXT_BYTES long and a note in its middle."""
-    if isinstance(value, str):
-        whole = value.encode(errors="replace")
-        if len(whole) <= TEXT_BYTES:
-            return value
-        half = TEXT_BYTES // 2 - 32
-        left_out = len(whole) - 2 * half
-        ends = (part.decode(errors="ignore") for part in (whole[:half], whole[-half:]))
-        return f"\n… {left_out} bytes left out …\n".join(ends)
-    if isinstance(value, Mapping):
-        return {key: _cut(item) for key, item in cast("Mapping[str, Json]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [_cut(item) for item in cast("Sequence[Json]", value)]
-    return value
-
-
 class PlaybookBrain:
-    """Needs steps, and nothing else."""
+    """Needs steps, or settings that say what it does with words."""
 
     name = "playbook"
     wants_tools = False
     visits = 1
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
-        """Whether there are steps, the plan says."""
+        """What is wrong with its settings; whether there are steps, the plan says."""
+        try:
+            read(agent.settings)
+        except PlanInvalid as error:
+            return (error.message,)
         return ()
 
-    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Playbook:
+    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Playbook | Words:
         """Raises PlanInvalid, naming every problem, when the steps cannot be carried out."""
         try:
             task = TaskSettings.model_validate(assignment.task)
         except ValidationError as error:
             raise PlanInvalid(f"task {assignment.task_id}: {error}") from None
+        if not task.steps and (settings := read(assignment.settings)).words:
+            return Words(assignment, settings)
         if not task.steps:
             raise PlanInvalid(
                 f"task {task.id} has no steps, and a playbook does nothing else",

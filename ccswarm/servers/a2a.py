@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ccswarm.errors import OperatorError
 from ccswarm.http_wire import LOOPBACK_NAMES, Site, host_of
-from ccswarm.servers.base import Admission, Grounds, Listening, is_local
+from ccswarm.servers.base import Admission, Grounds, Listening, is_local, who_takes_words
 from ccswarm.settings import Settings
 
 PORT = 41241
@@ -52,6 +52,7 @@ class A2a:
         from ccswarm.servers.a2a_desk import Desk
         from ccswarm.servers.a2a_http import Guard, Server
         from ccswarm.servers.a2a_tasks import Tasks
+        from ccswarm.servers.a2a_vault_targets import caller_of_tools
 
         host, port = listener.getsockname()[:2]
         app = grounds.app
@@ -62,6 +63,9 @@ class A2a:
         def ready() -> None:
             grounds.tell(f"A2A is served at {host} port {port}")
             grounds.tell_admission(admission, host, TOKEN_VARIABLE, "a2a")
+            for told in who_takes_words(grounds.entrance.last().settings, (), self.name):
+                grounds.tell(told)
+            grounds.tell(caller_of_tools(app.settings, grounds.entrance.agent))
 
         try:
             routes = [*a2a_vault.routes(desk), *a2a_standard.routes(desk)]

@@ -12,7 +12,7 @@ from typing import Any, cast
 from ccswarm import plan as plans
 from ccswarm import runs
 from ccswarm.errors import ConfigInvalid, PlanInvalid
-from ccswarm.servers.a2a_standard_card import INPUTS, OUTPUTS, PLAN, takes_words
+from ccswarm.servers.a2a_standard_card import INPUTS, OUTPUTS, PLAN
 from ccswarm.servers.a2a_standard_faults import CONTENT_TYPE, INTERNAL_ERROR, INVALID_PARAMS, Fault
 from ccswarm.servers.a2a_standard_wire import Part, Sent
 from ccswarm.servers.a2a_tasks import Task
@@ -111,7 +111,7 @@ def _violation(problem: str) -> tuple[str, str]:
 def in_words(sent: Sent, named: str, settings: Settings, referred: Sequence[Task]) -> Settings:
     """The configuration with one task: what the message says, for the agent that is named, else for the first that can
     be told something. Raises Fault."""
-    able = [agent for agent in settings.agents if takes_words(agent)]
+    able = [agent for agent in settings.agents if agent.takes_words]
     names = ", ".join(agent.name for agent in able)
     if named == PLAN:
         raise _wrong("metadata.skill", "there is no plan in the message")

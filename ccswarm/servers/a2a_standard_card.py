@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ccswarm import __version__, runs
+from ccswarm import __version__
 from ccswarm.settings import AgentSettings, Settings
 
 PLAN = "ccswarm.plan"
@@ -88,18 +88,13 @@ def tag_of(card: dict[str, Any]) -> str:
     return f'"{hashlib.sha256(json.dumps(card).encode()).hexdigest()[:32]}"'
 
 
-def takes_words(agent: AgentSettings) -> bool:
-    """Whether it does what is only said: it thinks, or follows steps of its own for that."""
-    return agent.brain != runs.PLAYBOOK or runs.OWN_STEPS in agent.settings
-
-
 def _described(agents: Sequence[AgentSettings]) -> str:
     names = ", ".join(f"{agent.name} ({agent.type})" for agent in agents) or "none yet"
     return f"A swarm of agents that work in real terminals and report what really came of it. Agents: {names}."
 
 
 def _skill(agent: AgentSettings) -> dict[str, Any]:
-    words = takes_words(agent)
+    words = agent.takes_words
     able = f", capable of {', '.join(agent.capabilities)}" if agent.capabilities else ""
     how = "takes tasks in words" if words else "does what a plan says, and nothing that is only said"
     asks = "" if agent.approval == "auto" else f"; a person is asked before {agent.approval} calls"

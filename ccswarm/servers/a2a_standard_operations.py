@@ -10,7 +10,6 @@ from typing import Any
 
 from starlette.requests import Request
 
-from ccswarm import config
 from ccswarm.errors import SwarmError
 from ccswarm.servers.a2a_desk import Desk, needs_token
 from ccswarm.servers.a2a_standard_card import card_of
@@ -47,7 +46,7 @@ log = logging.getLogger(__name__)
 
 def full_card(desk: Desk, request: Request) -> Object:
     """What whoever asks may know of the swarm, as a person used its configuration last. Raises SwarmError."""
-    settings = config.load_last(desk.grounds.entrance.config).settings
+    settings = desk.grounds.entrance.last().settings
     return card_of(settings, desk.url(request), secured=needs_token(request))
 
 

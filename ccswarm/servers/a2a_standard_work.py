@@ -8,7 +8,7 @@ import json
 from contextlib import suppress
 from uuid import uuid4
 
-from ccswarm import config, runs
+from ccswarm import runs
 from ccswarm.errors import BudgetExhausted, PlanInvalid, RunNotFound, SwarmError
 from ccswarm.models import RunStatus
 from ccswarm.origin import Origin
@@ -61,9 +61,7 @@ class Work:
         number = "run_" + hashlib.sha256(whole.encode()).hexdigest()[:32]
         if task := self._known(number):
             return task
-        entrance = self._desk.grounds.entrance
-        file, workspace = entrance.config, entrance.workspace
-        loaded = await asyncio.to_thread(config.load, file, remember_absent=True, workspace=workspace)
+        loaded = await self._desk.grounds.entrance.loaded()
         plan, named, own = plan_in(sent), chosen(sent), loaded.settings
         settings = planned(plan, named, own) if plan else in_words(sent, named, own, referred)
         directory = str(self._desk.grounds.entrance.root(loaded))

@@ -10,14 +10,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ccswarm import config
 from ccswarm.engines.base import Execution
 from ccswarm.errors import RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import CallOutcome, CallRequest, RunStatus
 from ccswarm.runs_facts import ended_here
 from ccswarm.servers.a2a_desk import Desk
 from ccswarm.servers.a2a_tasks import State, Task
-from ccswarm.servers.a2a_vault_targets import found
+from ccswarm.servers.a2a_vault_targets import MAP, found
 from ccswarm.servers.a2a_vault_told import PROXY, UNKNOWN_EFFECT, failure, line_of, told
 from ccswarm.servers.a2a_vault_wire import AGENT_ERROR, Fault, Wanted, said, wanted_of
 from ccswarm.settings import AgentSettings
@@ -162,7 +161,7 @@ class Calls:
     def _directory(self) -> str:
         """Where servers that name no directory are started. Raises UsageInvalid, ConfigInvalid."""
         entrance = self._desk.grounds.entrance
-        return str(entrance.root(config.load_last(entrance.config)))
+        return str(entrance.root(entrance.last()))
 
     async def _budget(self, request: CallRequest) -> str:
         """All calls of this process count, for there is no run that they belong to."""
@@ -182,5 +181,6 @@ class Calls:
             )
         if name or len(agents) == 1:
             return agents[name or next(iter(agents))], ""
-        what = "no agent is configured" if not agents else "it is not said which agent calls tools"
-        return None, f"{what}: ccswarm serve --a2a --agent NAME, or a2a.agent"
+        if not agents:
+            return None, f"no agent is configured: ccswarm init --for a2a adds one, or set {MAP}"
+        return None, f"it is not said which agent calls tools ({', '.join(agents)}): ccswarm serve --a2a --agent NAME"

@@ -10,11 +10,13 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from ccswarm.errors import ConfigInvalid
-from ccswarm.settings import ServerSettings, Settings
+from ccswarm.settings import AgentSettings, ServerSettings, Settings
 
 MAP, TIMEOUT = "MCP_SERVER_MAP", "MCP_CALL_TIMEOUT"
 CALL_SECONDS = 60.0
 RPC = "/rpc"
+PROXY = "proxy"
+"""The agent that calls the tools of mapped servers, and no others, where the configuration does not say who does."""
 
 
 def with_mapped(settings: Settings, variables: Mapping[str, str]) -> Settings:
@@ -27,8 +29,26 @@ def with_mapped(settings: Settings, variables: Mapping[str, str]) -> Settings:
             f"{MAP} names {', '.join(twice)}, which the configuration has as well",
             suggestion="call it otherwise in one of them",
         )
+    if not servers:
+        return settings
     mcp = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *servers)})
-    return settings.model_copy(update={"mcp": mcp}) if servers else settings
+    agents = settings.agents
+    if not settings.a2a.agent and len(agents) != 1 and PROXY not in [agent.name for agent in agents]:
+        # The variable is all that clients of such a proxy know of: it is enough.
+        mapped_tools = tuple(f"{server.name}.*" for server in servers)
+        agents = (*agents, AgentSettings(name=PROXY, type=PROXY, grants=mapped_tools))
+        a2a = settings.a2a.model_copy(update={"agent": PROXY})
+        return settings.model_copy(update={"mcp": mcp, "agents": agents, "a2a": a2a})
+    return settings.model_copy(update={"mcp": mcp})
+
+
+def caller_of_tools(settings: Settings, named: str = "") -> str:
+    """Who calls tools for AgentVault's clients, in words; where it is nobody, what to add."""
+    agents = {agent.name: agent for agent in settings.agents}
+    name = named or settings.a2a.agent or (next(iter(agents)) if len(agents) == 1 else "")
+    if name not in agents:
+        return "missing: whose tools AgentVault's clients call; say it: ccswarm serve --a2a --agent NAME, or a2a.agent"
+    return f"AgentVault's clients at /a2a call tools as {name}, who may use {', '.join(agents[name].grants) or 'none'}"
 
 
 def mapped(variables: Mapping[str, str]) -> list[ServerSettings]:

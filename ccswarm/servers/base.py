@@ -11,7 +11,8 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -36,6 +37,28 @@ class Entrance:
     workspace: Path | None = None
     agent: str = ""
     trace: bool = False
+    types: tuple[str, ...] = ("coder",)
+    """Of the agents there are where the configuration names none."""
+
+    async def loaded(self) -> Loaded:
+        """The configuration as it is now, which a person has used, with agents to begin with where it names none: for
+        what begins something. Raises ConfigInvalid, ConfigChanged."""
+        from ccswarm import config
+
+        given = partial(config.load, self.config, remember_absent=True, workspace=self.workspace)
+        return self._with_agents(await asyncio.to_thread(given))
+
+    def last(self) -> Loaded:
+        """As ``loaded``, as a person used it last: for what looks at runs, goes on or ends. Raises ConfigInvalid."""
+        from ccswarm import config
+
+        return self._with_agents(config.load_last(self.config))
+
+    def _with_agents(self, loaded: Loaded) -> Loaded:
+        from ccswarm import config
+
+        found = config.supplied(loaded.settings, self.types, config.server_environment())
+        return replace(loaded, settings=found.settings)
 
     def root(self, loaded: Loaded) -> Path:
         """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
@@ -152,6 +175,22 @@ class Grounds:
         if named and not (named.isascii() and named.isdecimal() and int(named) < 1 << 16):
             raise UsageInvalid(f"{variable} is {named[:20]!r}, which is no port", suggestion="set it to a number")
         return int(named or own)
+
+
+def who_takes_words(settings: Settings, types: Sequence[str], purpose: str) -> list[str]:
+    """What a server tells at its start: the agents that take tasks in words, and for which of ``types`` there is none,
+    with the command that adds them."""
+    agents = settings.agents[: settings.swarm.max_agents]
+    able = [agent for agent in agents if agent.takes_words]
+    missing = [kind for kind in types if not any(agent.type == kind for agent in able)]
+    named = ", ".join(f"{agent.name} ({agent.type})" for agent in able) or "none"
+    told = [f"agents that take tasks in words: {named}"]
+    if missing:
+        option = f" --for {purpose}" if purpose else ""
+        told.append(f"missing: an agent of type {', '.join(missing)}; add it: ccswarm init{option}")
+    elif not able:
+        told.append(f"missing: an agent that takes words; add it: ccswarm init --for {purpose}")
+    return told
 
 
 def ways_to_show(token: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
@@ -21,8 +22,10 @@ from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.origin import Origin
 from ccswarm.runs_facts import MOST_TASKS, ended_here
-from ccswarm.servers.base import Entrance
+from ccswarm.servers.base import Entrance, who_takes_words
 from ccswarm.settings import Settings
+
+log = logging.getLogger(__name__)
 
 MOST_PLAN_BYTES = 1_000_000
 REST_SECONDS = 60.0
@@ -95,6 +98,7 @@ class Desk:
         self.begun: set[str] = set()
         """Runs that were started or gone on with here."""
         self._own: dict[type[Any], Any] = {}
+        self._told = False
 
     def own(self, kind: type[Own]) -> Own:
         """The one thing of that kind that this client has, made when it is first asked for."""
@@ -112,14 +116,17 @@ class Desk:
             self._users -= 1
 
     async def loaded(self) -> Loaded:
-        """The configuration as it is now, which a person has used: for what begins something. Raises ConfigInvalid,
-        ConfigChanged."""
-        file, workspace = self._entrance.config, self._entrance.workspace
-        return await asyncio.to_thread(config.load, file, remember_absent=True, workspace=workspace)
+        """For what begins something. Raises ConfigInvalid, ConfigChanged."""
+        loaded = await self._entrance.loaded()
+        if not self._told:
+            self._told = True
+            for told in who_takes_words(loaded.settings, (), "orchestre"):
+                log.warning("%s", told)
+        return loaded
 
     def last(self) -> Loaded:
-        """The configuration as a person used it last, for what looks at runs or stops them. Raises ConfigInvalid."""
-        return config.load_last(self._entrance.config)
+        """For what looks at runs or stops them. Raises ConfigInvalid."""
+        return self._entrance.last()
 
     def root(self, loaded: Loaded) -> Path:
         """The directory that no client leaves. Raises UsageInvalid where that would be everything."""

@@ -39,8 +39,7 @@ LEAST_SHARE, MOST_SHARED = 400, 16_000
 
 def able_agents(settings: Settings) -> list[AgentSettings]:
     """Those that can do what is only said: they think, or have steps of their own for it."""
-    agents = settings.agents[: settings.swarm.max_agents]
-    return [one for one in agents if one.brain != runs.PLAYBOOK or runs.OWN_STEPS in one.settings]
+    return [one for one in settings.agents[: settings.swarm.max_agents] if one.takes_words]
 
 
 def tasks_in(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

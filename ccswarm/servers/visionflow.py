@@ -19,7 +19,7 @@ from ccswarm.errors import OperatorError, SwarmError
 from ccswarm.json_lines import LineReader, Message, Refused, encode, is_foreign, parse
 from ccswarm.peers import user_of
 from ccswarm.rates import Rates
-from ccswarm.servers.base import Admission, Grounds, Listening
+from ccswarm.servers.base import Admission, Grounds, Listening, who_takes_words
 from ccswarm.servers.visionflow_faults import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -30,7 +30,7 @@ from ccswarm.servers.visionflow_faults import (
     Fault,
 )
 from ccswarm.servers.visionflow_methods import METHODS, TOOLS, call, listed
-from ccswarm.servers.visionflow_swarms import Swarms
+from ccswarm.servers.visionflow_swarms import TYPES, Swarms
 from ccswarm.settings import Settings
 
 PORT = 9500
@@ -267,6 +267,8 @@ class Visionflow:
                 where = server.sockets[0].getsockname()
                 grounds.tell(f"VisionFlow is served at {where[0]} port {where[1]}")
                 grounds.tell_admission(admission, host, TOKEN_VARIABLE, self.name)
+                for told in who_takes_words(grounds.entrance.last().settings, TYPES, self.name):
+                    grounds.tell(told)
                 await stop.wait()
                 server.close()
                 for one in talks.values():

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from ccswarm import config, runs
+from ccswarm import runs
 from ccswarm.config import Loaded
 from ccswarm.errors import PlanInvalid, SwarmError
 from ccswarm.models import Priority, RunStatus
@@ -173,16 +173,19 @@ class Swarms:
             raise PlanInvalid(f'No agent of type "{kind}" is configured: add [[agents]] with type = "{kind}" to {file}')
         here = [member.template for member in kept.living()]
         wanted = set(capabilities)
-        return min(fitting, key=lambda one: (-len(wanted & set(one.capabilities)), here.count(one.name)))
+        return min(
+            fitting,
+            key=lambda one: (not one.takes_words, -len(wanted & set(one.capabilities)), here.count(one.name)),
+        )
 
     def _seat(self, kept: Kept, member: Member) -> Seat:
         async def check() -> None:
             loaded = await self._loaded()
             agent = agent_of(loaded.settings, member)
-            if agent.brain == runs.PLAYBOOK and not agent.settings.get(runs.OWN_STEPS):
+            if not agent.takes_words:
                 raise PlanInvalid(
                     f"agent {agent.name} follows a playbook, and has no steps for what is said in words",
-                    suggestion="give it [[agents.settings.steps]], or another brain",
+                    suggestion='give it settings = { words = "playbooks" }, its own steps, or another brain',
                 )
             plan = plan_of(loaded.settings, kept, [agent], "…", "parallel", "medium")
             try:
@@ -263,15 +266,12 @@ class Swarms:
         return await self._work.look(kept)
 
     async def _loaded(self) -> Loaded:
-        """The configuration as it is now, which a person has used: for what begins something. Raises ConfigInvalid,
-        ConfigChanged."""
-        entrance = self._grounds.entrance
-        file, workspace = entrance.config, entrance.workspace
-        return await asyncio.to_thread(config.load, file, remember_absent=True, workspace=workspace)
+        """For what begins something. Raises ConfigInvalid, ConfigChanged."""
+        return await self._grounds.entrance.loaded()
 
     def _last(self) -> Loaded:
-        """The configuration as a person used it last, for what goes on and what ends. Raises ConfigInvalid."""
-        return config.load_last(self._grounds.entrance.config)
+        """For what goes on and what ends. Raises ConfigInvalid."""
+        return self._grounds.entrance.last()
 
     @asynccontextmanager
     async def _changing(self, kept: Kept) -> AsyncGenerator[None]:

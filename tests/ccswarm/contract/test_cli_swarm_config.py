@@ -27,10 +27,10 @@ def test_init_writes_what_runs_and_says_what_is_next(desk: Desk) -> None:
 
 
 def test_init_keeps_a_file_that_is_there(desk: Desk) -> None:
-    desk.rewrite("# mine\n")
+    desk.rewrite('# mine\n[[agents]]\nname = "ada"\n')
     said = desk.run("init", code=2)
-    assert said.err == ("error config_invalid: ccswarm.toml exists already\nnext: edit it, or write over it: --force\n")
-    assert (said.out, desk.file.read_text()) == ("", "# mine\n")
+    assert said.err.startswith("error config_invalid: ccswarm.toml exists already, and has agents\n")
+    assert (said.out, desk.file.read_text()) == ("", '# mine\n[[agents]]\nname = "ada"\n')
     assert desk.run("init", "--force").out == "ccswarm.toml\n"
     assert desk.file.read_text() == config.starter()
 

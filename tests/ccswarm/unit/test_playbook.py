@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ccswarm.brains.base import CallTool, Wait
-from ccswarm.brains.playbook import PLUGIN, STEP_BYTES, TEXT_BYTES
+from ccswarm.brains.playbook import PLUGIN
+from ccswarm.brains.playbook_results import STEP_BYTES, TEXT_BYTES
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import CallOutcome, CallStatus
 from ccswarm.plugins import load

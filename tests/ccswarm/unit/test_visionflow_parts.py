@@ -99,7 +99,7 @@ def test_a_task_in_words_goes_to_who_has_steps_of_its_own_for_it() -> None:
     plan = runs.in_words("go", Settings(agents=(plain, able)))
     (only,) = plan.tasks
     assert (only.agent, only.text, [step.id for step in only.steps]) == ("ada", "go", ["say"])
-    with pytest.raises(UsageInvalid, match="every agent here follows a playbook"):
+    with pytest.raises(UsageInvalid, match="every agent here only follows the steps"):
         runs.in_words("go", Settings(agents=(plain,)))
 
 

@@ -1,0 +1,187 @@
+"""Agents to begin with: what ``ccswarm init`` writes, and what there is where a configuration names none. Pure text and
+choices: only ``prepare`` writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, get_args
+
+With = Literal["claude", "codex", "gemini", "anthropic", "openai", "local", "none"]
+"""Who thinks: a program on the command line, a vendor's model, one of this machine, nobody."""
+For = Literal["visionflow", "a2a", "orchestre"]
+WITH: tuple[With, ...] = get_args(With)
+FOR: tuple[For, ...] = get_args(For)
+
+TYPES = ("coder", "researcher", "analyst", "optimizer", "coordinator")
+"""Of agents, as VisionFlow names them; the first is the one there is where one will do."""
+CLIS: tuple[With, ...] = ("claude", "codex", "gemini")
+KEYS: Mapping[With, str] = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+CLI_KEYS: Mapping[With, tuple[tuple[str, str], ...]] = {
+    "claude": (("ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"), ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")),
+    "codex": (("CODEX_API_KEY", "CODEX_API_KEY"), ("CODEX_API_KEY", "OPENAI_API_KEY")),
+    "gemini": (("GEMINI_API_KEY", "GEMINI_API_KEY"),),
+}
+"""What each program calls its key, and the variable of this environment that has it."""
+BRAINS: Mapping[With, str] = {
+    "anthropic": 'brain = "llm"\nsettings = { model = "anthropic:claude-sonnet-5" }  # the key: ANTHROPIC_API_KEY\n',
+    "openai": 'brain = "llm"\nsettings = { model = "openai:gpt-5.1" }  # the key: OPENAI_API_KEY\n',
+    "local": 'brain = "llm"\nsettings = { model = "openai:qwen3-coder", base_url = "http://127.0.0.1:11434/v1" }\n',
+    "none": 'settings = { words = "playbooks" }  # no model: a playbook is chosen by the words of a task\n',
+}
+BUDGETS: Mapping[With, str] = {
+    "anthropic": "{ dollars = 2, seconds = 1800 }",
+    "openai": "{ dollars = 2, seconds = 1800 }",
+    "claude": "{ tokens = 2_000_000, seconds = 1800 }",
+    "codex": "{ tokens = 2_000_000, seconds = 1800 }",
+    "gemini": "{ tokens = 2_000_000, seconds = 1800 }",
+    "local": "{ seconds = 1800 }",
+    "none": "{ seconds = 600, calls = 50 }",
+}
+BUDGET_WORDS: Mapping[With, str] = {
+    "anthropic": "at most $2 and 30 minutes a run",
+    "openai": "at most $2 and 30 minutes a run",
+    "claude": "at most 2,000,000 tokens and 30 minutes a run",
+    "codex": "at most 2,000,000 tokens and 30 minutes a run",
+    "gemini": "at most 2,000,000 tokens and 30 minutes a run",
+    "local": "at most 30 minutes a run",
+    "none": "it asks no model and goes by the words of a task",
+}
+INSTALL: Mapping[With, str] = {
+    "claude": "npm install -g @anthropic-ai/claude-code",
+    "codex": "npm install -g @openai/codex",
+    "gemini": "npm install -g @google/gemini-cli",
+}
+SHELL = "ai-session"
+PROGRAMS = "programs"
+"""The server whose terminals such programs run in, with a home of its own."""
+SERVER = '{ name = "ai-session", command = "ai-session mcp-server --stdio", trusted = true }'
+GRANTS = tuple(f"{SHELL}.{tool}" for tool in ("create_session", "execute_command", "read_output", "close_session"))
+TRUSTED = """\
+# Terminals for the programs that think for agents of ccswarm, with your login: they are in no box, as when you start
+# such a program yourself. No agent is granted these terminals.
+[sandbox]
+profile = "trusted"
+
+[policy]
+mode = "trusted"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """TOML to append. ``agents`` and ``servers`` are the names in it."""
+
+    text: str
+    agents: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+def programs_home(state_directory: Path) -> Path:
+    """The home of the daemon whose terminals programs run in."""
+    return state_directory / "programs"
+
+
+def prepare(who: With, state_directory: Path) -> None:
+    """Makes the home of the terminals that a program runs in, where it needs one. Raises OSError."""
+    if who in CLIS:
+        directory = programs_home(state_directory) / ".config/ai-session"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (directory / "config.toml").exists():
+            (directory / "config.toml").write_text(TRUSTED)
+
+
+def agents_for(purpose: For | None) -> Sequence[str]:
+    """The types of agents that a purpose wants."""
+    return TYPES if purpose == "visionflow" else TYPES[:1]
+
+
+def addition(
+    who: With,
+    types: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    state_directory: Path,
+    clone: bool = False,
+    servers: Sequence[str] = (),
+    taken: Sequence[str] = (),
+) -> Addition:
+    """What makes there be agents of these types: those that are ``taken`` and servers that are there are left out.
+    ``clone``: they work in clones of the repository."""
+    text, added = "", list[str]()
+    if SHELL not in servers:
+        text += f"[[mcp.servers]]\n{_lines(SERVER)}\n"
+        added.append(SHELL)
+    if who in CLIS and PROGRAMS not in servers:
+        home = json.dumps(str(programs_home(state_directory)))
+        text += (
+            f"[[mcp.servers]]  # terminals for {who} itself, with your login; no agent is granted them\n"
+            f'name = "{PROGRAMS}"\ncommand = "ai-session mcp-server --stdio"\nenv = {{ HOME = {home} }}\n\n'
+        )
+        added.append(PROGRAMS)
+    named = [kind for kind in types if kind not in taken]
+    text += "\n".join(_agent(kind, who, environ, clone=clone) for kind in named)
+    return Addition(text.rstrip() + "\n" if text else "", tuple(named), tuple(added))
+
+
+def _agent(kind: str, who: With, environ: Mapping[str, str], *, clone: bool) -> str:
+    place = 'workspace = "clone"  # what it does is merged when it is done\n' if clone and who != "none" else ""
+    grants = json.dumps([f"{SHELL}.*"] if who != "none" else GRANTS)
+    return (
+        f'[[agents]]\nname = "{kind}"\ntype = "{kind}"\n{_brain(who, environ)}grants = {grants}\n{place}'
+        f"budget = {BUDGETS[who]}\n"
+    )
+
+
+def _brain(who: With, environ: Mapping[str, str]) -> str:
+    if who not in CLIS:
+        return BRAINS[who]
+    given = {"HOME": environ.get("HOME", ""), "PATH": "$PATH"}
+    for name, variable in CLI_KEYS[who]:
+        if environ.get(variable) and name not in given:
+            given[name] = f"${variable}"
+    words = ", ".join(f"{name} = {json.dumps(value)}" for name, value in given.items() if value)
+    return f'brain = "cli"\nsettings = {{ program = "{who}", shell = "{PROGRAMS}", environment = {{ {words} }} }}\n'
+
+
+def _lines(table: str) -> str:
+    return table.strip("{} ").replace(", ", "\n") + "\n"
+
+
+def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[With, str]:
+    """Who could think here, and why it is that one: a key comes before a program, and nobody where there is neither."""
+    missing = ""
+    for who, name in KEYS.items():
+        if not secret(name):
+            continue
+        if find_spec("pydantic_ai") is None or find_spec(who) is None:
+            missing = missing or f"{name} is set, and models need: pip install 'ai-session[llm]'"
+            continue
+        return who, f"{name} is set"
+    path = environ.get("PATH", os.defpath)
+    for who in CLIS:
+        if who == "gemini" and not secret("GEMINI_API_KEY"):
+            continue
+        if shutil.which(who, path=path):
+            return who, f"{who} is installed" + (f" ({missing})" if missing else "")
+    if not missing and secret("GEMINI_API_KEY"):
+        missing = "GEMINI_API_KEY is set, and gemini is not installed: npm install -g @google/gemini-cli"
+    return "none", missing or "there is no key, and none of claude, codex and gemini is installed"
+
+
+def needs(who: With, environ: Mapping[str, str], secret: Callable[[str], str]) -> str:
+    """What is missing for it; empty where nothing is known to be."""
+    if who in CLIS and not shutil.which(who, path=environ.get("PATH", os.defpath)):
+        return f"{who} is not installed: {INSTALL[who]}"
+    if who == "gemini" and not secret("GEMINI_API_KEY"):
+        return "GEMINI_API_KEY is not set"
+    if who in BRAINS and who != "none" and find_spec("pydantic_ai") is None:
+        return "models need: pip install 'ai-session[llm]'"
+    if who in KEYS and not secret(KEYS[who]):
+        return f"{KEYS[who]} is not set"
+    return ""
