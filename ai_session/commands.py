@@ -22,6 +22,7 @@ from ai_session.models import CommandRecord, CommandStatus, ExitStatus
 from ai_session.recovery import Recovery
 from ai_session.shell_words import may_be_cut_off
 from ai_session.shells.base import CommandText
+from ai_session.turns import resolve, within
 
 KEPT = 256
 """Records kept in memory; an agent asks for recent commands, and 10,000 must not grow the daemon."""
@@ -68,6 +69,18 @@ class RunningCommand:
     note: str = ""
     recovery: Recovery = field(default_factory=Recovery, repr=False)
     watchdog: asyncio.TimerHandle | None = field(default=None, repr=False)
+    waiters: list[asyncio.Future[bool]] = field(default_factory=list[asyncio.Future[bool]], repr=False)
+
+    async def ends(self, seconds: float) -> bool:
+        """Whether it has ended, or does within so many seconds."""
+        if self.finished.done() or seconds <= 0:
+            return self.finished.done()
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        try:
+            return await within(waiter, seconds)
+        finally:
+            self.waiters.remove(waiter)
 
     def start_at(self, offset: int) -> None:
         """The start mark was seen: output begins at ``offset``."""
@@ -97,6 +110,8 @@ class RunningCommand:
         )
         if not self.finished.done():
             self.finished.set_result(self.record)
+            for waiter in self.waiters:
+                resolve(waiter, True)
         return self.record
 
 

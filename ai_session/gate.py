@@ -168,7 +168,7 @@ class Gate(ChangeDoor):
         if subject.session and tool.effect is not Effect.READ:
             self._domains.acted(subject.session.spec.session_id, call.principal)
         if subject.level is not SandboxLevel.NONE and tool.effect is not Effect.READ:
-            await self._written.add(subject.profile)
+            await self._written.add_of(subject, opens=tool.name in OPENING)
         with self._telemetry.part("tool.run"):
             result = await self._run(tool, arguments, replace(context, subject=subject), call, trace, reach.owner)
         self._rates.spend(rate_key(call.principal), "output_bytes", len(result.text))

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ai_session.models import SandboxProfile
+from ai_session.models import SandboxLevel, SandboxProfile
 from ai_session.path_steps import steps
 from ai_session.policy_rules import pieces
 from ai_session.session import Session
@@ -31,6 +31,9 @@ FILE = "box-writable.jsonl"
 MOVERS = frozenset(("cd", "chdir", "pushd", "popd", "dirs", "z", "j"))
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
 SEPARATORS = re.compile(r"[\s=:@,;|&<>(){}'\"`]+")
+
+PINNING = frozenset((SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC, SandboxLevel.LANDLOCK))
+"""Levels at which a box holds directories themselves, not their paths."""
 
 Commands = Sequence[Sequence[str | None]]
 Identity = tuple[int, int]
@@ -50,6 +53,7 @@ class WrittenDirectories:
         self._above: set[str] = set()
         self._identities: dict[Identity, str] = {}
         self._seen: dict[str, tuple[int, int, str]] = {}
+        self._pinned: dict[str, int] = {}
         self._own = {own} if own else set[str]()
         for directory, identity in (*((one, None) for one in always), *_kept(path)):
             self._count(directory, identity)
@@ -66,6 +70,19 @@ class WrittenDirectories:
         kept; it counts all the same."""
         directories = (workspace or profile.workspace, *profile.writable) if profile.name == "workspace" else ()
         await asyncio.to_thread(self._add, directories)
+
+    async def add_of(self, subject: Subject, *, opens: bool) -> None:
+        """As ``add``, of a call in a session with a box or, where it ``opens`` one, of a box to come.
+
+        A box keeps the directories that it was given, whatever comes to stand at their paths: once is enough.
+        """
+        session = subject.session
+        box = session.terminal.pid if session and session.terminal and not opens else 0
+        if session and box and self._pinned.get(session.spec.session_id) == box:
+            return
+        await self.add(subject.profile)
+        if session and box and subject.level in PINNING:
+            self._pinned[session.spec.session_id] = box
 
     def _add(self, directories: Sequence[str]) -> None:
         for directory in filter(None, directories):
@@ -179,6 +196,7 @@ class WrittenDirectories:
     def forget(self, session_id: str) -> None:
         """The session is gone."""
         self._seen.pop(session_id, None)
+        self._pinned.pop(session_id, None)
 
 
 def _kept(path: Path | None) -> list[tuple[str, Identity | None]]:

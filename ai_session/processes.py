@@ -566,11 +566,12 @@ def newest() -> int:
 def left_on_terminal(leader: int, tty: str, born_after: int) -> list[tuple[int, int]]:
     """Pid and start time of the processes that live in the kernel session of ``leader``, were born after that pid
     was given out and could print on the terminal ``tty``. Costs as much as were born since, on the whole machine."""
+    if (last := _newest_pid()) == born_after > 0:
+        return []
     try:
         session, device = os.getsid(leader), os.stat(tty).st_rdev
     except OSError:
         return []
-    last = _newest_pid()
     few = born_after and 0 <= last - born_after <= _MOST_BORN
     found: list[tuple[int, int]] = []
     for pid in range(born_after + 1, last + 1) if few else _pids():
@@ -612,8 +613,19 @@ def _prints_on(pid: int, device: int) -> bool:
 
 
 def _newest_pid() -> int:
-    text = _read("/proc/loadavg").rpartition(" ")[2]
+    if (load := _load()) is None:
+        return 0
+    text = os.pread(load, 256, 0).rpartition(b" ")[2].strip()
     return int(text) if text.isdigit() else 0
+
+
+@cache
+def _load() -> int | None:
+    """Open for good, for it is read around each command."""
+    try:
+        return os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:
@@ -661,7 +673,15 @@ def _read(path: str) -> str:
 def _read_bytes(path: str) -> bytes:
     """The file's bytes; nothing when the process has gone or is not ours to look into."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    found = b""
+    try:
+        while chunk := os.read(fd, _READ_BYTES):
+            found += chunk
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return found

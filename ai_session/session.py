@@ -39,7 +39,7 @@ from ai_session.session_spec import find_shell
 from ai_session.shell_state import ShellState
 from ai_session.shells.base import Shell
 from ai_session.timing import Timing
-from ai_session.turns import SLICE_SECONDS, Result, Steps, Turns
+from ai_session.turns import SLICE_SECONDS, Result, Steps, Turns, resolve, within
 from ai_session.typed_input import LINE_ENDS, TypedInput
 
 CATCH_UP_BYTES = 1 << 18
@@ -137,7 +137,7 @@ class Session:
         self._shell_pid: int | None = None
         self._image = b""
         self._display = Display(log, spec.rows, spec.cols, turns, spec.session_id)
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: set[asyncio.Future[bool]] = set()
         self._scanner = MarkScanner(spec.nonce, log.first)
         self._in_line = False
         self._left: ExitStatus | None = None
@@ -465,16 +465,16 @@ class Session:
         self.watched(self)
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            resolve(waiter, True)
 
     async def changed(self, timeout: float | None = None) -> bool:
         """Waits for the next output, mark or exit; False when ``timeout`` seconds passed without one."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(future)
-        done, _ = await asyncio.wait((future,), timeout=max(0.0, timeout) if timeout is not None else None)
-        self._waiters.discard(future)
-        return bool(done)
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            return await within(waiter, timeout)
+        finally:
+            self._waiters.discard(waiter)
 
     def _undecided(self, recovery: Recovery, evidence: Evidence) -> bool:
         return evidence.reads and not evidence.executing and not recovery.in_vain
@@ -589,7 +589,7 @@ class Session:
     async def _typed_command_ended(self) -> None:
         """Lines that were typed get the moment that they take, where they take one."""
         if (running := self.running) is not None and running.typed:
-            await asyncio.wait((running.finished,), timeout=TAKEN_SECONDS if not self.at.human_line else READY_SECONDS)
+            await running.ends(TAKEN_SECONDS if not self.at.human_line else READY_SECONDS)
 
     def _look_for_others(self, running: RunningCommand) -> None:
         """What earlier commands left running may print beside this one, and may have printed since the prompt."""

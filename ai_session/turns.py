@@ -222,6 +222,24 @@ class _Jobs:
         self._fill()
 
 
+async def within(waiter: asyncio.Future[bool], seconds: float | None) -> bool:
+    """What ``waiter``, which is its caller's alone, is set to; False after so many seconds. asyncio.wait would take a
+    turn of the loop more."""
+    if seconds is None:
+        return await waiter
+    timer = asyncio.get_running_loop().call_later(max(0.0, seconds), resolve, waiter, False)
+    try:
+        return await waiter
+    finally:
+        timer.cancel()
+
+
+def resolve(waiter: asyncio.Future[bool], value: bool) -> None:
+    """Sets a waiter that nobody has set or given up."""
+    if not waiter.done():
+        waiter.set_result(value)
+
+
 def pausing(steps: Steps[Result]) -> Generator[None, None, Result]:
     """``steps`` with their jobs done on the way."""
     answer: Any = None

@@ -34,7 +34,7 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
     command.
     """
     first = min(FIRST_LOOK_SECONDS, seconds) if until_input else seconds
-    if await _ended(running, first):
+    if await running.ends(first):
         return "finished"
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds - first
@@ -52,18 +52,9 @@ async def for_command(session: Session, running: RunningCommand, seconds: float,
             # A command whose shell is just being asked what became of it may have ended.
             if still and not (holder.leads_itself and session.may_have_ended()):
                 return "input"
-        if await _ended(running, min(LOOK_SECONDS, left) if until_input else left):
+        if await running.ends(min(LOOK_SECONDS, left) if until_input else left):
             return "finished"
     return "timeout"
-
-
-async def _ended(running: RunningCommand, seconds: float) -> bool:
-    if running.finished.done():
-        return True
-    if seconds <= 0:
-        return False
-    done, _ = await asyncio.wait((running.finished,), timeout=seconds)
-    return bool(done)
 
 
 async def for_output(session: Session, seconds: float, found: Callable[[], bool]) -> bool:
@@ -107,7 +98,7 @@ async def interrupt(session: Session, step_seconds: float) -> Interruption:
         if shell_itself and holder is not None and holder.stopped:
             os.killpg(holder.group, signal.SIGCONT)
             steps.append("SIGCONT")
-            if await _ended(running, step_seconds / 4):
+            if await running.ends(step_seconds / 4):
                 break
         key = _key(session, number) or (USUAL_KEYS.get(number, b"") if shell_itself else b"")
         if key:
@@ -140,7 +131,7 @@ def _name(key: bytes) -> str:
 
 
 async def _ended_or_probed(session: Session, running: RunningCommand, seconds: float) -> bool:
-    if await _ended(running, seconds / 4):
+    if await running.ends(seconds / 4):
         return True
     session.probe_end()
-    return await _ended(running, seconds * 3 / 4)
+    return await running.ends(seconds * 3 / 4)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data, progress_token_from_params
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
+from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, SERVER_INFO_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ai_session import __version__
@@ -59,6 +59,7 @@ sessions for things that run side by side, such as a server and its tests. close
 7. A call that may have to be repeated after a lost connection: give it a unique call_key, and it never runs twice.
 """
 
+CALL = "tools/call"
 LISTEN = "subscriptions/listen"
 """Answered when it ends; until then it tells of nothing that was not asked for."""
 
@@ -85,6 +86,7 @@ class Conversation:
         self._requests: dict[asyncio.Task[None], Message] = {}
         self._notices: set[asyncio.Task[None]] = set()
         self._handshake: ServerRunner[Caller] | None = None
+        self._caller_of_envelope: tuple[str, ServerRunner[Caller]] | None = None
         self._questions = Questions(send)
 
     def receive(self, message: Message, *, answered: bool = False) -> None:
@@ -110,7 +112,7 @@ class Conversation:
         """The client will send no more: questions are still answered, calls are given up."""
         for stream in list(self._caller.streams):
             stream.close()
-        quick = [task for task, request in self._requests.items() if request["method"] != "tools/call"]
+        quick = [task for task, request in self._requests.items() if request["method"] != CALL]
         if quick:
             await asyncio.wait(quick, timeout=QUICK_SECONDS)
         for task in self._requests:
@@ -157,11 +159,7 @@ class Conversation:
             return result
         meta = (params or {}).get("_meta")
         if method == "server/discover" or (isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta):
-            route = classify_inbound_request({"method": method, "params": params})
-            if isinstance(route, InboundLadderRejection):
-                raise MCPError(route.code, route.message, route.data)
-            state = ClientState.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-            return await self._runner(state, route.client_info).on_request(exchange, method, params)
+            return await self._modern_result(exchange, method, params or {})
         if self._handshake is None:
             runner = self._runner(ClientState.for_loop(exchange), None)
             await runner.on_request(exchange, "initialize", ASSUMED_HANDSHAKE)
@@ -169,14 +167,39 @@ class Conversation:
         state = self._handshake.connection
         if state.protocol_version in FORM_VERSIONS and answerable(state.client_capabilities):
             exchange.questions = self._questions.to(state.client_capabilities)
-        called = method == "tools/call" and self._server is SERVER
-        if called and params and mcp_tools.needs_no_model(state.protocol_version, params):
-            ctx = ServerRequestContext[Caller, Any](
-                session=ServerSession(exchange, state), lifespan_context=self._handshake.lifespan_state,
-                protocol_version=state.protocol_version, method=method, params=params, request_id=exchange.request_id,
-            )  # fmt: skip
-            return await mcp_tools.call_without_models(ctx, params)
+        if quick := self._without_models(self._handshake, exchange, method, params):
+            return await quick
         return await self._handshake.on_request(exchange, method, params)
+
+    async def _modern_result(self, exchange: Exchange, method: str, params: Message) -> Message:
+        """A request that says itself who asks. Who asks again as in a call that was answered is known."""
+        meta: Any = params.get("_meta")
+        envelope = mcp_tools.envelope_of(meta) if method == CALL and isinstance(meta, dict) else ""  # pyright: ignore[reportUnknownArgumentType]
+        known = self._caller_of_envelope
+        if known and known[0] == envelope and (quick := self._without_models(known[1], exchange, method, params)):
+            return await quick
+        route = classify_inbound_request({"method": method, "params": params})
+        if isinstance(route, InboundLadderRejection):
+            raise MCPError(route.code, route.message, route.data)
+        state = ClientState.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
+        runner = self._runner(state, route.client_info)
+        result = await runner.on_request(exchange, method, params)
+        if envelope and not mcp_tasks.known_to(state.client_capabilities):
+            self._caller_of_envelope = envelope, runner
+        return result
+
+    def _without_models(
+        self, runner: ServerRunner[Caller], exchange: Exchange, method: str, params: Message | None
+    ) -> Coroutine[Any, Any, Message] | None:
+        """What answers a call for which the SDK's models do nothing."""
+        version = runner.connection.protocol_version
+        if method != CALL or self._server is not SERVER or not mcp_tools.needs_no_model(version, params):
+            return None
+        ctx = ServerRequestContext[Caller, Any](
+            session=ServerSession(exchange, runner.connection), lifespan_context=runner.lifespan_state,
+            protocol_version=version, method=method, params=params, request_id=exchange.request_id,
+        )  # fmt: skip
+        return mcp_tools.call_without_models(ctx, params or {}, STAMP)
 
     def _runner(self, state: ClientState, client_info: Any) -> ServerRunner[Caller]:
         name = client_info.get("name") if isinstance(client_info, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -297,6 +320,7 @@ def make_server(
 
 CACHE_MS = 60_000
 SERVER = make_server()
+STAMP: Message = {SERVER_INFO_META_KEY: SERVER.server_info_stamp}
 ASSUMED_HANDSHAKE = {
     "protocolVersion": LATEST_HANDSHAKE_VERSION,
     "capabilities": {},

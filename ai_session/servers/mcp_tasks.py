@@ -24,6 +24,7 @@ from mcp_types import (
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolRequestParams,
+    ClientCapabilities,
     ElicitResult,
     RequestParams,
 )
@@ -114,9 +115,12 @@ def register(server: Server[Any], tasks: Tasks) -> None:
 
 def declared(ctx: Context) -> bool:
     """Whether this request says that its client knows tasks; before 2026-07-28 there were others of that name."""
-    capabilities = ctx.session.client_capabilities
-    known = capabilities.extensions if capabilities else None
-    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (known or {})
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and known_to(ctx.session.client_capabilities)
+
+
+def known_to(capabilities: ClientCapabilities | None) -> bool:
+    """Whether a client says that it knows tasks."""
+    return EXTENSION in ((capabilities.extensions if capabilities else None) or {})
 
 
 def require(ctx: Context) -> None:

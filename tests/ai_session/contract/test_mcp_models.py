@@ -10,9 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ai_session.models import Question, ToolCall, ToolResult
 from ai_session.servers import mcp_sdk, mcp_tools
 from ai_session.servers.mcp_caller import Caller
 from ai_session.servers.mcp_lines import Message, encode
+from ai_session.servers.mcp_tasks import EXTENSION as TASKS
 from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
 from tests.bounds import BOUND_SECONDS
 
@@ -34,7 +36,28 @@ CALLS = st.fixed_dictionaries(
 )
 
 
-async def answers(server: Any, version: str, params: Message | None) -> list[bytes]:
+QUESTION = Question("q_1", PERSON, "ask", "ses_1", "May it?", "default:no-box", "a" * 64, "b" * 64, 1.0, 2.0)
+ENVELOPE = "io.modelcontextprotocol/"
+MODERN = "2026-07-28"
+WHO: Message = {ENVELOPE + "protocolVersion": MODERN, ENVELOPE + "clientCapabilities": {"elicitation": {}}}
+ENVELOPES: st.SearchStrategy[Message] = st.fixed_dictionaries(
+    {name: st.just(value) for name, value in WHO.items()},
+    optional={ENVELOPE + "logLevel": st.sampled_from(("error", "x", 1)), ENVELOPE + "clientInfo": VALUES},
+)
+
+
+class AskingGate(MemoryGate):
+    """Also has a tool that needs a person's word."""
+
+    async def call(self, call: ToolCall, progress: object = None) -> ToolResult:
+        if call.name == "ask":
+            return ToolResult("", {}, question=QUESTION, state="sealed")
+        return await super().call(call, progress)
+
+
+async def answers(
+    server: Any, version: str, params: Message | None, opening: tuple[str, Message] | None = None
+) -> list[bytes]:
     """All that is sent on a handshake and a call, without what is random in it."""
     sent: list[bytes] = []
     arrived = {number: asyncio.Event() for number in (1, 2)}
@@ -44,10 +67,11 @@ async def answers(server: Any, version: str, params: Message | None) -> list[byt
         if "id" in message:
             arrived[message["id"]].set()
 
-    caller = Caller(MemoryGate(), MemoryHost(), PERSON)  # pyright: ignore[reportArgumentType]
+    caller = Caller(AskingGate(), MemoryHost(), PERSON)  # pyright: ignore[reportArgumentType]
     conversation = mcp_sdk.Conversation(caller, send, 60.0, server)
     hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-    conversation.receive({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+    method, first = opening or ("initialize", hello)
+    conversation.receive({"jsonrpc": "2.0", "id": 1, "method": method, "params": first})
     async with asyncio.timeout(BOUND_SECONDS):
         await arrived[1].wait()
         request: Message = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
@@ -58,9 +82,12 @@ async def answers(server: Any, version: str, params: Message | None) -> list[byt
     return sent
 
 
-def both(version: str, params: Message | None) -> tuple[list[bytes], list[bytes]]:
+def both(
+    version: str, params: Message | None, opening: tuple[str, Message] | None = None
+) -> tuple[list[bytes], list[bytes]]:
     """The quick way's, and the SDK's."""
-    return asyncio.run(answers(None, version, params)), asyncio.run(answers(mcp_sdk.make_server(), version, params))
+    quick, long = (asyncio.run(answers(server, version, params, opening)) for server in (None, mcp_sdk.make_server()))
+    return quick, long
 
 
 @given(version=st.sampled_from(VERSIONS), params=CALLS)
@@ -82,3 +109,28 @@ def test_it_is_taken_for_what_clients_send(version: str) -> None:
         "_meta": {"progressToken": 3},
     }
     assert mcp_tools.needs_no_model(version, params) is (version >= "2025-06-18")
+    assert mcp_tools.needs_no_model(MODERN, params | {"_meta": WHO})
+
+
+@given(params=CALLS, envelope=ENVELOPES)
+@example(params={"name": "ask"}, envelope=WHO)
+@example(params={"name": "echo", "arguments": {"a": None}}, envelope=WHO)
+@example(params={"name": "defect"}, envelope=WHO)
+@example(params={"name": "echo"}, envelope=WHO | {ENVELOPE + "logLevel": "x"})
+@example(params={"name": "echo"}, envelope=WHO | {ENVELOPE + "clientInfo": {"name": True, "version": "1"}})
+def test_it_is_the_same_answer_to_a_client_that_names_itself_in_each_call(params: Message, envelope: Message) -> None:
+    meta: Any = params.get("_meta", {})
+    known = {"name": "echo", "_meta": WHO}
+    called: Message = params | {"_meta": {**meta, **envelope} if isinstance(meta, dict) else meta}
+    quick, long = both(MODERN, called, ("tools/call", known))
+    assert quick == long
+
+
+OTHERS: list[Message] = [{"sampling": {}}, {"elicitation": {"form": 1}}, {"extensions": {TASKS: {}}}]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_client_that_says_something_else_of_itself_is_judged_anew(other: Message) -> None:
+    called = {"name": "ask", "_meta": WHO | {ENVELOPE + "clientCapabilities": other}}
+    quick, long = both(MODERN, called, ("tools/call", {"name": "echo", "_meta": WHO}))
+    assert quick == long
