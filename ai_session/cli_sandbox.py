@@ -9,17 +9,15 @@ from __future__ import annotations
 import fcntl
 import fnmatch
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ai_session.cli_options import Argument, Option
 from ai_session.cli_output import EXIT_EXEC_FAILED, leave, remark, report
 from ai_session.control_client import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments, SandboxUnavailable
@@ -38,12 +36,15 @@ OF_SESSIONS = ("AI_SESSION_ID", "AI_SESSION_NAME", "AI_SESSION_CWD")
 
 
 def sandbox(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program and its arguments.")],
-    profile: Annotated[str, typer.Option(help="workspace (writable) or read-only.")] = "",
-    workspace: Annotated[str, typer.Option(metavar="DIR", help="The directory to work in; default: this one.")] = "",
-    home: Annotated[str, typer.Option(metavar="DIR", help="The home that is found empty; default: $HOME.")] = "",
+    command: Annotated[list[str], Argument(metavar="COMMAND...", help="The program and its arguments.")],
+    profile: Annotated[str, Option("--profile", help="workspace (writable) or read-only.")] = "",
+    workspace: Annotated[
+        str, Option("--workspace", metavar="DIR", help="The directory to work in; default: this one.")
+    ] = "",
+    home: Annotated[str, Option("--home", metavar="DIR", help="The home that is found empty; default: $HOME.")] = "",
     allow_domain: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Reachable, like pypi.org or *.pypi.org; may be repeated.")
+        list[str] | None,
+        Option("--allow-domain", metavar="NAME", help="Reachable, like pypi.org or *.pypi.org; may be repeated."),
     ] = None,
 ) -> None:
     """Run a command in a box on this terminal and return its exit code.
@@ -69,8 +70,7 @@ def _judged(
     domains: Sequence[str] | None,
 ) -> int:
     """Asks the gate, runs the command and tells the gate how it ended."""
-    import asyncio  # takes 50 ms, which every verb would pay
-
+    asyncio = _asyncio()
     from ai_session import config
 
     here, home = _directory_of(workspace or os.getcwd()), home or str(config.home_directory())
@@ -92,6 +92,19 @@ def _judged(
         raise
     _tell(client, exit_code=code)
     return code
+
+
+def _asyncio() -> ModuleType:
+    """Imported without TLS, which asyncio can do without and this verb does: a fifth of the 50 ms that it takes."""
+    left_out = "ssl" not in sys.modules
+    if left_out:
+        sys.modules["ssl"] = None  # pyright: ignore[reportArgumentType]
+    try:
+        import asyncio
+    finally:
+        if left_out:
+            del sys.modules["ssl"]
+    return asyncio
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,11 +334,23 @@ def _directory(parent: Path) -> Generator[Path]:
     for old in parent.iterdir():
         with suppress(OSError), open(old / "alive") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(old, ignore_errors=True)
-    directory = Path(tempfile.mkdtemp(dir=parent))
+            _remove(old)
+    directory = parent / os.urandom(8).hex()
+    directory.mkdir(mode=0o700)
     try:
         with open(directory / "alive", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    try:
+        for entry in os.scandir(directory):
+            os.unlink(entry)
+        directory.rmdir()
+    except OSError:
+        from shutil import rmtree  # takes 5 ms, and most boxes leave plain files alone
+
+        rmtree(directory, ignore_errors=True)

@@ -8,7 +8,6 @@ import os
 import pwd
 import re
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -133,6 +132,8 @@ def environment() -> Mapping[str, str]:
 
 def read_toml(text: str) -> dict[str, Any]:
     """Any TOML text as plain values. Raises ValueError."""
+    import tomllib  # takes 6 ms, for which most verbs have no use
+
     return tomllib.loads(text)
 
 
@@ -193,12 +194,12 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dic
     file = default_path(environ) if path is None else path
     required = path is not None or bool(environ.get(PREFIX + "CONFIG"))
     try:
-        data = tomllib.loads(file.read_bytes().decode())
+        data = read_toml(file.read_bytes().decode())
     except FileNotFoundError:
         if required:
             raise ConfigInvalid(f"{file} does not exist", suggestion="ai-session config init writes one") from None
         return file, {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigInvalid(f"{file}: {error}", suggestion="fix the file, or move it away") from None
     values: dict[str, Any] = {}
     for section, content in data.items():
@@ -215,8 +216,8 @@ def _from_text(name: str, text: str) -> Any:
     if sections()[section].model_fields[key].annotation is str:
         return text
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return read_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 

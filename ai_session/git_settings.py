@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import selectors
-import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -109,7 +108,9 @@ class GitSettings:
 
     def _program(self) -> str:
         """git; never one that lies in the workspace."""
-        found = shutil.which("git", path=environment().get("PATH")) or ""
+        # shutil, which has a function for this, takes 5 ms to import.
+        places = (os.path.join(place, "git") for place in environment().get("PATH", os.defpath).split(os.pathsep))
+        found = next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), "")
         return "" if not found or _below(os.path.realpath(found), self._root) else found
 
     def _entries(self, program: str, git: str, home: str, until: float) -> tuple[Entry, ...] | None:

@@ -5,6 +5,7 @@ kind.
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -35,7 +36,12 @@ def load(kind: str, name: str) -> Any:
 
 def names(kind: str) -> list[str]:
     """The built-in plugins of a kind, sorted; for messages and completion."""
+    return [*_found(kind)]
+
+
+@cache
+def _found(kind: str) -> tuple[str, ...]:
     from pathlib import Path
 
     folder = Path(__file__).parent / kind
-    return sorted(p.stem for p in folder.glob("*.py") if p.stem not in ("__init__", "base"))
+    return tuple(sorted(p.stem for p in folder.glob("*.py") if p.stem not in ("__init__", "base")))

@@ -97,6 +97,10 @@ class Redactor:
         """``text`` with every secret masked, and how many were."""
         return finished(self.redacting(text))
 
+    def is_clean(self, text: str) -> bool:
+        """Whether it is known without a look that there is no secret in it."""
+        return text in self._clean
+
     def redacting(self, text: str) -> Steps[tuple[str, int]]:
         """``redact_text`` in steps."""
         short = len(text) <= _REMEMBERED_CHARS

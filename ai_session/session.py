@@ -947,8 +947,9 @@ class Session:
         if begun or self.running is not None or self.exit is not None or self.terminal is None:
             return
         self._on_output()
-        evidence, holder = self._evidence(), self.holder()
-        still = evidence == before and holder is not None and bool(holder.input_mode)
+        evidence = self._evidence()
+        holder = self.holder() if evidence == before else None  # which looks at every process of the machine
+        still = holder is not None and bool(holder.input_mode)
         self.blocker = holder.name if still and holder is not None and not evidence.reads else ""
         if still and evidence.reads and tries < RETRIES:
             tries += 1

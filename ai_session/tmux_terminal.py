@@ -35,9 +35,10 @@ _READY = "echo >&3"
 # dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
 # read it writes at once, as cat does. The daemon lets go of more; but it may be stopped, or not be there. A copy that
 # fails ends the sink, which the daemon hears of.
+COPIES = (f"dd bs=65536 count={STEP_BYTES} iflag=count_bytes", f"dd bs=65536 count={STEP_BYTES // 65536}")
 _COPY = f"""\
-copy='dd bs=65536 count={STEP_BYTES} iflag=count_bytes'
-$copy count=0 </dev/null 2>/dev/null || copy='dd bs=65536 count={STEP_BYTES // 65536}'
+copy='#{{@ais-copy}}'
+[ "$copy" ] || {{ copy='{COPIES[0]}'; $copy count=0 </dev/null 2>/dev/null || copy='{COPIES[1]}'; }}
 had=-1
 while $copy 2>/dev/null && now=$(wc -c <log) && [ $now -gt $had ]; do
 had=$now old=$((now - {_KEEP}))

@@ -19,7 +19,7 @@ from ai_session.kernel_events import FileGrowth
 from ai_session.models import BackendStatus, TerminalSpec
 from ai_session.tmux_control import ControlClosed, TmuxRefused, join, literal, lock_file
 from ai_session.tmux_server import ANSWER_SECONDS, EXIT_OPTION, INSTALL, OLDEST, ServerGone, TmuxServer, version_number
-from ai_session.tmux_terminal import SINK, SPARE_BYTES, TmuxTerminal, exit_status
+from ai_session.tmux_terminal import COPIES, SINK, SPARE_BYTES, TmuxTerminal, exit_status
 
 if TYPE_CHECKING:
     import libtmux
@@ -60,7 +60,7 @@ class TmuxBackend:
         self._terminals: set[TmuxTerminal] = set()
         self._growth: FileGrowth | None = None
         self._objects: tuple[int, libtmux.Server] | None = None
-        self._signals: Sequence[str] | None = None
+        self._known_programs: tuple[Sequence[str], str] | None = None
         self._abandoned: set[asyncio.Future[None]] = set()
 
     async def probe(self) -> BackendStatus:
@@ -103,7 +103,7 @@ class TmuxBackend:
 
     async def _open(self, spec: TerminalSpec) -> TmuxTerminal:
         terminal = self._terminal(spec.session_id, spec.directory)
-        words = creation(spec, await self._env_options())
+        words = creation(spec, *await self._programs())
         try:
             await self.server.client(start=True)
             terminal.make_files()
@@ -146,13 +146,18 @@ class TmuxBackend:
                 await self.server.ask(join(["kill-session", "-t", f"={terminal.session_id}"]))
         terminal.detach()
 
-    async def _env_options(self) -> Sequence[str]:
-        """tmux leaves SIGTTIN and SIGTTOU ignored in its children; GNU env can undo that, others cannot."""
-        if self._signals is None:
-            words = ["/usr/bin/env", "--default-signal", "true"]
-            process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
-            self._signals = words[1:2] if await process.wait() == 0 else []
-        return self._signals
+    async def _programs(self) -> tuple[Sequence[str], str]:
+        """Options of env, and how output is copied, as the programs of this system know them.
+
+        tmux leaves SIGTTIN and SIGTTOU ignored in its children; GNU env can undo that, others cannot.
+        """
+        if self._known_programs is None:
+            signals = ["--default-signal"]
+            resets, copies = await asyncio.gather(
+                _succeeds("/usr/bin/env", *signals, "true"), _succeeds(*COPIES[0].split(), "count=0")
+            )
+            self._known_programs = signals if resets else [], COPIES[0] if copies else COPIES[1]
+        return self._known_programs
 
     async def adopt(self) -> Sequence[TmuxTerminal]:
         self.server.look_again()
@@ -292,7 +297,16 @@ def check(spec: TerminalSpec) -> None:
         raise BackendUnavailable(f"cannot run {spec.argv[0]!r}", suggestion="name an installed program")
 
 
-def creation(spec: TerminalSpec, env_options: Sequence[str]) -> list[str]:
+async def _succeeds(*words: str) -> bool:
+    null = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(*words, stdin=null, stdout=null, stderr=null)
+    except FileNotFoundError:
+        return False
+    return await process.wait() == 0
+
+
+def creation(spec: TerminalSpec, env_options: Sequence[str], copy: str) -> list[str]:
     """One command line, run by tmux without reading from the pane in between: no byte precedes the pipe."""
     target = f"={spec.session_id}:"
     size = ["-x", str(spec.cols), "-y", str(spec.rows)]
@@ -307,6 +321,7 @@ def creation(spec: TerminalSpec, env_options: Sequence[str]) -> list[str]:
         # Paths travel as option values: as arguments tmux would expand formats and times in them.
         ["set-option", "-g", "@ais-cwd", spec.working_directory],
         ["set-option", "-g", "@ais-python", sys.executable],
+        ["set-option", "-g", "@ais-copy", copy],
         [*start, *map(literal, child)],
         ["set-option", "-p", "-t", target, "remain-on-exit", "on"],
         ["set-option", "-p", "-t", target, "@ais-id", spec.session_id],
