@@ -235,7 +235,7 @@ async def test_a_child_whose_daemon_died_while_opening_it_is_let_go(here: World)
     for name in ("sink", "tail", "gate"):
         os.mkfifo(Path(spec.directory) / name)
     (Path(spec.directory) / "log").touch()
-    await tmux(here, *creation(spec, []))
+    await tmux(here, *creation(spec, [], ""))
     found = await here.succeed()
     assert set(found) == {kept.terminal.session_id, spec.session_id}
     await found[spec.session_id].shows(b"ready")
