@@ -32,8 +32,8 @@ NoWait = Annotated[
 ]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Only queue it: ccswarm worker carries it out.")]
 
-Start = Callable[["App"], Awaitable[Awaitable["Execution"]]]
-"""What is done before a run may go on, and then the going on."""
+Start = Callable[["App"], Awaitable[tuple[str, Awaitable["Execution"]]]]
+"""What is done before a run may go on: gives the run that is gone on with, empty for a new one, and the going on."""
 
 
 def run(
@@ -112,18 +112,24 @@ def _execute(settings: Settings, project: Project, start: Start, no_wait: bool, 
     from ccswarm import app
     from ccswarm import config as files
     from ccswarm.cli_watch import Interrupts, Watch
+    from ccswarm.runs_events import Feed
 
     async def watched(interrupts: Interrupts) -> int:
         async with app.working(settings, files.state_directory(), files.server_environment()) as working:
             opened = replace(working, project=project)
             with _starting(as_json):
-                begin = await start(opened)
+                goes_on, begin = await start(opened)
+            feed = Feed(opened.engine, goes_on)
+            before = await feed.past() if goes_on else []
             interrupts.told()  # what is queued from here on is paused by Ctrl-C, and not only left
             started = await begin
+            if started.id != goes_on:
+                feed, before = Feed(opened.engine, started.id), []
             if not as_json and not to_person():
                 show_line(started.id)
             plan: dict[str, Any] = started.payload["plan"]
-            return await Watch(opened, started.id, plan, no_wait=no_wait, as_json=as_json).until_left(interrupts)
+            watch = Watch(opened, feed, plan, before, no_wait=no_wait, as_json=as_json)
+            return await watch.until_left(interrupts)
 
     async def interruptible() -> int:
         interrupts = Interrupts()
@@ -145,15 +151,17 @@ def _starting(as_json: bool) -> AbstractContextManager[object]:
     return starting()
 
 
-async def _submit(opened: App, settings: Settings, directory: str, sources: list[str]) -> Awaitable[Execution]:
+async def _submit(
+    opened: App, settings: Settings, directory: str, sources: list[str]
+) -> tuple[str, Awaitable[Execution]]:
     from ccswarm import runs
 
     for warning in await runs.check(opened, settings, directory):
         remark(f"warning: {warning}")
-    return runs.submit(opened, settings, directory, sources, origin=Origin.PERSON)
+    return "", runs.submit(opened, settings, directory, sources, origin=Origin.PERSON)
 
 
-async def _go_on(opened: App, text: str) -> Awaitable[Execution]:
+async def _go_on(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
     from ccswarm import runs
 
     run_id = await run_id_of(opened.engine, text, opened.project)
@@ -165,7 +173,7 @@ async def _go_on(opened: App, text: str) -> Awaitable[Execution]:
             remark(f"{short(run_id)} is over; {short(started.id)} does again what did not succeed in it")
         return started
 
-    return told()
+    return run_id, told()
 
 
 async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
@@ -180,7 +188,8 @@ async def _queue(settings: Settings, directory: str, sources: list[str], as_json
 
 async def _resume_detached(text: str, config: Path | None, as_json: bool) -> None:
     async with looking(config) as opened:
-        found = await (await _go_on(opened, text))
+        _, begin = await _go_on(opened, text)
+        found = await begin
         _tell_queued(found.id, as_json)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -119,22 +119,31 @@ class Drawn:
 
 
 class Watch:
-    """One run being watched by the process that executes it. ``plan`` is the one it was submitted with; with
-    ``no_wait`` it is left when nothing goes on but questions to people."""
+    """One run being watched by the process that executes it. ``plan`` is the one it was submitted with; what ``feed``
+    gave ``before`` is not shown again. With ``no_wait`` it is left when nothing goes on but questions to people."""
 
-    def __init__(self, opened: App, run: str, plan: Mapping[str, Any], *, no_wait: bool, as_json: bool) -> None:
-        self._app, self._engine, self._run = opened, opened.engine, run
+    def __init__(
+        self,
+        opened: App,
+        feed: Feed,
+        plan: Mapping[str, Any],
+        before: Sequence[Happening] = (),
+        *,
+        no_wait: bool,
+        as_json: bool,
+    ) -> None:
+        self._app, self._engine, self._feed = opened, opened.engine, feed
+        self._run = run = feed.run
         self._no_wait, self._json = no_wait, as_json
         name = str(plan.get("swarm", {}).get("name", "swarm"))
         self._board = Board(run, [str(task["id"]) for task in plan.get("tasks", ())], name)
-        self._feed = Feed(opened.engine, run)
         self._calls = Calls(opened.state_directory / "journal", run, fresh=True)
+        for happening in before:
+            self._board.take(happening)
 
     async def until_left(self, interrupts: Interrupts) -> int:
         """The exit code of the command. After Ctrl-C the run is paused, and so it is when nobody reads any longer what
         is said."""
-        for happening in await self._feed.past():
-            self._board.take(happening)
         try:
             if to_person() and not self._json:
                 why = await self._drawn(interrupts)

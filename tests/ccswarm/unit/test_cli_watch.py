@@ -1,0 +1,37 @@
+"""What is said of a run that is watched."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ccswarm.app import App
+from ccswarm.cli_watch import Interrupts, Watch
+from ccswarm.runs_events import Feed
+from tests.bounds import BOUND_SECONDS
+from tests.ccswarm.unit.swarm_world import World, settings, steps
+
+pytestmark = pytest.mark.anyio
+
+PLAN = {"tasks": [{"id": "t", "agent": "ada", "steps": steps("a")}]}
+
+
+async def test_all_of_a_new_run_is_said_however_far_it_is_when_it_is_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.tool("srv.do")
+    await world.run(PLAN)
+    app = App(settings(PLAN), tmp_path, world.engine, world.swarm)
+
+    async def said(feed: Feed, *before: object) -> list[str]:
+        watch = Watch(app, feed, PLAN, await feed.past() if before else [], no_wait=False, as_json=False)
+        async with asyncio.timeout(BOUND_SECONDS):
+            assert await watch.until_left(Interrupts()) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if "\t" not in line]
+
+    started, *_, ended = await said(Feed(world.engine, "run_1"))
+    assert (started, ended) == ("run started: 1 tasks, 1 agents", "run succeeded: 1 succeeded")
+    assert await said(Feed(world.engine, "run_1"), "resumed") == [], "what was said before is not said again"
