@@ -54,6 +54,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "status": Verb(lambda: import_module("ccswarm.cli_runs").status, "Show how far a run is."),
         "ps": Verb(lambda: import_module("ccswarm.cli_runs").ps, "Show what is running now, and the workers."),
         "logs": Verb(lambda: import_module("ccswarm.cli_logs").logs, "Show what happened in a run."),
+        "diff": Verb(lambda: import_module("ccswarm.cli_diff").diff, "Show what the tasks of a run changed."),
         "runs": Verb(lambda: import_module("ccswarm.cli_runs").app, "List, show, compare and replay runs."),
         "worker": Verb(lambda: import_module("ccswarm.cli_worker").worker, "Carry out what is queued, until Ctrl-C."),
         "clean": Verb(
@@ -70,6 +71,10 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         ),
         "approve": Verb(lambda: import_module("ccswarm.cli_approvals").approve, "Agree to what an agent asks."),
         "reject": Verb(lambda: import_module("ccswarm.cli_approvals").reject, "Refuse what an agent asks."),
+        "accept": Verb(lambda: import_module("ccswarm.cli_approvals").accept, "Agree to merging the work of a task."),
+        "return": Verb(
+            lambda: import_module("ccswarm.cli_approvals").give_back, "Give the work of a task back, with a comment."
+        ),
     },
     "Look": {
         "tools": Verb(lambda: import_module("ccswarm.cli_tools").tools, "List the tools of all servers."),

@@ -22,7 +22,7 @@ from rich.text import Text
 from ccswarm.cli_board import Board, Row
 from ccswarm.cli_output import printable
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import above, asked
+from ccswarm.runs_events import above, asks
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -133,7 +133,7 @@ class LiveView:
         )
         parts: list[RenderableType] = [head, self._table()]
         for question in questions[:1]:
-            parts.append(Text(f"{question['agent']} asks for {printable(asked(question))}", style="yellow"))
+            parts.append(Text(printable(asks(question)), style="yellow"))
             more = f" ({len(questions) - 1} more questions wait)" if len(questions) > 1 else ""
             how = "y: agree, n: refuse" if self._keys else f"ccswarm approve {question['id']}"
             parts.append(Text(f"{how}{more}", style="bold yellow"))

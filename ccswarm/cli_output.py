@@ -101,6 +101,13 @@ def show_text(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
+def show_bytes(data: bytes) -> None:
+    """Data of a file or a program, for a pipe."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
 def say(message: str) -> None:
     """A remark for a person; a pipe gets only data."""
     if to_person():

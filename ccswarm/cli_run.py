@@ -112,7 +112,7 @@ def _execute(settings: Settings, project: Project, start: Start, no_wait: bool, 
     from ccswarm import app
     from ccswarm import config as files
     from ccswarm.cli_watch import Interrupts, Watch
-    from ccswarm.runs_events import Feed
+    from ccswarm.runs_feed import Feed
 
     async def watched(interrupts: Interrupts) -> int:
         async with app.working(settings, files.state_directory(), files.server_environment()) as working:

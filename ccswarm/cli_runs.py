@@ -298,7 +298,8 @@ def _show_head(facts: Mapping[str, Any]) -> None:
 
 def _show_approvals(facts: Mapping[str, Any]) -> None:
     for one in facts["approvals"]:
-        show_line(f"waits for approval {one['id']}: {one['agent']} asks for {one['tool']}")
+        asks = f"asks: {one['question']}" if "question" in one else f"asks for {one['tool']}"
+        show_line(f"waits for approval {one['id']}: {one['agent']} {asks}")
     if facts["approvals"]:
         say("ccswarm approve ID agrees, ccswarm reject ID refuses.")
     elif facts["status"] == RunStatus.PAUSED:

@@ -225,6 +225,8 @@ class Watch:
             show_json_line({"event": "result", **facts, "exit_code": code})
             return code
         show_summary(facts)
+        for note in facts["notes"]:
+            remark(f"note: {note}")
         for question in facts["approvals"]:
             remark(f"waits for approval: ccswarm approve {question['id']}")
         blocked = facts["status"] == RunStatus.BLOCKED

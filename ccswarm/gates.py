@@ -53,7 +53,7 @@ class Gates:
     are the person's; ``time`` is what bounds them all."""
 
     def __init__(
-        self, flow: Flow, work: Work, shell: str, directory: str, visit: int, agent: str, time: TimeBudgets
+        self, flow: Flow, work: Work, shell: str, directory: str, visit: str, agent: str, time: TimeBudgets
     ) -> None:
         self._flow = flow
         self._work = replace(work, timeout_seconds=LONGEST_SECONDS)

@@ -231,7 +231,8 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
             return f"run started: {len(facts['tasks'])} tasks, {facts['agents']} agents{before}"
         case "run.ended":
             counts = ", ".join(f"{count} {status}" for status, count in facts["counts"].items())
-            return f"run {facts['status']}: {counts}"
+            notes = "".join(f"; {note}" for note in facts.get("notes", ()))
+            return f"run {facts['status']}: {counts}{notes}"
         case "task.started":
             again = f", attempt {facts['attempt']}" if facts["attempt"] > 1 else ""
             return f"started by {facts['agent']}{again}"
@@ -239,11 +240,12 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
             said = f": {cut(str(facts['summary']))}" if facts["summary"] else ""
             return f"{facts['status']}{' (again)' if facts.get('again') else ''}{said}"
         case "approval.asked":
-            return f"waits for approval {facts['id']}: {facts['agent']} asks for {asked(facts)}"
+            return f"waits for approval {facts['id']}: {asks(facts)}"
         case "approval.answered":
             by = f" by {facts['by']}" if facts.get("by") else ""
             why = f": {facts['reason']}" if facts.get("reason") else ""
-            return f"approval {facts['id']} {'given' if facts['approved'] else 'refused'}{by}{why}"
+            how = "given" if facts["approved"] else "given back for more work" if facts.get("again") else "refused"
+            return f"approval {facts['id']} {how}{by}{why}"
         case "gates.held":
             return "gates held"
         case "gate.failed":
@@ -251,6 +253,10 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
         case "merge":
             came = f"conflict: {facts['conflict']}" if facts.get("conflict") else f"{facts.get('commits')} commits"
             return f"merge of {facts['ref']}: {cut(str(came))}"
+        case "merge.judged":
+            return f"the gates look at the merge into {facts['head'][:12]}, committed meanwhile"
+        case "work.on_branch":
+            return f"its work is on the branch {facts['branch']}, not merged"
         case "work.kept":
             return f"its work is kept at {facts['ref']}, not merged"
         case "work.handed_on":
@@ -298,6 +304,13 @@ def _command(facts: Mapping[str, Any]) -> str:
     arguments: dict[str, Any] = facts.get("args") or {}
     command: dict[str, Any] = arguments.get("command") or {}
     return cut(str(command.get("text", "")))
+
+
+def asks(question: Mapping[str, Any]) -> str:
+    """Who asks a person for what."""
+    if "question" in question:
+        return f"{question['agent']} asks: {question['question']}"
+    return f"{question['agent']} asks for {asked(question)}"
 
 
 def asked(question: Mapping[str, Any]) -> str:

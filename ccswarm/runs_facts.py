@@ -89,8 +89,8 @@ def approvals_of(execution: Execution) -> list[dict[str, Any]]:
 
 
 async def facts_of(store: Store, run_id: str) -> dict[str, Any]:
-    """All of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, approvals. Tasks
-    are followed by their parts, named by their paths, whose usage is in theirs. Raises RunNotFound."""
+    """All of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, notes for people,
+    approvals. Tasks are followed by their parts, named by their paths, whose usage is in theirs. Raises RunNotFound."""
     run = await store.status(run_id)
     return described(run, await store.list(prefix=f"{run_id}.", limit=MOST_TASKS))
 
@@ -127,6 +127,7 @@ def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]
         "error": run.error,
         "tasks": tasks,
         "usage": result.get("usage") or {},
+        "notes": result.get("notes", []),
         "approvals": asked,
     }
 

@@ -22,6 +22,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62
 Approval = Literal["auto", "destructive", "all"]
 Topology = Literal["hierarchical", "mesh", "ring", "star"]
 Strategy = Literal["parallel", "sequential", "adaptive"]
+Merge = Literal["auto", "branch", "ask"]
 
 
 class Section(BaseModel):
@@ -123,6 +124,11 @@ class SwarmSettings(Section):
     spawn_depth: int = Field(default=2, ge=0, description="How deep an agent's helpers may have helpers.")
     budget: Budget = Field(default=Budget(), description="Of a whole run.")
     workspace: str = Field(default="", description="Directory of the work; empty: where ccswarm was started.")
+    merge: Merge = Field(
+        default="auto",
+        description="What becomes of accepted work in clones. auto: it is merged; ask: it is merged when a person "
+        "agrees; branch: it is left on the branch ccswarm/RUN/TASK.",
+    )
     shell: str = Field(default="ai-session", description="The server that runs the commands of gates.")
 
 

@@ -126,15 +126,18 @@ class Swarm:
             payload |= {"files": list(files)}
         await self.engine.submit(RUN, new_id, payload)
 
-    async def answer(self, number: str, *, approved: bool, by: str, reason: str = "", task_id: str = "") -> None:
-        """A person's word on what ``approvals`` shows; ``task_id`` is the task that asks, where that is known. Raises
-        RunNotFound where nothing waits, AnsweredAlready where somebody was quicker: only the first answer counts."""
+    async def answer(
+        self, number: str, *, approved: bool, by: str, reason: str = "", task_id: str = "", again: bool = False
+    ) -> None:
+        """A person's word on what ``approvals`` shows; ``task_id`` is the task that asks, where that is known. Work
+        that is to be merged is done ``again``, with the reason as what is wrong of it. Raises RunNotFound where nothing
+        waits, AnsweredAlready where somebody was quicker: only the first answer counts."""
         if not task_id:
             found = [question["task_id"] for question in await self.approvals() if question["id"] == number]
             if not found:
                 raise RunNotFound(f"nothing waits for approval {number!r}", suggestion="ccswarm approvals")
             task_id = found[0]
-        word = {"approved": approved, "by": by, "reason": reason}
+        word = {"approved": approved, "by": by, "reason": reason} | ({"again": True} if again else {})
         if not await self.engine.send(task_id, questions.topic(number), word, key=number):
             first = await self.answer_to(number, task_id) or word
             came = "agreed" if first["approved"] else "refused"

@@ -15,6 +15,7 @@ from ccswarm.settings import Settings
 from ccswarm.swarm_task import plain
 
 RUN = "run"
+NOT_RUN = "not run when work was merged, as always here: {}"
 FOREVER_SECONDS = 365 * 86400.0
 
 
@@ -39,6 +40,8 @@ class RunFlow:
         self._numbers: dict[str, str] = {}
         self._going: dict[asyncio.Task[Any], Placed] = {}
         self._usage = Usage()
+        self._not_run: dict[str, None] = {}
+        """What of the person's git was not run when work was merged."""
         self._stopping = ""
         self._told = False
         """Stopped by who handed the work on, not by a budget."""
@@ -73,8 +76,9 @@ class RunFlow:
                 task.cancel()
             await asyncio.gather(stop, *self._going, return_exceptions=True)
         status = self._status()
-        await tell(self._flow, "run.ended", status=status, counts=dict(self._scheduler.counts()))
-        return {"status": status, "tasks": self._table(), "usage": plain(self._usage)}
+        notes = {"notes": [NOT_RUN.format(", ".join(self._not_run))]} if self._not_run else {}
+        await tell(self._flow, "run.ended", status=status, counts=dict(self._scheduler.counts()), **notes)
+        return {"status": status, "tasks": self._table(), "usage": plain(self._usage), **notes}
 
     async def _start(self, placed: Placed, pause_seconds: float = 0.0) -> None:
         task = self._tasks[placed.task_id]
@@ -97,6 +101,7 @@ class RunFlow:
             "attempt": tried,
             "pause_seconds": pause_seconds,
             "unmerged": self._payload.get("unmerged", {}).get(task.id),
+            "needed": any(task.id in other.needs for other in self._plan.tasks),
         }
         kind = TASK if self._root == self._flow.id else PART
         await self._flow.start(kind, number, given, agent=placed.agent, priority=task.priority)
@@ -122,8 +127,10 @@ class RunFlow:
         elif outcome.status is RunStatus.CANCELLED:
             facts |= {"status": RunStatus.CANCELLED, "summary": "cancelled"}
         self._usage += Usage(**facts["usage"])
+        self._not_run |= dict.fromkeys(facts.pop("not_run", ()))
         status, tried = RunStatus(facts["status"]), self._tries[task.id]
-        again = status is RunStatus.FAILED and tried <= task.retry.times and not self._stopping
+        refused = facts.pop("refused", False)
+        again = status is RunStatus.FAILED and tried <= task.retry.times and not self._stopping and not refused
         shown = {"task": task.id, "agent": placed.agent, "attempt": tried, "summary": facts["summary"]}
         await tell(self._flow, "task.ended", **shown, status=status, again=again)
         if again:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +20,8 @@ from ccswarm.models import Json, RunStatus, ToolInfo, Usage
 from ccswarm.origin import Author, Origin, gate_problems
 from ccswarm.reviews import Review
 from ccswarm.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
-from ccswarm.swarm_tree import Tree, blocked, clone_of, facts_of, first_tree, shown_tree
+from ccswarm.swarm_delivery import Delivery, Judged
+from ccswarm.swarm_tree import Tree, blocked, clone_of, facts_of, first_tree, place, shown_tree
 from ccswarm.telemetry import Telemetry
 from ccswarm.terminals import CLEANER, Fence, Terminals, tools_for_ending
 from ccswarm.time_budgets import TimeBudgets, time_budgets
@@ -88,7 +88,8 @@ class TaskFlow:
         self._run_id: str = payload["run_id"]
         self._root: str = payload.get("root", self._run_id)
         self._files: tuple[str, ...] = tuple(payload.get("files", ()))
-        self._unmerged: dict[str, Any] = {}
+        self._facts: dict[str, Any] = {}
+        """More of the result: see ``Delivery.facts``."""
         self._fence = Fence()
         self._most_visits = 1
         self._opened: dict[str, tuple[str, bool]] = {}
@@ -106,7 +107,7 @@ class TaskFlow:
         except Conflict as error:
             ending = Ending(RunStatus.BLOCKED, f"{error.message}; {error.suggestion}")
         facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
-        return {**facts, "usage": plain(ending.usage), **self._unmerged}
+        return {**facts, "usage": plain(ending.usage), **self._facts}
 
     async def _carry_out(self) -> Ending:
         await self._time.left()
@@ -140,26 +141,31 @@ class TaskFlow:
     async def _delivered(self, left: Mapping[str, Any]) -> Ending:
         """What another run could not deliver: the work is done, and is not done again."""
         tree = self._tree_in(clone_of(left["clone"]))
-        done = Ending(RunStatus.SUCCEEDED, left["summary"], left["result"])
+        done = Judged(
+            Ending(RunStatus.SUCCEEDED, left["summary"], left["result"]),
+            str(left.get("commit") or ""),
+            agreed=left.get("agreed") is True,
+        )
         try:
-            if commit := left.get("commit"):
-                return await self._ended(tree, Judged(done, str(commit)))
             self._require_gates()
-            return await self._ended(tree, await self._judged(tree.directory, tree, done, 1))
+            if not done.commit:
+                done = await self._judged(tree.directory, tree, done.ending, 1)
+            return await self._ended(tree, await self._agreed(tree, done, 1))
         finally:
             await self._hands.release(tree.directory)
 
     async def _ended(self, tree: Tree, done: Judged) -> Ending:
-        """Work that counts is merged, all other is kept apart."""
+        """Work that counts is delivered, all other is kept apart."""
+        if done.ending.status == RunStatus.SUCCEEDED and not done.feedback:
+            delivery = self._delivery(tree)
+            done = await delivery.deliver(done)
+            self._facts |= delivery.facts
+            if done.ending.status == RunStatus.SUCCEEDED:
+                return done.ending
         ending = done.ending
-        if ending.status == RunStatus.SUCCEEDED and not done.feedback:
-            if why := await tree.merge(done.commit):
-                self._unmerged = tree.unmerged(ending, done.commit)
-                return blocked(why, ending)
-            return ending
         if done.feedback:
             ending = Ending(RunStatus.FAILED, done.feedback, ending.result, ending.usage)
-        if self._unmerged:
+        if "unmerged" in self._facts:
             return ending
         if self._keeps(ending):
             return replace(
@@ -167,6 +173,26 @@ class TaskFlow:
             )
         kept = await tree.keep()
         return replace(ending, summary="; ".join(filter(None, (ending.summary, kept))))
+
+    async def _agreed(self, tree: Tree, done: Judged, visit: int) -> Judged:
+        """With a person's word, where one has to agree."""
+        delivery = self._delivery(tree)
+        done = await delivery.agreed(done, visit)
+        self._facts |= delivery.facts
+        return done
+
+    def _delivery(self, tree: Tree) -> Delivery:
+        return Delivery(
+            self._flow,
+            tree,
+            self._swarm.merge,
+            number=self._flow.id,
+            agent=self._agent.name,
+            needed=bool(self._payload.get("needed")),
+            check=self._checked_apart if self._task.gates else None,
+            time=self._time,
+            telemetry=self._telemetry,
+        )
 
     async def _end_terminals(self, clone: Clone) -> str:
         """Nothing of the agent's changes a clone any more; why that is not so."""
@@ -229,9 +255,11 @@ class TaskFlow:
         work = await self._work(directory)
         tools = await self._tools(directory) if brain.wants_tools else []
         feedback, usage, thinking, judged = "", Usage(), None, Judged(Ending(RunStatus.FAILED))
-        given_back = self._task.gates or self._task.review.by
+        given_back = self._task.gates or self._task.review.by or self._swarm.merge == "ask"
         self._most_visits = (self._task.visits or brain.visits) if given_back else 1
-        for visit in range(1, self._most_visits + 1):
+        visit, last = 0, self._most_visits
+        while visit < last:
+            visit += 1
             thinking = brain.begin(self._assignment(tools, directory, feedback, visit), self._hands.means, thinking)
             ending = await Agent(self._flow, work).run(thinking, await self._time.left())
             ending.usage = usage = usage + ending.usage
@@ -240,8 +268,12 @@ class TaskFlow:
                 break
             judged = await self._judged(directory, tree, ending, visit)
             usage = judged.ending.usage
+            if tree and not self._payload.get("shown"):
+                judged = await self._agreed(tree, judged, visit)
             if not (feedback := judged.feedback):
                 break
+            if judged.returned:
+                last = visit + self._most_visits
         if isinstance(thinking, Settled):
             await thinking.settled()
         if tree or not judged.feedback:
@@ -254,14 +286,14 @@ class TaskFlow:
         if tree:
             presented = await tree.present(visit, gates=bool(self._task.gates))
             if presented.problem:
-                self._unmerged = tree.unmerged(ending, "")
+                self._facts |= tree.unmerged(ending, "")
                 return Judged(blocked(presented.problem, ending))
             commit, directory = presented.commit, presented.directory
             shown = {"clone": facts_of(tree.clone), "commit": commit}
-        checked = await self._checked(directory, visit)
+        checked = await self._checked(directory, str(visit))
         usage = ending.usage + checked.usage
         if tree and self._task.gates:
-            await tree.withdraw(visit)
+            await tree.withdraw(directory)
             await self._hands.release(directory)
         if checked.ending:
             return Judged(replace(checked.ending, result=ending.result, usage=usage))
@@ -282,7 +314,13 @@ class TaskFlow:
         if wrong := list(gate_problems(self._task.gates, [agent], self._swarm.shell)) if agent else []:
             raise PlanInvalid("; ".join(wrong), suggestion="leave the gates out")
 
-    async def _checked(self, directory: str, visit: int) -> Checked:
+    async def _checked_apart(self, directory: str, visit: str) -> Checked:
+        """In a directory that is removed afterwards."""
+        checked = await self._checked(directory, visit)
+        await self._hands.release(directory)
+        return checked
+
+    async def _checked(self, directory: str, visit: str) -> Checked:
         if not self._task.gates:
             return Checked()
         work = await self._work(directory)
@@ -361,12 +399,6 @@ class TaskFlow:
 
         return [ToolInfo(**facts) for facts in await self._flow.step("tools", listed)]
 
-    def _place(self) -> str:
-        """What a run's clones are kept under: an agent may be at work in a run and in what was handed on in it."""
-        if self._run_id == self._root:
-            return self._root
-        return f"{self._root}-{hashlib.sha256(self._run_id.encode()).hexdigest()[:12]}"
-
     async def _tree(self) -> Tree | None:
         if self._agent.workspace != "clone":
             return None
@@ -376,22 +408,12 @@ class TaskFlow:
                 await shown_tree(self._flow, workspaces, shown, "review" + self._flow.id.rpartition(".review")[2])
             )
         name = f"{self._task.id}.{self._payload['attempt']}"
-        return self._tree_in(await first_tree(self._flow, workspaces, self._place(), name))
+        return self._tree_in(await first_tree(self._flow, workspaces, place(self._root, self._run_id), name))
 
     def _tree_in(self, clone: Clone) -> Tree:
         workspaces = self._hands.workspaces(self._payload["workspace"])
         title = f"{self._task.id}: {self._task.text or self._agent.name}"
         return Tree(self._flow, workspaces, clone, self._end_terminals, self._files, title)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """How work ended; where it succeeded, ``feedback`` is what does not hold of it, and ``commit`` is what was judged
-    where it is in a tree of its own."""
-
-    ending: Ending
-    commit: str = ""
-    feedback: str = ""
 
 
 def _caps(budget: Budget) -> dict[str, float]:

@@ -7,6 +7,7 @@ that is done later sees it. Every method is a recorded step.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +34,18 @@ class Presented:
     commit: str = ""
     directory: str = ""
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How it went: merged; or ``problem`` says why that needs a person; or nobody judged yet what the merge into
+    ``head`` would be: that is ``candidate``, and lies in ``directory``."""
+
+    problem: str = ""
+    head: str = ""
+    candidate: str = ""
+    directory: str = ""
+    not_run: tuple[str, ...] = ()
 
 
 class Tree:
@@ -74,31 +87,75 @@ class Tree:
 
         return Presented(**await self._flow.step(f"present {visit}", presented))
 
-    async def withdraw(self, visit: int) -> None:
-        """Remove the copy that the gates looked at."""
+    async def withdraw(self, directory: str) -> None:
+        """Remove the copy that gates looked at in ``directory``."""
+        name = Path(directory.removesuffix(self.clone.prefix)).name
 
         async def withdrawn(_: str) -> Json:
-            path = self.clone.path.with_name(f"{self.clone.path.name}.gates{visit}")
-            await self._remove(replace(self.clone, path=path))
+            await self._remove(replace(self.clone, path=self.clone.path.with_name(name)))
 
-        await self._flow.step(f"withdraw {visit}", withdrawn)
+        await self._flow.step(f"withdraw {name}", withdrawn)
 
-    async def merge(self, commit: str) -> str:
-        """Merge ``commit``, and remove the clone and its refs; why that needs a person, else ``""``."""
+    async def merge(self, commit: str, judged: Sequence[str] | None, turn: int) -> Merge:
+        """Merge ``commit``, and remove the clone and its refs; with ``judged`` only where that gives the files of one
+        of these commits, and else what it would give is put into a directory for the gates."""
 
         async def merged(_: str) -> Json:
             try:
-                done = await self._workspaces.merge(self.clone, self._title, self._files, commit=commit)
+                done = await self._workspaces.merge(self.clone, self._title, self._files, commit=commit, judged=judged)
+                if not done.candidate:
+                    return {"commits": done.commits, "head": done.head, "not_run": done.not_run}
+                name, together = f"merged{turn}", replace(self.clone, base=done.head)
+                # What an earlier process left there is the merge into another commit.
+                await self._workspaces.discard(replace(together, path=together.path.with_name(_beside(together, name))))
+                copy = await self._workspaces.copy(together, done.candidate, name)
             except Conflict as conflict:
                 return {"conflict": f"{conflict.message}; {conflict.suggestion}"}
-            return {"commits": done.commits, "head": done.head}
+            return {"candidate": done.candidate, "head": done.head, "directory": str(copy.directory)}
 
-        facts = await self._flow.step("merge", merged)
-        await tell(self._flow, "merge", ref=self.clone.ref, commit=commit, base=self.clone.base, **facts)
+        facts = await self._flow.step(f"merge {turn}", merged)
+        about = {"ref": self.clone.ref, "commit": commit, "base": self.clone.base}
+        if candidate := facts.get("candidate"):
+            await tell(self._flow, "merge.judged", **about, head=facts["head"], candidate=candidate)
+            return Merge("", facts["head"], candidate, facts["directory"])
+        not_run = facts.pop("not_run", ())
+        await tell(self._flow, "merge", **about, **facts)
         if why := facts.get("conflict"):
-            return str(why)
+            return Merge(str(why))
         await self._forget()
-        return ""
+        return Merge(head=facts["head"], not_run=tuple(not_run))
+
+    async def size(self, commit: str, visit: int) -> Mapping[str, Json]:
+        """How much ``commit`` changes: ``files``, and in few words what is ``told`` of it."""
+
+        async def counted(_: str) -> Json:
+            difference = await self._workspaces.difference(self.clone.base, commit)
+            return {"files": len(difference.files), "told": difference.told}
+
+        return await self._flow.step(f"size {visit}", counted)
+
+    async def leave_on_branch(self, commit: str, *, waits: bool) -> tuple[str, str]:
+        """The branch that ``commit`` lies on from now on, ``""`` where it is merged already; or why it cannot be on
+        one. The clone and its refs are removed, unless somebody ``waits`` for the merge."""
+
+        async def left(_: str) -> Json:
+            try:
+                name, is_merged = await self._workspaces.leave_on_branch(self.clone, commit)
+            except Conflict as conflict:
+                return {"problem": f"{conflict.message}; {conflict.suggestion}"}
+            return {"branch": name, "merged": is_merged}
+
+        facts = await self._flow.step("branch", left)
+        if problem := facts.get("problem"):
+            return "", str(problem)
+        about = {"ref": self.clone.ref, "commit": commit, "base": self.clone.base}
+        if facts["merged"]:
+            await tell(self._flow, "merge", **about, commits=0)
+        else:
+            await tell(self._flow, "work.on_branch", **about, branch=facts["branch"])
+        if facts["merged"] or not waits:
+            await self._forget()
+        return "" if facts["merged"] else str(facts["branch"]), ""
 
     async def keep(self) -> str:
         """What the agent did goes to its ref, and stays out of everything later; a sentence that says where it is,
@@ -143,10 +200,16 @@ class Tree:
 
         await self._flow.step("forget", forgotten)
 
-    def unmerged(self, ending: Ending, commit: str) -> dict[str, Json]:
-        """What another run needs to deliver what is done; ``commit`` is empty where it was not judged yet."""
-        facts: Json = {"clone": facts_of(self.clone), "summary": ending.summary, "commit": commit}
+    def unmerged(self, ending: Ending, commit: str, *, agreed: bool = False) -> dict[str, Json]:
+        """What another run needs to deliver what is done; ``commit`` is empty where it was not judged yet, and a person
+        has ``agreed`` to merging it, or was not asked yet."""
+        facts: Json = {"clone": facts_of(self.clone), "summary": ending.summary, "commit": commit, "agreed": agreed}
         return {"unmerged": facts}
+
+
+def place(root: str, run_id: str) -> str:
+    """What the clones of a run, or of what was handed on in it, are kept under: an agent may be at work in both."""
+    return root if run_id == root else f"{root}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"
 
 
 async def first_tree(flow: Flow, workspaces: Workspaces, run_id: str, name: str) -> Clone:
@@ -166,6 +229,11 @@ async def shown_tree(flow: Flow, workspaces: Workspaces, shown: Mapping[str, Jso
         return facts_of(await workspaces.copy(clone_of(shown["clone"]), str(shown["commit"]), name))
 
     return clone_of(await flow.step("clone", made))
+
+
+def _beside(clone: Clone, name: str) -> str:
+    """What the directory of a clone's copy is called."""
+    return f"{clone.path.name}.{name}"
 
 
 def blocked(why: str, ending: Ending) -> Ending:

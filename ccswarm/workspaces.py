@@ -20,22 +20,27 @@ from typing import TypeVar
 
 from ccswarm.errors import Conflict, WorkspaceUnusable
 from ccswarm.workspaces_collect import Clone, Clones, few
+from ccswarm.workspaces_difference import Difference
 from ccswarm.workspaces_git import Git
+from ccswarm.workspaces_hooks import not_run
 from ccswarm.workspaces_merge import merge, uncommitted
 from ccswarm.workspaces_process import in_thread
 from ccswarm.workspaces_tree import DIRECTORY
 
-__all__ = ("Clone", "Merged", "Workspaces")
+__all__ = ("Clone", "Difference", "Merged", "Workspaces")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """``commits`` came over; 0: there was nothing new."""
+    """``commits`` came over; 0: there was nothing new. ``candidate`` is what the merge into ``head`` would be, where
+    nothing was merged since nobody judged it. ``not_run`` are what git itself would have done for the person."""
 
     commits: int
     head: str
+    candidate: str = ""
+    not_run: tuple[str, ...] = ()
 
 
 class Workspaces:
@@ -58,6 +63,25 @@ class Workspaces:
         """A clone of its own with ``commit``, which was collected from ``clone``, checked out: for who looks at the
         work and whose changes come to nothing. It is there already where one of that ``name`` was made."""
         return await in_thread(lambda: self._clones.copy(clone, commit, name))
+
+    async def difference(self, base: str, commit: str) -> Difference:
+        """What of the repository's files is another one in ``commit`` than it was in ``base``."""
+        return await self._in_turn(lambda: self._clones.difference(base, commit))
+
+    async def under_way(self, clone: Clone) -> Difference:
+        """What was done in a clone by now, committed or not, that ``collect`` would bring over. Nothing is changed.
+        Raises WorkRefused as ``collect``."""
+        return await self._in_turn(lambda: self._clones.under_way(clone))
+
+    async def known(self, run_id: str, name: str) -> Clone | None:
+        """The clone of that name, where it is there."""
+        return await in_thread(lambda: self._clones.known(run_id, name))
+
+    async def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
+        """The branch of the repository that ``commit`` lies on from now on, for a person to merge, and whether what is
+        checked out has it already. A branch of that name that is there stays as it is. Raises Conflict where none of
+        that name can be."""
+        return await self._in_turn(lambda: self._clones.leave_on_branch(clone, commit))
 
     async def require_clean(self) -> None:
         """Raises Conflict where the repository has uncommitted changes, so that nothing could be merged into it."""
@@ -86,16 +110,25 @@ class Workspaces:
         """
         return await self._in_turn(lambda: self._clones.collect(clone, title))
 
-    async def merge(self, clone: Clone, title: str, configuration: Collection[str] = (), *, commit: str = "") -> Merged:
+    async def merge(
+        self,
+        clone: Clone,
+        title: str,
+        configuration: Collection[str] = (),
+        *,
+        commit: str = "",
+        judged: Collection[str] | None = None,
+    ) -> Merged:
         """Merge ``commit``, which was collected from the clone, into what is checked out in the repository; one merge
         at a time. Without one, collect what is there first. ``configuration`` are files that decide what agents may do,
-        beside every ``ccswarm.toml``.
+        beside every ``ccswarm.toml``. With ``judged`` nothing is merged unless the files are then those of one of these
+        commits: else the merge is only made as a commit, for somebody to judge it.
 
         Raises Conflict when the repository has uncommitted changes, both changed the same, or the work changes what
         it is configured by: then the repository is as it was, and the work lies at ``clone.ref``.
         WorkRefused as ``collect``.
         """
-        return await self._in_turn(lambda: self._merge(clone, title, configuration, commit))
+        return await self._in_turn(lambda: self._merge(clone, title, configuration, commit, judged))
 
     async def remove(self, clone: Clone, *, force: bool = False) -> None:
         """Remove the clone. Raises Conflict where work in it is not merged, unless ``force``; what was collected stays
@@ -127,15 +160,20 @@ class Workspaces:
             return False
         return True
 
-    def _merge(self, clone: Clone, title: str, configuration: Collection[str], commit: str) -> Merged:
+    def _merge(
+        self, clone: Clone, title: str, configuration: Collection[str], commit: str, judged: Collection[str] | None
+    ) -> Merged:
         if not commit:
             self._clones.collect(clone, title)
             commit = self._clones.work(clone)
-        if commits := self._clones.unmerged(commit):
-            files = [Path(file).resolve() for file in configuration]
-            head = merge(self._git, self._clones, clone, commit, self.repository, files, title)
-            return Merged(commits, head)
-        return Merged(0, self._clones.head())
+        head = self._clones.head()
+        if not (commits := self._clones.unmerged(commit)):
+            return Merged(0, head)
+        files = [Path(file).resolve() for file in configuration]
+        made = merge(self._git, self._clones, clone, commit, self.repository, files, title, judged)
+        if not made.is_merged:
+            return Merged(0, made.head, made.commit)
+        return Merged(commits, made.commit, not_run=not_run(self._git, self.repository))
 
     async def _in_turn(self, do: Callable[[], T]) -> T:
         # Whoever waits for another process takes a thread of few; for this process's own it takes none.

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from ccswarm.confined_files import remove_tree
-from ccswarm.errors import WorkRefused
+from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 from ccswarm.workspaces_checkout import CHANGES, GITLINK, WorkTree, changes
+from ccswarm.workspaces_difference import Difference, compare
 from ccswarm.workspaces_git import Git, PrivateRepository, Repository
 from ccswarm.workspaces_nested import refuse_nested
 from ccswarm.workspaces_objects import bring, packs_of, take, tip
@@ -24,6 +25,9 @@ from ccswarm.workspaces_snapshot import NO_FILTERS, Filters, Snapshot
 from ccswarm.workspaces_tree import UntrustedTree
 
 SHOWN_PATHS = 10
+
+REFS = ("", "-base", "-sent", "-merged")
+"""Endings of a clone's refs: its work; what it was made from; what its agent committed; the merge that was judged."""
 
 LEFT_BEHIND = b"""\
 __pycache__/
@@ -169,8 +173,8 @@ class Clones:
     def forget(self, clone: Clone) -> None:
         """See ``Workspaces.forget``."""
         self.remove(clone)
-        for name in (clone.ref, f"{clone.ref}-base", f"{clone.ref}-sent"):
-            self._git.person(self._directory, "update-ref", "-d", name)
+        for ending in REFS:
+            self._git.person(self._directory, "update-ref", "-d", clone.ref + ending)
 
     def unmerged(self, commit: str) -> int:
         """How many commits up to ``commit`` are not in what is checked out."""
@@ -191,6 +195,39 @@ class Clones:
                     where = f"{refused.suggestion}; the clone is {clone.path}"
                     raise WorkRefused(refused.message, suggestion=where) from None
             return int(self._git.private(person, "rev-list", "--count", self.work(clone), "--not", head))
+
+    def difference(self, base: str, commit: str) -> Difference:
+        """See ``Workspaces.difference``."""
+        repository = self._git.repository(self._directory)
+        with self.scratch() as scratch:
+            return compare(self._git, PrivateRepository(scratch / "person", repository, base), base, commit)
+
+    def under_way(self, clone: Clone) -> Difference:
+        """See ``Workspaces.under_way``."""
+        repository = self._git.repository(self._directory)
+        with self.scratch() as scratch:
+            taken, _, tree = self._taken(repository, clone, scratch)
+            return compare(self._git, taken, clone.base, tree)
+
+    def known(self, run_id: str, name: str) -> Clone | None:
+        """See ``Workspaces.known``."""
+        return self.make(run_id, name) if (self._root / run_id / name).is_dir() else None
+
+    def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
+        """See ``Workspaces.leave_on_branch``."""
+        name = clone.ref.removeprefix("refs/").rpartition(".")[0]
+        if not self.unmerged(commit):
+            return name, True
+        asked = ("rev-parse", "-q", "--verify", f"refs/heads/{name}^{{commit}}")
+        if not self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
+            try:
+                self._git.person(self._directory, "update-ref", "-m", "accepted", f"refs/heads/{name}", commit)
+            except WorkspaceUnusable as failed:
+                raise Conflict(
+                    f"there cannot be a branch {name}: {failed.message}",
+                    suggestion=f"rename the branch in its way; its work lies at {clone.ref}",
+                ) from None
+        return name, False
 
     @contextmanager
     def scratch(self) -> Generator[Path]:
@@ -215,6 +252,15 @@ class Clones:
     def _take_over(
         self, repository: Repository, person: PrivateRepository, clone: Clone, title: str, scratch: Path
     ) -> None:
+        taken, sent, kept = self._taken(repository, clone, scratch)
+        commit = self._committed(taken, clone, sent, kept, title)
+        self._refuse_repositories(taken, clone.base, commit, repository.top)
+        bring(self._git, taken, person, (commit,), clone.base)
+        self._git.person(self._directory, "update-ref", f"{clone.ref}-sent", sent)
+        self._git.person(self._directory, "update-ref", clone.ref, commit)
+
+    def _taken(self, repository: Repository, clone: Clone, scratch: Path) -> tuple[PrivateRepository, str, str]:
+        """A repository of ours with what is in the clone; what its agent committed last, and a tree of all there is."""
         beginning = Beginning.read(_facts_of(clone.path))
         ignoring = replace(repository, excluded=LEFT_BEHIND + repository.excluded)
         taken = PrivateRepository(scratch / "taken", ignoring, clone.base)
@@ -222,12 +268,7 @@ class Clones:
             sent = tip(tree, clone.branch)
             take(tree, self._git, repository, taken, sent, packs=beginning.packs, base=clone.base)
             snapshot = Snapshot(tree, self._git, taken, scratch / "copies", sent, beginning.filters)
-            kept = snapshot.write(clone.base)
-        commit = self._committed(taken, clone, sent, kept, title)
-        self._refuse_repositories(taken, clone.base, commit, repository.top)
-        bring(self._git, taken, person, (commit,), clone.base)
-        self._git.person(self._directory, "update-ref", f"{clone.ref}-sent", sent)
-        self._git.person(self._directory, "update-ref", clone.ref, commit)
+            return taken, sent, snapshot.write(clone.base)
 
     def _committed(self, taken: PrivateRepository, clone: Clone, sent: str, tree: str, title: str) -> str:
         """The agent's own last commit where that holds all; one more where it does not, the same as the last time."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ccswarm.confined_files import remove_tree
 from ccswarm.errors import WorkspaceUnusable
+from ccswarm.workspaces_collect import REFS
 from ccswarm.workspaces_git import Git
 
 FOLDER = "workspaces"
@@ -62,8 +63,8 @@ def remove(one: Kept, environ: Mapping[str, str]) -> None:
     for repository, ref in one.refs:
         if repository.is_dir():
             with suppress(WorkspaceUnusable):  # it is no repository any more
-                for name in (ref, f"{ref}-base", f"{ref}-sent"):
-                    git.person(repository, "update-ref", "-d", name)
+                for ending in REFS:
+                    git.person(repository, "update-ref", "-d", ref + ending)
     remove_tree(one.path)
 
 

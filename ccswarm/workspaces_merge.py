@@ -7,6 +7,7 @@ Whatever of that was done when a process ended, the next one finds it, and does 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ccswarm.errors import Conflict
@@ -21,6 +22,15 @@ from ccswarm.workspaces_process import to_the_end
 OWN_CONFIGURATION = "ccswarm.toml"
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The merge into ``head`` as a commit; it is checked out where ``is_merged``."""
+
+    commit: str
+    head: str
+    is_merged: bool
+
+
 def merge(
     git: Git,
     clones: Clones,
@@ -29,9 +39,10 @@ def merge(
     directory: Path,
     configuration: Collection[Path],
     title: str,
-) -> str:
+    judged: Collection[str] | None = None,
+) -> Made:
     """Merge the commit ``work``, which was collected from ``clone``, into the repository that ``directory`` lies in;
-    the commit.
+    with ``judged`` only where its files are those of one of these commits.
 
     Raises Conflict where it cannot be done without a person: then all is as it was.
     """
@@ -69,6 +80,10 @@ def merge(
             who = git.identity(directory)
             words = ("commit-tree", tree, "-p", head, "-p", work, "-m", title)
             commit = git.private(ours, *words, variables=who).decode().strip()
+            seen = [git.private(ours, "rev-parse", f"{one}^{{tree}}").decode().strip() for one in judged or ()]
+            if judged is not None and tree not in seen:
+                git.person(directory, "update-ref", f"{clone.ref}-merged", commit)
+                return Made(commit, head, is_merged=False)
             with to_the_end():
                 try:
                     files.write(wanted, new)
@@ -80,7 +95,7 @@ def merge(
                 _set_index(git, ours, wanted)
                 index.replace(ours.path / "index")
                 git.person(directory, "update-ref", "-m", f"merge {clone.ref}", "HEAD", commit, head)
-        return commit
+        return Made(commit, head, is_merged=True)
 
 
 def uncommitted(git: Git, clones: Clones, directory: Path) -> list[str]:

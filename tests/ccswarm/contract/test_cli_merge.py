@@ -1,0 +1,110 @@
+"""Work that a person is asked about can be seen, accepted and given back; other work can be seen, too."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk, step, task
+from tests.ccswarm.contract.verb_desk import agent, server
+
+AGENT = agent("ada", "*.*", more='workspace = "clone"')
+WRITE = step("write", "files.write", file="a.txt", text="two\n\x1b[2J\tthree\n")
+CONFIG = QUICK + '[swarm]\nworkspace = "project"\nmerge = "ask"\n' + server("files", "files") + AGENT
+
+
+class Project(RunDesk):
+    """A desk at a repository."""
+
+    def __init__(self, home: Path, text: str) -> None:
+        self.project = home / "project"
+        self.project.mkdir()
+        self.git("init", "-q", "-b", "main")
+        for name in ("name", "email"):
+            self.git("config", f"user.{name}", "t@example.com")
+        (self.project / "a.txt").write_text("one\n")
+        self.git("add", ".")
+        self.git("commit", "-qm", "first")
+        super().__init__(home, text)
+
+    def git(self, *words: str, given: str = "") -> str:
+        words = ("git", *words)
+        done = subprocess.run(words, cwd=self.project, check=True, capture_output=True, text=True, input=given)
+        return done.stdout.strip()
+
+
+@pytest.fixture
+def asked(home: Path) -> Project:
+    """One at which the work of t waits for a word, by a run that was left."""
+    desk = Project(home, CONFIG + task("t", WRITE, more='agent = "ada"'))
+    said = desk.run("run", "--no-wait", code=3)
+    assert "asks: merge 1 file, +2 −1 of run_" in said.out
+    return desk
+
+
+def test_work_is_seen_and_accepted(asked: Project) -> None:
+    (question,) = asked.json("approvals")["approvals"]
+    run = question["task_id"].removesuffix(".t")
+    assert f"merge 1 file, +2 −1 of {run[:12]}.t? (ada did it in {run}.t)" in asked.run("approvals").out
+    assert f"asks: merge 1 file, +2 −1 of {run[:12]}.t?" in asked.run("status", "last").out
+
+    shown = asked.run("diff", "last")
+    assert shown.err == "t: 1 file, +2 −1, under way\n"
+    asked.git("apply", "--check", given=shown.out)
+    terminal = asked.run("diff", run[:10], "t", terminal=True).out
+    assert "\x1b[2J" not in terminal
+    assert "+\\x1b[2J   three" in terminal
+    assert asked.run("diff", "last", "--stat").rows == [["t", "a.txt", "2", "1"]]
+    (one,) = asked.json("diff", "last")["tasks"]
+    assert (one["state"], one["files"]) == ("under way", [{"path": "a.txt", "added": 2, "removed": 1}])
+
+    assert asked.git("show", "HEAD:a.txt") == "one"
+    assert "Agreed to swarm.merge for ada" in asked.run("accept", "last.t").err
+    assert asked.json("accept", "last.t", code=1)["error"]["code"] == "answered_already"
+    assert asked.result("resume", "last")["tasks"]["t"]["status"] == "succeeded"
+    assert (asked.project / "a.txt").read_text() == "two\n\x1b[2J\tthree\n"
+    (one,) = asked.json("diff", "last")["tasks"]
+    assert (one["state"], one["files"][0]["added"]) == ("merged", 2)
+    for verb, words in (("accept", ()), ("return", ("no",))):
+        error = asked.json(verb, "last.t", *words, code=2)["error"]
+        assert error["message"].endswith("does not wait to be merged: it is merged")
+    assert "there is no such task" in asked.json("accept", "last.x", code=2)["error"]["message"]
+    assert asked.json("accept", "last", code=2)["error"]["suggestion"].startswith("write RUN.TASK")
+    assert "has no task 'x'" in asked.json("diff", "last", "x", code=2)["error"]["message"]
+
+
+def test_work_is_given_back_and_kept_apart_where_it_is_refused(asked: Project) -> None:
+    assert "Gave back swarm.merge for ada" in asked.run("return", "last.t", "once more").err
+    said = asked.run("resume", "last", "--no-wait", code=3)
+    assert "given back for more work by" in said.out
+    asked.run("reject", "ap_", "--reason", "no")
+    result = asked.result("resume", "last", code=1)
+    assert result["tasks"]["t"]["attempts"] == 1
+    assert "did not agree to merging it: no; its work is kept" in result["tasks"]["t"]["summary"]
+    (one,) = asked.json("diff", "last")["tasks"]
+    assert (one["status"], one["state"]) == ("failed", "kept, not merged")
+    error = asked.json("accept", "last.t", code=2)["error"]
+    assert error["suggestion"].endswith(f"git merge {one['place']} merges it all the same")
+    assert asked.git("show", "HEAD:a.txt") == "one"
+
+
+def test_work_under_way_and_on_a_branch_is_seen(home: Path) -> None:
+    steps = (step("write", "files.write", file="a.txt", text="two\n"), step("wait", "pipe.read", path=f"{home}/pipe"))
+    desk = Project(home, CONFIG.replace('"ask"', '"branch"') + SERVERS + task("t", *steps, more='agent = "ada"'))
+    with desk.worker() as worker:
+        worker.until("executes what is queued")
+        desk.run("run", "--detach")
+        with desk.held() as pipe:
+            (one,) = desk.json("diff", "last")["tasks"]
+            assert (one["state"], one["commit"], one["diff"].splitlines()[-1]) == ("under way", None, "+two")
+            error = desk.json("accept", "last.t", code=2)["error"]
+            assert error["message"].endswith("it is running")
+            pipe.write("on\n")
+        worker.until("t: succeeded")
+    (one,) = desk.json("diff", "last")["tasks"]
+    branch = one["place"]
+    assert (one["state"], branch.startswith("ccswarm/run_")) == ("on a branch", True)
+    assert desk.json("accept", "last.t", code=2)["error"]["suggestion"].startswith(f"git merge {branch}, or leave it")
+    assert desk.git("show", f"{branch}:a.txt") == "two"
