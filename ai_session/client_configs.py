@@ -1,4 +1,7 @@
-"""Where MCP clients keep their servers, and how an entry gets in and out without touching anything else."""
+"""Where MCP clients keep their servers, and how an entry gets in and out without touching anything else.
+
+The twin of this file in the other package is the same but for the package's name.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from typing import Any
 from ai_session.config import read_toml
 from ai_session.errors import ConfigInvalid
 
-NAME = "ai-session"
+NAME = (__package__ or "").replace("_", "-")
+"""What our entry is called, and the program it starts."""
 
 UNATTENDED = {"codex": 'default_tools_approval_mode = "approve"'}
 """What a person may add to our entry where the client, with nobody to ask, refuses commands otherwise."""
@@ -132,7 +136,7 @@ def _not_valid(place: Place, why: str) -> ConfigInvalid:
     return ConfigInvalid(
         f"{place.path} is not valid: {why}",
         suggestion="fix it, or add the entry by hand (comments in JSON would be lost): "
-        f"ai-session mcp install --client {place.client} --scope {place.scope} --print",
+        f"{NAME} mcp install --client {place.client} --scope {place.scope} --print",
     )
 
 
@@ -161,8 +165,8 @@ def _json_text(data: dict[str, Any], before: str) -> str:
     return json.dumps(data, indent=found[1] if found else 2, ensure_ascii=False) + "\n"
 
 
-HEADER = re.compile(r"""^\s*\[\s*mcp_servers\s*\.\s*(?:ai-session|"ai-session"|'ai-session')\s*\]\s*(?:#.*)?$""")
-OURS = re.compile(r"""^\s*\[\s*mcp_servers\s*\.\s*(?:ai-session|"ai-session"|'ai-session')\s*[.\]]""")
+HEADER = re.compile(rf"""^\s*\[\s*mcp_servers\s*\.\s*(?:{NAME}|"{NAME}"|'{NAME}')\s*\]\s*(?:#.*)?$""")
+OURS = re.compile(rf"""^\s*\[\s*mcp_servers\s*\.\s*(?:{NAME}|"{NAME}"|'{NAME}')\s*[.\]]""")
 ANY_HEADER = re.compile(r"^\s*\[")
 
 

@@ -88,6 +88,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
             lambda: import_module("ccswarm.cli_server").mcp_server,
             "Serve the swarm to an MCP client, which starts this.",
         ),
+        "mcp": Verb(lambda: import_module("ccswarm.cli_install").app, "Set MCP clients up."),
         "serve": Verb(
             lambda: import_module("ccswarm.cli_serve").serve, "Serve the swarm at an address: VisionFlow over TCP."
         ),

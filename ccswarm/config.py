@@ -434,6 +434,11 @@ def _text(content: Content) -> str:
         raise ConfigInvalid(f"{content.named} cannot be read: {error}", suggestion="fix the file") from None
 
 
+def read_toml(text: str) -> dict[str, Any]:
+    """Any TOML text as plain values. Raises ValueError."""
+    return tomllib.loads(text)
+
+
 def parsed(text: str, where: str) -> _Table:
     """Any TOML, or a JSON object, as plain values. Raises ConfigInvalid."""
     try:

@@ -20,17 +20,21 @@ FOR: tuple[For, ...] = get_args(For)
 
 TYPES = ("coder", "researcher", "analyst", "optimizer", "coordinator")
 """Of agents, as VisionFlow names them; the first is the one there is where one will do."""
-CLIS: tuple[With, ...] = ("claude", "codex", "gemini")
-KEYS: Mapping[With, str] = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+CLIS: tuple[With, ...] = ("claude", "codex")
+KEYS: Mapping[With, str] = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+}
 CLI_KEYS: Mapping[With, tuple[tuple[str, str], ...]] = {
     "claude": (("ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"), ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")),
     "codex": (("CODEX_API_KEY", "CODEX_API_KEY"), ("CODEX_API_KEY", "OPENAI_API_KEY")),
-    "gemini": (("GEMINI_API_KEY", "GEMINI_API_KEY"),),
 }
 """What each program calls its key, and the variable of this environment that has it."""
 BRAINS: Mapping[With, str] = {
     "anthropic": 'brain = "llm"\nsettings = { model = "anthropic:claude-sonnet-5" }  # the key: ANTHROPIC_API_KEY\n',
     "openai": 'brain = "llm"\nsettings = { model = "openai:gpt-5.1" }  # the key: OPENAI_API_KEY\n',
+    "gemini": 'brain = "llm"\nsettings = { model = "gemini:gemini-2.5-pro" }  # the key: GEMINI_API_KEY\n',
     "local": 'brain = "llm"\nsettings = { model = "openai:qwen3-coder", base_url = "http://127.0.0.1:11434/v1" }\n',
     "none": 'settings = { words = "playbooks" }  # no model: a playbook is chosen by the words of a task\n',
 }
@@ -39,7 +43,7 @@ BUDGETS: Mapping[With, str] = {
     "openai": "{ dollars = 2, seconds = 1800 }",
     "claude": "{ tokens = 2_000_000, seconds = 1800 }",
     "codex": "{ tokens = 2_000_000, seconds = 1800 }",
-    "gemini": "{ tokens = 2_000_000, seconds = 1800 }",
+    "gemini": "{ dollars = 2, seconds = 1800 }",
     "local": "{ seconds = 1800 }",
     "none": "{ seconds = 600, calls = 50 }",
 }
@@ -48,14 +52,13 @@ BUDGET_WORDS: Mapping[With, str] = {
     "openai": "at most $2 and 30 minutes a run",
     "claude": "at most 2,000,000 tokens and 30 minutes a run",
     "codex": "at most 2,000,000 tokens and 30 minutes a run",
-    "gemini": "at most 2,000,000 tokens and 30 minutes a run",
+    "gemini": "at most $2 and 30 minutes a run",
     "local": "at most 30 minutes a run",
     "none": "it asks no model and goes by the words of a task",
 }
 INSTALL: Mapping[With, str] = {
     "claude": "npm install -g @anthropic-ai/claude-code",
     "codex": "npm install -g @openai/codex",
-    "gemini": "npm install -g @google/gemini-cli",
 }
 SHELL = "ai-session"
 PROGRAMS = "programs"
@@ -159,27 +162,21 @@ def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[Wit
     for who, name in KEYS.items():
         if not secret(name):
             continue
-        if find_spec("pydantic_ai") is None or find_spec(who) is None:
+        if find_spec("pydantic_ai") is None:
             missing = missing or f"{name} is set, and models need: pip install 'ai-session[llm]'"
             continue
         return who, f"{name} is set"
     path = environ.get("PATH", os.defpath)
     for who in CLIS:
-        if who == "gemini" and not secret("GEMINI_API_KEY"):
-            continue
         if shutil.which(who, path=path):
             return who, f"{who} is installed" + (f" ({missing})" if missing else "")
-    if not missing and secret("GEMINI_API_KEY"):
-        missing = "GEMINI_API_KEY is set, and gemini is not installed: npm install -g @google/gemini-cli"
-    return "none", missing or "there is no key, and none of claude, codex and gemini is installed"
+    return "none", missing or "there is no key, and neither claude nor codex is installed"
 
 
 def needs(who: With, environ: Mapping[str, str], secret: Callable[[str], str]) -> str:
     """What is missing for it; empty where nothing is known to be."""
     if who in CLIS and not shutil.which(who, path=environ.get("PATH", os.defpath)):
         return f"{who} is not installed: {INSTALL[who]}"
-    if who == "gemini" and not secret("GEMINI_API_KEY"):
-        return "GEMINI_API_KEY is not set"
     if who in BRAINS and who != "none" and find_spec("pydantic_ai") is None:
         return "models need: pip install 'ai-session[llm]'"
     if who in KEYS and not secret(KEYS[who]):

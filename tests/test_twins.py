@@ -15,6 +15,7 @@ TWINS = (
     "cli_table",
     "cli_typer",
     "cli_usage",
+    "client_configs",
     "http_protocol",
     "http_wire",
     "path_patterns",

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from ccswarm.settings import Settings
 
 
+WORKSPACE = "ccswarm-workspace"
+"""In the home, for servers that are started nowhere in particular."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entrance:
     """What the program was started with. ``config`` and ``workspace`` are as they were given, None where they were
@@ -61,18 +65,28 @@ class Entrance:
         return replace(loaded, settings=found.settings)
 
     def root(self, loaded: Loaded) -> Path:
-        """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
+        """The directory that no client leaves. Where it would be everything, as for programs that desktop clients start
+        in /, it is one of its own in the home, which is made. Raises UsageInvalid where that cannot be."""
         if self.workspace:
             return self.workspace
         if named := loaded.settings.swarm.workspace:
             return (loaded.directory / Path(named).expanduser()).resolve()
         here = Path.cwd()
         if Path.home().resolve().is_relative_to(here):
-            raise UsageInvalid(
-                f"the server was started in {here}, which is no place to work in",
-                suggestion="start it with --workspace DIR, or set swarm.workspace",
-            )
+            return _made(Path.home().resolve() / WORKSPACE, here)
         return here
+
+
+def _made(workspace: Path, here: Path) -> Path:
+    try:
+        workspace.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UsageInvalid(
+            f"the server was started in {here}, which is no place to work in, and {workspace} cannot be made: "
+            f"{error.strerror}",
+            suggestion="start it with --workspace DIR, or set swarm.workspace",
+        ) from None
+    return workspace
 
 
 class Server(Protocol):

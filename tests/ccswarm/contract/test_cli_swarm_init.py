@@ -93,9 +93,7 @@ def test_a_key_or_a_program_is_enough_and_neither_is_too(desk: Desk, monkeypatch
         return agent.brain, found.told
 
     assert supplied()[0] == "playbook"
-    assert (
-        "no agent is configured (there is no key, and none of claude, codex and gemini is installed)" in supplied()[1]
-    )
+    assert "no agent is configured (there is no key, and neither claude nor codex is installed)" in supplied()[1]
     installed(desk, "codex")
     assert supplied()[0] == "cli"
     assert "codex is installed" in supplied()[1]
