@@ -253,9 +253,12 @@ def _advice(kind: str) -> str:
 
 def _ignores_submodules() -> bool:
     """Whether git is already kept from looking into repositories inside of others."""
+    from ai_session import config
+
     words = ("git", "config", "--global", "--get", "diff.ignoreSubmodules")
+    env = {**config.environment(), "PATH": config.outside_path()}
     with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False, env=env)
         return done.stdout.strip() == "all"
     return False
 
@@ -310,7 +313,7 @@ class Server:
     """A relay of our own, started as clients start it, to ask; each answer is bounded in time."""
 
     def __init__(self) -> None:
-        line = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
+        line = [sys.executable, "-P", "-m", "ai_session", "mcp-server", "--stdio"]
         self._process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._held = b""
 

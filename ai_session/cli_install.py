@@ -123,10 +123,12 @@ def find_place(client: str, scope: str) -> Place:
 
 def launch_line() -> tuple[str, list[str]]:
     """An absolute command: desktop clients start servers with hardly any PATH."""
-    found = shutil.which("ai-session")
+    from ai_session import config
+
+    found = shutil.which("ai-session", path=os.pathsep.join((config.outside_path(), os.path.dirname(sys.executable))))
     if found:
         return str(Path(found).absolute()), SERVE
-    return sys.executable, ["-m", "ai_session", *SERVE]
+    return sys.executable, ["-P", "-m", "ai_session", *SERVE]
 
 
 def change(place: Place, before: str, after: str, dry_run: bool, as_json: bool) -> None:

@@ -9,11 +9,13 @@ import pwd
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ai_session import program_path
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 PREFIX = "AI_SESSION_"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 SOCKET_PATH_LIMIT = 100
+BOX_WRITABLE = "box-writable.jsonl"
+"""In the runtime directory: where boxes may write, as gate_written.py keeps it."""
 """Bytes; sun_path takes 107, and the longest name beside ``sock`` in the directory is 6 bytes longer."""
 
 STANDARD = {
@@ -128,6 +132,17 @@ def variables() -> dict[str, str]:
 def environment() -> Mapping[str, str]:
     """This process's environment, for those who may not read it themselves."""
     return os.environ
+
+
+def outside_path() -> str:
+    """PATH for programs that run outside of boxes: without the directories in which boxes write."""
+    written: list[str] = []
+    for directory in runtime_directories(home_directory(), os.getuid()):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            for line in (directory / BOX_WRITABLE).read_bytes().splitlines():
+                said = json.loads(line)
+                written.append(said if isinstance(said, str) else str(said["path"]))
+    return program_path.environment(os.environ, written)["PATH"]
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ai_session import repositories
-from ai_session.config import environment
+from ai_session.config import environment, outside_path
 from ai_session.repositories import Named
 
 SECONDS = 2.0
@@ -109,7 +109,7 @@ class GitSettings:
     def _program(self) -> str:
         """git; never one that lies in the workspace."""
         # shutil, which has a function for this, takes 5 ms to import.
-        places = (os.path.join(place, "git") for place in environment().get("PATH", os.defpath).split(os.pathsep))
+        places = (os.path.join(place, "git") for place in outside_path().split(os.pathsep))
         found = next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), "")
         return "" if not found or _below(os.path.realpath(found), self._root) else found
 

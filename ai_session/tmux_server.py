@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ai_session import config
 from ai_session.errors import BackendUnavailable, OperatorError, TerminalsExhausted
 from ai_session.kernel_events import parent_of_orphans, process_ended, traces_descendants_only
 from ai_session.tmux_control import (
@@ -174,14 +175,14 @@ class TmuxServer:
         raise AssertionError
 
     async def _attach_once(self, *, start: bool) -> ControlClient:
-        tmux = shutil.which("tmux")
+        tmux = await asyncio.to_thread(lambda: shutil.which("tmux", path=config.outside_path()))
         if tmux is None:
             raise BackendUnavailable("tmux is not on PATH", suggestion=INSTALL)
-        config = self.directory / "tmux.conf"
+        settings = self.directory / "tmux.conf"
         if start:
-            config.write_text(CONFIG % {"term": terminal_type(), "keeper": KEEPER, "exit": EXIT_OPTION})
+            settings.write_text(CONFIG % {"term": terminal_type(), "keeper": KEEPER, "exit": EXIT_OPTION})
         end_left_client(self.directory / "tmux.client", self.socket)
-        argv = [tmux, "-u", "-S", self.socket, "-f", str(config), *([] if start else ["-N"]), "-C", "new-session"]
+        argv = [tmux, "-u", "-S", self.socket, "-f", str(settings), *([] if start else ["-N"]), "-C", "new-session"]
         argv += ["-A", "-s", KEEPER, "-x", "80", "-y", "24", "-f", "no-output,ignore-size", "exit 0"]
         argv += [";", "set-option", "-p", "-t", f"={KEEPER}:", "remain-on-exit", "on"]
         env = {"PATH": PATH, "LC_ALL": "C.UTF-8"}

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ccswarm import __version__
+from ccswarm import __version__, program_path
 from ccswarm.cli_app import Config, load
 from ccswarm.cli_output import EXIT_ERROR, Json, leave, say, show_json, show_rows
 from ccswarm.errors import SwarmError
@@ -154,10 +154,11 @@ def git(config: Path | None) -> Iterator[Finding]:
 
     loaded = _agreed(config)
     cloning = [one.name for one in loaded.settings.agents if one.workspace == "clone"]
-    if shutil.which("git") is None:
+    directory = workspace_of(loaded)
+    environ = program_path.environment(files.server_environment(), (directory,))
+    if shutil.which("git", path=environ["PATH"]) is None:
         yield Finding("git", "fail" if cloning else "warn", "there is none", "install git: agents' clones need it")
         return
-    directory, environ = workspace_of(loaded), files.server_environment()
     code, words = _git("--version", cwd=".", env=environ)
     old = (version := re.search(r"(\d+)\.(\d+)", words)) and (int(version[1]), int(version[2])) < MERGING_GIT
     if old:

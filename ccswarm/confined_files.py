@@ -48,8 +48,9 @@ def remove_tree(path: str | Path) -> None:
     try:
         shutil.rmtree(path)
     except (OSError, RecursionError):
-        subprocess.run(("chmod", "-R", "u+rwX", "--", path), capture_output=True)
-        done = subprocess.run(("rm", "-rf", "--", path), capture_output=True)
+        env = {"PATH": os.defpath}
+        subprocess.run(("chmod", "-R", "u+rwX", "--", path), capture_output=True, env=env)
+        done = subprocess.run(("rm", "-rf", "--", path), capture_output=True, env=env)
         if done.returncode:
             said = done.stderr.decode(errors="replace")[-SHOWN_CHARS:].strip()
             raise WorkspaceUnusable(f"{path} cannot be removed: {said}", suggestion="remove it by hand") from None

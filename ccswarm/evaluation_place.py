@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ccswarm import program_path
 from ccswarm.confined_files import SHOWN_CHARS, put, remove_tree
 from ccswarm.errors import WorkspaceUnusable
 from ccswarm.evaluation import Case
@@ -27,6 +28,7 @@ class Place:
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self.directory = directory
         directory.mkdir(mode=0o700)
+        self._git = shutil.which("git", path=program_path.environment(environ)["PATH"]) or "git"
         self._environ = {
             **{name: environ[name] for name in ("PATH", "TMPDIR") if name in environ},
             "GIT_AUTHOR_DATE": WHEN,
@@ -45,11 +47,11 @@ class Place:
         if case.fixture:
             shutil.copytree(beside / case.fixture, self.directory, symlinks=True, dirs_exist_ok=True)
         self.put(case.files)
-        self._run(("git", "-c", "init.defaultBranch=main", "init", "-q"))
+        self._run((self._git, "-c", "init.defaultBranch=main", "init", "-q"))
         with (self.directory / ".git/config").open("a") as config:
             config.write(f"[user]\n\tname = {NAME}\n\temail = {EMAIL}\n")
-        self._run(("git", "add", "--all"))
-        self._run(("git", "commit", "-q", "--allow-empty", "-m", "Begin"))
+        self._run((self._git, "add", "--all"))
+        self._run((self._git, "commit", "-q", "--allow-empty", "-m", "Begin"))
         for command in case.setup:
             self._run(("sh", "-e", "-c", command))
 

@@ -52,7 +52,7 @@ class Workspaces:
         self._root = root
         self._own_turn = asyncio.Lock()
         self._environ = environ
-        self._git = Git(environ)
+        self._git = Git(environ, written=(str(repository),))
         self._clones = Clones(repository, root, self._git)
 
     async def clone(self, run_id: str, name: str) -> Clone:

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+from ccswarm import program_path
 from ccswarm.errors import WorkRefused, WorkspaceUnusable
 from ccswarm.workspaces_process import Bounds, NobodyWaits, OutOfBounds, run
 
@@ -77,11 +78,18 @@ class Repository:
 
 
 class Git:
-    """``environ`` is the person's. Methods block. All raise WorkspaceUnusable with git's own words when git fails."""
+    """``environ`` is the person's; no git is run that lies in one of the ``written`` directories, or in another place
+    where agents leave programs. Methods block. All raise WorkspaceUnusable with git's own words when git fails."""
 
     def __init__(
-        self, environ: Mapping[str, str], *, of_agents: Bounds = OF_AGENTS, comparing: Bounds = COMPARING
+        self,
+        environ: Mapping[str, str],
+        *,
+        written: Sequence[str] = (),
+        of_agents: Bounds = OF_AGENTS,
+        comparing: Bounds = COMPARING,
     ) -> None:
+        self._written = tuple(written)
         self._of_agents = of_agents
         self.comparing = comparing
         kept = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
@@ -241,7 +249,7 @@ class Git:
                 code, answer = run(
                     ("git", *QUIET, *words),
                     directory,
-                    environ,
+                    program_path.environment(environ, self._written),
                     bounds,
                     stdin=given if isinstance(stdin, bytes) else stdin,
                     said=said,

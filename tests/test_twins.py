@@ -20,6 +20,7 @@ TWINS = (
     "http_wire",
     "path_patterns",
     "peers",
+    "program_path",
     "protected_names",
     "visible",
 )

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ai_session import config
 from ai_session.errors import ShellUnavailable
 
 ASK = b"\x1b[7777z"
@@ -139,12 +140,14 @@ def find_executable(wanted: str, names: tuple[str, ...]) -> str:
 
     busybox stands in for a missing ``ash``. Raises ShellUnavailable naming what is installed.
     """
-    name = os.path.basename(wanted)
+    name, path = os.path.basename(wanted), config.outside_path()
     if name in names or re.sub(r"[-.0-9]+\Z", "", name) in names:
         for candidate in (wanted, "busybox") if name == "ash" else (wanted,):
-            if found := shutil.which(candidate) or shutil.which(candidate, path=os.defpath):
+            # A path that was given is meant; a name is not looked up where agents leave programs.
+            found = shutil.which(candidate, path=path) or shutil.which(candidate, path=os.defpath)
+            if found:
                 return os.path.abspath(found)
-    installed = [name for name in COMMON if shutil.which(name)]
+    installed = [name for name in COMMON if shutil.which(name, path=path)]
     raise ShellUnavailable(f"no {names[0]} at {wanted!r}", suggestion=f"installed shells: {', '.join(installed)}")
 
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ccswarm import config
+from ccswarm import config, program_path
 
 MOST_COMMITS = 5000
 CHURN_COMMITS = 300
@@ -92,7 +91,7 @@ def _unusable(root: Path) -> str:
 
 async def _git(root: Path, *words: str) -> tuple[str, bytes]:
     """Why it failed, or what it said."""
-    variables: Mapping[str, str] = config.server_environment()
+    variables = await asyncio.to_thread(program_path.environment, config.server_environment(), (str(root),))
     environ = {name: variables[name] for name in PASSED if name in variables}
     environ |= {**KEPT, "GIT_CEILING_DIRECTORIES": str(root.parent), "GIT_DIR": str(root / ".git")}
     try:
