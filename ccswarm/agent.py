@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccswarm.brains.base import CallTool, Finish, Holding, Lasting, Partial, Think, Thinking, Wait
+from ccswarm.brains.base import CallTool, Finish, Holding, Lasting, Partial, Showing, Think, Thinking, Wait
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
@@ -153,6 +153,7 @@ class Agent:
         self._agreed: set[str] = set()
         """Questions about several calls that a person answered with yes."""
         self._usage = Usage()
+        self._shown: Mapping[str, Json] = {}
 
     async def run(self, thinking: Thinking, left: TimeLeft | None = None) -> Ending:
         """Returns how the task ended, ``left`` being the time that budgets leave it. What still goes on then is
@@ -173,16 +174,22 @@ class Agent:
             unfinished = [stop, *self._going]
             for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
-            if isinstance(thinking, Holding):
-                await thinking.release()
+            try:
+                await asyncio.gather(*unfinished, return_exceptions=True)
+            finally:
+                if isinstance(thinking, Holding):
+                    await thinking.release()
         ending.usage = self._usage
         return ending
 
     async def _work_on(self, thinking: Thinking, stop: asyncio.Task[Any], left: TimeLeft | None) -> Ending:
         ended: dict[str, CallOutcome] = {}
         while True:
-            for step in await thinking.decide(self._flow, ended):
+            steps = await thinking.decide(self._flow, ended)
+            if isinstance(thinking, Showing) and self._shown != (shown := thinking.shown()):
+                self._shown = shown
+                await self._publish()
+            for step in steps:
                 if isinstance(step, Finish):
                     return Ending(step.status, step.summary, step.result)
                 if short := await self._begin(step):
@@ -362,11 +369,14 @@ class Agent:
         number = approval_id(self._work.task_id, request)
         asked = {name: shown(value) for name, value in request.arguments.items()}
         self._asked[number] = {"id": number, "agent": request.agent, "tool": request.tool, "arguments": asked}
-        await self._flow.publish({"approvals": list(self._asked.values())})
+        await self._publish()
         await tell(self._flow, "approval.asked", **self._asked[number])  # who hears it may answer at once
         topic = f"approval:{number}"
         waiting = self._work.telemetry.asked
         self._go(step, "approval", lambda: waiting(number, self._flow.receive(topic, APPROVAL_SECONDS)), number)
+
+    async def _publish(self) -> None:
+        await self._flow.publish({**self._shown, "approvals": list(self._asked.values())})
 
     async def _answered(self, step: CallTool, number: str, answer: Any, ended: dict[str, CallOutcome]) -> None:
         self._asked.pop(number, None)
@@ -375,7 +385,7 @@ class Agent:
             facts = {str(name): value for name, value in answer.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         agreed = facts.get("approved") is True
         await tell(self._flow, "approval.answered", **{**facts, "id": number, "approved": agreed})
-        await self._flow.publish({"approvals": list(self._asked.values())})
+        await self._publish()
         if agreed:
             if step.asked_as:
                 self._agreed.add(number)

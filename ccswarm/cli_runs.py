@@ -57,7 +57,7 @@ def status(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Show how far a run is: its tasks, and what waits for a person.
+    """Show how far a run is: its tasks, the steps that agents listed, and what waits for a person.
 
     Exit codes: 0 shown, 2 there is no such run.
     """
@@ -67,6 +67,9 @@ def status(
         return
     _show_head(facts)
     show_rows(task_rows(facts), TASK_COLUMNS)
+    steps = [{"task": name, **one} for name, task in facts["tasks"].items() for one in task.get("todo", ())]
+    if steps:
+        show_rows(steps, ("task", "status", "text"))
     _show_approvals(facts)
 
 

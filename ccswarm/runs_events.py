@@ -275,6 +275,8 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
             return f"says: {cut(str(facts['text']))}{used}"
         case "agent.waits":
             return cut(f"asks {facts['model']} again in {facts['seconds']:g} s: {facts['why']} {facts['message']}")
+        case "agent.summed_up":
+            return f"sums up its conversation: {facts['chars']} characters become {facts['left']}"
         case "agent.changed_model":
             return cut(f"continues with {facts['to']}: {facts['model']}: {facts['why']} {facts['message']}")
         case "program.started":

@@ -150,7 +150,9 @@ def _task(
     result: Mapping[str, Any] | None, execution: Execution | None, *, over: bool, waiting: bool
 ) -> dict[str, Any]:
     times = (execution.created_at, execution.ended_at) if execution else (0.0, 0.0)
-    timed = {"started_at": times[0], "ended_at": times[1]}
+    timed: dict[str, Any] = {"started_at": times[0], "ended_at": times[1]}
+    if execution and execution.shown and (todo := execution.shown.get("todo")):
+        timed["todo"] = todo
     if result is not None:
         return {**result, **timed}
     if execution is None:

@@ -154,6 +154,15 @@ class Settled(Protocol):
 
 
 @runtime_checkable
+class Showing(Protocol):
+    """A Thinking that has something for people to see while its task goes on."""
+
+    def shown(self) -> Mapping[str, Json]:
+        """By name; ``todo`` is a list of steps, each with text and status."""
+        ...
+
+
+@runtime_checkable
 class Partial(Protocol):
     """A Thinking that can say what was done although it did not come to its end."""
 

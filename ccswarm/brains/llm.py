@@ -14,7 +14,7 @@ from ccswarm.brains.llm_conversation import Conversation
 from ccswarm.brains.llm_settings import ENV, GEMINI, RECORDED, VENDORS, LlmSettings, Model, read
 from ccswarm.brains.llm_terminal import Terminal, terminal_of
 from ccswarm.brains.llm_thinking import LlmThinking
-from ccswarm.brains.llm_tools import FINISH, IN_TERMINAL, OWN, RECALL, Offered, listed, offered
+from ccswarm.brains.llm_tools import FINISH, IN_TERMINAL, OWN, RECALL, TODO, Offered, listed, offered
 from ccswarm.brains.llm_troubles import explained
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import Json
@@ -59,12 +59,15 @@ class LlmBrain:
             terminal = terminal and before.terminal
         else:
             names = [one.name for one in tools if one not in OWN]
-            system = llm_prompt.system(assignment, names, FINISH, RECALL, terminal=bool(terminal))
+            system = llm_prompt.system(assignment, names, FINISH, RECALL, TODO, terminal=bool(terminal))
             told = llm_prompt.task(assignment)
             conversation = Conversation(system, told, settings.answer_chars, settings.context_chars)
         opened: list[Connections] = []
         ask = partial(_ask, means, assignment, settings, tools, opened)
-        return LlmThinking(assignment, settings, tools, conversation, ask, terminal, partial(_closed, opened))
+        thinking = LlmThinking(assignment, settings, tools, conversation, ask, terminal, partial(_closed, opened))
+        if isinstance(before, LlmThinking):
+            thinking.todo = before.todo
+        return thinking
 
 
 async def _closed(opened: list[Connections]) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ccswarm.models import CallOutcome, CallStatus, Json
 
 KEPT_TURNS = 2
 """The newest are neither shortened nor left out."""
+
+KEPT_SHARE = 0.15
+"""Of the bound, which the newest turns may have that are shown beside notes."""
 
 SHORTENED_TO = 0.6
 """Of the bound: providers keep the beginning of a conversation that is sent again, so it seldom changes."""
@@ -80,6 +83,10 @@ class Conversation:
     turns: list[Turn] = field(default_factory=list[Turn])
     left_out: int = 0
     """Turns at the beginning that are not shown any more."""
+    notes: str = ""
+    """What is shown in their place."""
+    question: str = ""
+    """What it is asked last, beside its task."""
 
     def add(self, response: Json, text: str, calls: Sequence[Mapping[str, Any]]) -> Turn:
         """The model's next answer; each of ``calls`` has id, name, tool, and arguments or None."""
@@ -99,7 +106,24 @@ class Conversation:
     @property
     def chars(self) -> int:
         """About what the conversation comes to as it is shown."""
-        return len(self.system) + len(self.task) + sum(map(self._chars, self.turns[self.left_out :]))
+        told = len(self.system) + len(self.task) + len(self.notes)
+        return told + sum(map(self._chars, self.turns[self.left_out :]))
+
+    def asking(self, question: str) -> Conversation:
+        """The same with a question at its end, which is not kept."""
+        return replace(self, question=question)
+
+    def sum_up(self, notes: str) -> None:
+        """Show these in place of all but the newest turns."""
+        left, kept = self.context_chars * KEPT_SHARE, 0
+        for turn in reversed(self.turns[self.left_out :]):
+            left -= self._chars(turn)
+            if kept >= KEPT_TURNS and left < 0:
+                break
+            kept += 1
+        for turn in self.turns[self.left_out : len(self.turns) - kept]:
+            turn.response = turn.decoded = None
+        self.left_out, self.notes = len(self.turns) - kept, notes
 
     def fit(self) -> None:
         """Shortens what is old until the conversation is within its bound: outputs to references, the oldest first,
@@ -135,13 +159,15 @@ class Conversation:
         if self.left_out:
             last = max((call.number for turn in self.turns[: self.left_out] for call in turn.calls), default=0)
             again = f" recall shows the outputs 1 to {last} again." if last else ""
-            yield Message("user", f"(Your first {self.left_out} answers are left out here.{again})")
+            yield Message("user", f"(Your first {self.left_out} answers are left out here.{again}){self.notes}")
         for turn in self.turns[self.left_out :]:
             yield Message("answer", turn=turn)
             for call in turn.calls:
                 yield Message("returned", self.shown(call), call=call)
             if turn.note:
                 yield Message("user", turn.note)
+        if self.question:
+            yield Message("user", self.question)
 
     def shown(self, call: Made) -> str:
         """What is shown of an output: all of it, its beginning and its end, or a reference. Its number comes first."""

@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter, ValidationError
 
 from ccswarm.brains.llm_conversation import Conversation
-from ccswarm.brains.llm_settings import Model, RecordedReply, Replies
+from ccswarm.brains.llm_settings import RECORDED, Model, RecordedReply, Replies
 from ccswarm.models import Json
 
 REFERENCE = re.compile(r"\$(\d+)((?:\.[A-Za-z0-9_-]+)+)\Z")
@@ -30,6 +30,8 @@ def ask(model: Model, conversation: Conversation, task_id: str, workspace: str) 
     if at >= len(replies):
         return _failed(f"it has {len(replies)} replies for task {task_id}, and was asked for another")
     reply = replies[at]
+    if conversation.question:
+        return _answer(reply.notes, [], _usage(model, reply)) if reply.notes else _failed("it has no notes")
     calls: list[dict[str, Any]] = []
     for number, call in enumerate(reply.calls, 1):
         try:
@@ -37,18 +39,21 @@ def ask(model: Model, conversation: Conversation, task_id: str, workspace: str) 
         except LookupError as error:
             return _failed(f"reply {at + 1} refers to {error.args[0]}, which is not there")
         calls.append({"id": f"recorded_{at + 1}_{number}", "name": call.tool, "arguments": arguments})
+    return _answer(reply.text, calls, _usage(model, reply))
+
+
+def _answer(text: str, calls: list[dict[str, Any]], usage: Mapping[str, Json]) -> dict[str, Any]:
+    finish = "tool_call" if calls else "stop"
+    said = {"text": text, "calls": calls, "finish": finish, "usage": usage, "model": RECORDED}
+    return {"response": _response(text, calls), **said}
+
+
+def _usage(model: Model, reply: RecordedReply) -> dict[str, Json]:
     tokens = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
     usage: dict[str, Json] = {"tokens": sum(tokens.values()), **tokens, "dollars": 0.0}
     if model.price:
         usage["dollars"] = (reply.input_tokens * model.price.input + reply.output_tokens * model.price.output) / 1e6
-    return {
-        "response": _response(reply.text, calls),
-        "text": reply.text,
-        "calls": calls,
-        "finish": "tool_call" if calls else "stop",
-        "usage": usage,
-        "model": "recorded",
-    }
+    return usage
 
 
 def _replies(model: Model, task_id: str, workspace: str) -> Sequence[RecordedReply]:

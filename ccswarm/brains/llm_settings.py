@@ -50,6 +50,7 @@ class RecordedReply(Section):
     """One answer of a model that only answers what is written down."""
 
     text: str = Field(default="", description="What it says.")
+    notes: str = Field(default="", description="What it writes down where it has to sum up before it says so.")
     calls: tuple[Recorded, ...] = Field(default=(), description="What it calls, side by side.")
     input_tokens: int = Field(default=0, ge=0, description="What it counts as.")
     output_tokens: int = Field(default=0, ge=0, description="What it counts as.")
@@ -160,6 +161,9 @@ class LlmSettings(Model):
     max_turns: int = Field(default=200, ge=1, description="How often the model is asked until a task is given up.")
     context_chars: int = Field(
         default=400_000, ge=4000, description="Of a conversation; when it is longer, what is old is shortened."
+    )
+    sum_up_at: float = Field(
+        default=0.7, ge=0, le=1, description="Share of context_chars from which on the model sums up; 0: never."
     )
     answer_chars: int = Field(
         default=16_000, ge=500, description="Of one tool's output that are shown: its beginning and its end."

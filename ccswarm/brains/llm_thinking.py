@@ -10,17 +10,17 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ccswarm.brains import llm_prompt as prompt
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Wait
-from ccswarm.brains.llm_conversation import Conversation, Made, Turn, answer_of
+from ccswarm.brains.llm_conversation import KEPT_TURNS, Conversation, Made, Turn, answer_of
 from ccswarm.brains.llm_repository import facts_of
 from ccswarm.brains.llm_settings import LlmSettings, Model
 from ccswarm.brains.llm_terminal import BASH, EDIT, READ, Done, Terminal, Work
-from ccswarm.brains.llm_tools import FINISH, OWN, RECALL, Offered
+from ccswarm.brains.llm_tools import FINISH, OWN, RECALL, TODO, Offered
 from ccswarm.brains.llm_troubles import TRANSIENT, explained, pause
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, Json
@@ -38,6 +38,12 @@ WARN_TURNS = 3
 MOST_TIGHTENED = 4
 MOST_REMINDERS = 2
 """In a row, for answers in words alone: they are announcements and questions as often as reports."""
+
+MOST_ITEMS, TODO_CHARS = 50, 300
+STATUSES = {"open": "open", "doing": "doing", "done": "done"}
+NOTES_CHARS = 24_000
+MOST_KNOWN = 40
+"""Of files, and of ids, that are named after a conversation was summed up."""
 
 PLACE = "place"
 """The step that looks at where the agent works."""
@@ -86,6 +92,8 @@ class LlmThinking:
         self._looks = bool(terminal and assignment.workspace and not conversation.turns)
         self._failing: dict[str, int] = {}
         self._cut_short = False
+        self._summed = 0
+        self.todo: list[dict[str, str]] = []
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking: a question to the model, its calls, a pause before it is asked again, or the end."""
@@ -103,6 +111,8 @@ class LlmThinking:
                 self.conversation.task += prompt.place(str((outcome.structured or {}).get("facts") or ""))
             elif name.partition(".")[2].startswith("ask"):
                 return await self._heard(flow, outcome)
+            elif name.partition(".")[2].startswith("sum"):
+                return await self._summed_up(flow, outcome)
         if self._doing:
             return steps
         return self._turned() if called else self._think()
@@ -144,6 +154,8 @@ class LlmThinking:
                 _end(call, f"The arguments are no JSON object: {why}. Nothing was called.", failed=True)
             elif call.tool == RECALL:
                 self._recall(call)
+            elif call.tool == TODO:
+                self._list(call)
             elif call.tool != FINISH:
                 steps += self._begin(call)
         return steps or self._turned()
@@ -182,6 +194,22 @@ class LlmThinking:
         numbers = isinstance(number, int) and isinstance(offset, int) and offset >= 0
         found = self.conversation.recalled(number, offset) if numbers else None
         _end(call, found or f"There is no output {number!r} from {offset!r} on.", failed=found is None)
+
+    def _list(self, call: Made) -> None:
+        given = (call.arguments or {}).get("items")
+        items = [cast("Mapping[str, Any]", one) for one in cast("list[Any]", given if isinstance(given, list) else [])]
+        try:
+            self.todo = [
+                {"text": _bounded(str(one["text"]), TODO_CHARS), "status": STATUSES[one["status"]]}
+                for one in items[:MOST_ITEMS]
+            ]
+        except (LookupError, TypeError):
+            return _end(call, "Each of items needs a text, and a status: open, doing or done.", failed=True)
+        return _end(call, "It is kept.")
+
+    def shown(self) -> Mapping[str, Json]:
+        """See Showing."""
+        return {"todo": self.todo} if self.todo else {}
 
     def _turned(self) -> Sequence[Step]:
         """All calls of the last answer are over: the end, or what the model is told beside their outputs."""
@@ -243,15 +271,58 @@ class LlmThinking:
         reached = {"turns": len(self.conversation.turns), "last_words": _bounded(last, SAID_CHARS)}
         return Finish("failed", why, {"reached": reached})
 
-    def _think(self) -> Sequence[Step]:
+    def _think(self, *, may_sum_up: bool = True) -> Sequence[Step]:
+        model = self._models[self._model]
+        if may_sum_up and self._too_much():
+            self._summed += 1
+            asked = self.conversation.asking(prompt.SUM_UP)
+
+            async def sum_up(_: str) -> Mapping[str, Json]:
+                return await self._ask(model, asked)
+
+            return [Think(f"{self._turn()}.sum{self._summed}", sum_up)]
         self.conversation.fit()
         self._asked += 1
-        model = self._models[self._model]
 
         async def ask(_: str) -> Mapping[str, Json]:
             return await self._ask(model, self.conversation)
 
         return [Think(f"{self._turn()}.ask{self._asked}", ask)]
+
+    def _too_much(self) -> bool:
+        """Whether the conversation is to be summed up before it goes on."""
+        conversation, share = self.conversation, self._settings.sum_up_at
+        going = len(conversation.turns) - conversation.left_out
+        return bool(share) and going > 2 * KEPT_TURNS and conversation.chars > share * conversation.context_chars
+
+    async def _summed_up(self, flow: Flow, outcome: CallOutcome) -> Sequence[Step]:
+        """Where nothing came of it the conversation is shortened instead."""
+        facts: Mapping[str, Any] = outcome.structured or {}
+        if not (notes := str(facts.get("text") or "").strip()):
+            return self._think(may_sum_up=False)
+        before = self.conversation.chars
+        known = "\n".join(self._known())
+        self.conversation.sum_up(prompt.NOTES.format(notes=notes[:NOTES_CHARS], known=known).rstrip())
+        await self._tell(flow, "agent.summed_up", chars=before, left=self.conversation.chars)
+        return self._think(may_sum_up=False)
+
+    def _known(self) -> Iterator[str]:
+        """What no summary may forget, from what was called."""
+        files = self.terminal.touched if self.terminal else {}
+        for how, verb in ((EDIT, "edited"), (READ, "read")):
+            if names := [name for name, done in files.items() if done == how][-MOST_KNOWN:]:
+                yield f"Files that you {verb}: {', '.join(names)}"
+        ids: dict[str, None] = {}
+        for call in (
+            call for turn in self.conversation.turns for call in turn.calls if isinstance(call.structured, dict)
+        ):
+            for name, value in cast("dict[str, Json]", call.structured).items():
+                if name.endswith("id") and name != "command_id" and isinstance(value, str | int):
+                    ids[f"{name} {str(value)[:200]} ({call.tool})"] = None
+        if ids:
+            yield f"Ids that were answered: {'; '.join(list(ids)[-MOST_KNOWN:])}"
+        if self.todo:
+            yield "Your list: " + "; ".join(f"{one['text']} ({one['status']})" for one in self.todo)
 
     async def _trouble(self, flow: Flow, error: Mapping[str, Any]) -> Sequence[Step]:
         """No answer came: a pause, a shorter conversation, another model, or the end."""
@@ -259,7 +330,7 @@ class LlmThinking:
         if kind == "too_long" and self._tightened < MOST_TIGHTENED:
             self._tightened += 1
             self.conversation.tighten()
-            return self._think()
+            return self._think(may_sum_up=False)
         facts = {"model": model.model, "why": kind, "message": message}
         if kind in TRANSIENT and self._tries < self._settings.retries:
             self._tries += 1

@@ -12,7 +12,7 @@ from typing import Any
 from ccswarm.brains.llm_terminal import BASH, DEFAULT_SECONDS, EDIT, EXECUTE, OPEN, READ, READ_LINES
 from ccswarm.models import ToolInfo
 
-FINISH, RECALL = "finish", "recall"
+FINISH, RECALL, TODO = "finish", "recall", "todo"
 FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 MOST_NAME_CHARS = 64
 MOST_DESCRIPTION_CHARS = 4000
@@ -64,7 +64,6 @@ OWN = (
     ),
 )
 
-
 IN_TERMINAL = (
     Offered(
         BASH,
@@ -103,8 +102,27 @@ IN_TERMINAL = (
             "required": ["path", "old", "new"],
         },
     ),
+    Offered(
+        TODO,
+        TODO,
+        "Replace the list of your steps. Calls nothing.",
+        {
+            "type": "object",
+            "properties": {
+                "items": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {"text": {"type": "string"}, "status": {"enum": ["open", "doing", "done"]}},
+                        "required": ["text", "status"],
+                    },
+                },
+            },
+            "required": ["items"],
+        },
+    ),
 )
-"""What ``llm_terminal`` does."""
+"""What ``llm_terminal`` does, and the list that people see: for agents that have a terminal."""
 
 
 def allowed(name: str) -> str:

@@ -207,7 +207,7 @@ async def test_a_fix_is_made_with_bash_read_and_edit_in_a_terminal_nobody_names(
     assert git(house.project, "show", "HEAD:say.py") == changed.strip()
     assert git(house.project, "show", "HEAD:notes/new.md") == "Why."
     first, second, third = server.asked
-    assert {"bash", "read", "edit", "finish", "recall"} >= set(first.tools)
+    assert {"bash", "read", "edit", "todo", "finish", "recall"} >= set(first.tools)
     for told in ("Branch: ", "At the top: AGENTS.md, Makefile, say.py", "Command for tests: make test", "Tests: make"):
         assert told in first.prompt
     failed, shown = second.results

@@ -19,7 +19,12 @@ from ccswarm.models import CallOutcome, CallStatus, ToolInfo
 from tests.ccswarm.llm_world import MEANS, recorded, reply
 
 MOST_TURNS = 12
-KEYS = st.sampled_from(["status", "summary", "result", "id", "offset", "call_key", "x"])
+KEYS = st.sampled_from(
+    [
+        *("status", "summary", "result", "id", "offset", "call_key", "x", "session_id"),
+        *("command", "stdin", "timeout_seconds", "path", "from", "to", "old", "new", "items"),
+    ]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
@@ -29,9 +34,18 @@ OBJECT = st.dictionaries(KEYS, JSON, max_size=4)
 ENDS = st.fixed_dictionaries(
     {"status": st.sampled_from(["succeeded", "failed", "great"]), "summary": st.text(max_size=3)}
 )
-NAMES = st.sampled_from(["finish", "recall", "srv__look", "srv.look", "srv.none", "", "a/b", "swarm.delegate"])
+NAMES = st.sampled_from(
+    [
+        *("finish", "recall", "bash", "read", "edit", "todo"),
+        *("srv__look", "srv.look", "srv.none", "", "a/b", "swarm.delegate"),
+    ]
+)
+OWN = st.fixed_dictionaries(
+    {"path": st.just("a"), "old": st.text(max_size=2), "new": st.text(max_size=2), "command": st.just("make")},
+    optional={"from": JSON, "timeout_seconds": st.floats(), "stdin": st.text(max_size=2)},
+)
 CALLS = st.lists(
-    st.fixed_dictionaries({"id": st.text(max_size=3), "name": NAMES, "arguments": st.none() | OBJECT | ENDS}),
+    st.fixed_dictionaries({"id": st.text(max_size=3), "name": NAMES, "arguments": st.none() | OBJECT | ENDS | OWN}),
     max_size=4,
 )
 ANSWERS = st.fixed_dictionaries(
@@ -52,12 +66,16 @@ TROUBLES = st.fixed_dictionaries(
         )
     }
 )
+RESULTS = st.fixed_dictionaries(
+    {"status": st.sampled_from(["running", "finished"])},
+    optional={"session_id": st.just("s"), "exit_code": st.integers(0, 2), "output": st.text(max_size=3)},
+)
 OUTCOMES = st.builds(
     CallOutcome,
     st.sampled_from(CallStatus),
     st.text(max_size=2000),
-    st.none() | st.just({"a": 1}),
-    code=st.sampled_from(["", "not_granted"]),
+    st.none() | st.just({"a": 1}) | RESULTS,
+    code=st.sampled_from(["", "not_granted", "session_not_found", "session_exists", "shell_unavailable"]),
     message=st.text(max_size=4),
 )
 
@@ -78,7 +96,9 @@ class Told:
 def begun() -> LlmThinking:
     own = recorded(reply(text="a"), max_turns=MOST_TURNS, context_chars=4000, answer_chars=500, retries=2)
     own["fallback"] = ["recorded:other"]
-    return PLUGIN.begin(Assignment("r", "t", "ada", {"text": "Do."}, {}, [ToolInfo("srv", "look")], own), MEANS)
+    terminal = ("create_session", "execute_command", "read_output", "interrupt_command")
+    tools = [ToolInfo("srv", "look"), *(ToolInfo("ai-session", name) for name in terminal)]
+    return PLUGIN.begin(Assignment("r", "t", "ada", {"text": "Do."}, {}, tools, own), MEANS)
 
 
 def think(heard: Sequence[Any], came: Sequence[CallOutcome]) -> tuple[list[Step], list[dict[str, Any]], LlmThinking]:

@@ -191,13 +191,32 @@ async def test_a_conversation_that_is_too_long_for_the_model_gets_shorter(kind: 
     made.tool("srv.look", much)
     many = [Reply(calls=[("srv.look", {"path": f"/{n}"})]) for n in range(8)]
     script = answers([*many, Reply(calls=[("recall", {"id": 1})]), DONE])
-    task, _, model = await ran(script, made=made, kind=kind, server={"context_tokens": 12_000}, answer_chars=12_000)
+    bounds = {"answer_chars": 12_000, "sum_up_at": 0}
+    task, _, model = await ran(script, made=made, kind=kind, server={"context_tokens": 12_000}, **bounds)
     assert task["status"] == "succeeded", task["summary"]
     assert model.refused, "it was too long at first"
     last = model.asked[-1]
     assert "Look around." in last.prompt
     assert "recall(id=" in last.whole_text
     assert "characters 0 to" in last.results[-1].text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_model_sums_up_what_it_did_before_it_gets_too_long(kind: str) -> None:
+    made = world()
+    made.tool("srv.look", found="words " * 500)
+    turns = iter([LOOK] * 9)
+
+    def script(asked: Asked) -> Reply:
+        if "This conversation gets too long" in asked.messages[-1].text:
+            return Reply("The path was /a, and nothing is left.")
+        return next(turns, DONE)
+
+    task, _, model = await ran(script, made=made, kind=kind, context_chars=20_000)
+    assert task["status"] == "succeeded"
+    assert await told(made, "agent.summed_up")
+    assert "The path was /a, and nothing is left." in model.asked[-1].prompt
+    assert "Look around." in model.asked[-1].prompt
 
 
 async def test_prices_are_counted() -> None:

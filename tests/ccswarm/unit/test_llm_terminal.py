@@ -262,10 +262,10 @@ def offered(*grants: str, **settings: Any) -> tuple[list[str], str]:
 
 def test_the_servers_own_tools_are_listed_where_they_are_granted_by_name() -> None:
     names, system = offered("*")
-    assert names == ["finish", "recall", "bash", "read", "edit", "srv__look"]
-    assert "bash, read, edit, srv.look" in system or "bash, read, edit, srv__look" in system
+    assert names == ["finish", "recall", "bash", "read", "edit", "todo", "srv__look"]
+    assert "bash, read, edit, todo, srv__look" in system
     assert "Reproduce: run what fails" in system
-    assert offered("ai-session.*", "ai-session.send_input", "srv.*")[0][5:] == ["ai-session__send_input", "srv__look"]
+    assert offered("ai-session.*", "ai-session.send_input", "srv.*")[0][6:] == ["ai-session__send_input", "srv__look"]
     plain, system = offered("*", terminal=False)
     assert plain[2:] == [f"ai-session__{one}" for one in ("create_session", "execute_command", "send_input")] + [
         "ai-session__close_session", "srv__look",

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ccswarm.brains import cli_prompt
-from ccswarm.brains.base import Assignment
+from ccswarm.brains.base import Assignment, CallTool, Finish, Think
 from ccswarm.brains.llm import PLUGIN
-from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from ccswarm.runs_events import Happening
 from ccswarm.runs_events import told as of_people
+from ccswarm.runs_facts import facts_of
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import MEANS, finish, plan, recorded, reply, told, world
 from tests.ccswarm.unit.swarm_world import World, settings
+from tests.ccswarm.unit.test_llm_any_answer import Told
 
 pytestmark = pytest.mark.anyio
 
@@ -343,3 +345,94 @@ def test_people_are_told_in_one_line() -> None:
     assert line("agent.waits", seconds=2.5, **failed) == "t: asks openai:big again in 2.5 s: overloaded Try later."
     changed = line("agent.changed_model", to="anthropic:small", **failed)
     assert changed == "t: continues with anthropic:small: openai:big: overloaded Try later."
+
+
+LONG = "words " * 400
+LIST = [{"text": "Look", "status": "done"}, {"text": "Mend", "status": "doing"}]
+
+
+def long_job(notes: str, turns: int = 12) -> list[dict[str, Any]]:
+    """Each answer is followed by 2,400 characters of output; notes are there for whenever they are asked for."""
+    looks = [reply(("srv.look", {"path": f"/{n}"}), notes=notes, input_tokens=1) for n in range(turns)]
+    return [
+        reply(("todo", {"items": LIST}), LOOK, input_tokens=1),
+        *looks,
+        reply(finish(), notes=notes, input_tokens=1),
+    ]
+
+
+def summing(made: World) -> World:
+    async def look(request: CallRequest) -> Mapping[str, Any]:
+        return {"text": LONG, "ticket_id": f"T-{request.arguments['path']}", "command_id": "c"}
+
+    made.tool("srv.look", look)
+    made.tool("ai-session.create_session", session_id="s")
+    made.tool("ai-session.execute_command", exit_code=0)
+    return made
+
+
+async def test_a_long_conversation_is_summed_up_once_and_no_fact_is_lost() -> None:
+    made = summing(world())
+    task = await ran(made, *long_job("I was at /3."), context_chars=20_000)
+    assert task["status"] == "succeeded", task["summary"]
+    summed = await told(made, "agent.summed_up")
+    assert 1 <= len(summed) <= 3, "not with each answer"
+    assert all(one["chars"] > 0.7 * 20_000 > one["left"] for one in summed)
+    spoken = len(await told(made, "agent.said"))
+    assert task["usage"]["tokens"] == spoken + len(summed), "what it costs is counted"
+    facts = await facts_of(made.engine, "run_1")
+    assert facts["tasks"]["t"]["todo"] == LIST, "status shows it"
+
+
+async def test_what_was_noted_takes_the_place_of_what_is_left_out() -> None:
+    own = recorded(*long_job("I was at /3."), context_chars=20_000)
+    tools = [ToolInfo("ai-session", "create_session"), ToolInfo("ai-session", "execute_command")]
+    thinking = PLUGIN.begin(Assignment("run", "t", "ada", {"text": "Look."}, {}, tools, own, "", ""), MEANS)
+    flow, ended = Told(), dict[str, CallOutcome]()
+    for _ in range(60):
+        (step, *others) = await thinking.decide(cast("Any", flow), ended)
+        if isinstance(step, Finish):
+            break
+        assert others == []
+        if isinstance(step, Think):
+            ended = {step.id: CallOutcome(CallStatus.OK, structured=await step.function(""))}
+        elif isinstance(step, CallTool):
+            facts = {"text": LONG, "ticket_id": f"T-{step.arguments['path']}"}
+            ended = {step.id: CallOutcome(CallStatus.OK, LONG, facts)}
+    shown = "\n".join(message.text for message in thinking.conversation.messages())
+    assert "answers are left out here. recall shows the outputs 1 to" in shown
+    assert "I was at /3." in shown
+    for known in ("ticket_id T-/0 (srv.look)", "Your list: Look (done); Mend (doing)"):
+        assert known in shown
+    assert thinking.conversation.recalled(2, 0)
+
+
+async def test_without_notes_the_conversation_is_shortened_as_before() -> None:
+    made = summing(world())
+    task = await ran(made, *long_job(""), context_chars=20_000)
+    assert (task["status"], await told(made, "agent.summed_up")) == ("succeeded", [])
+
+
+@pytest.mark.parametrize("moment", range(20, 200, 30))
+async def test_killed_while_it_sums_up_no_answer_is_asked_for_again(moment: int) -> None:
+    made = summing(world())
+    async with made.working(), asyncio.timeout(BOUND_SECONDS):
+        given = plan(recorded(*long_job("Notes."), context_chars=20_000))
+        await made.swarm.submit(settings(given), "run_1", "/project")
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        made.engine.kill()
+    other = summing(world(made.engine.store, "two"))
+    async with other.working("other"), asyncio.timeout(BOUND_SECONDS):
+        done = await other.engine.wait("run_1")
+    summed = await told(other, "agent.summed_up")
+    task = done.result["tasks"]["t"]
+    assert task["usage"]["tokens"] == len(await told(other, "agent.said")) + len(summed)
+    assert summed
+
+
+@pytest.mark.parametrize("items", [None, [{"text": "a"}], [{"text": "a", "status": []}], ["a"], [{"status": "done"}]])
+async def test_a_list_that_is_none_is_said(items: Any) -> None:
+    made = summing(world())
+    task = await ran(made, reply(("todo", {"items": items}), finish()), reply(finish(summary="Now.")))
+    assert task["summary"].startswith("Done." if items is None else "Now.")
