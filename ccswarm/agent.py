@@ -34,7 +34,7 @@ leave: the one it is a part of has its own, and keeps it until its parts are ove
 
 NOT_SENT = (CallStatus.DENIED, CallStatus.INVALID, CallStatus.BUDGET)
 
-STEPS = 3
+STEPS = 4
 """Which steps runs and tasks record, and in which order: those of another number are not gone on with."""
 
 STOP = "stop"
@@ -159,7 +159,7 @@ class Agent:
         """Returns how the task ended, ``left`` being the time that budgets leave it. What still goes on then is
         cancelled, and so it is when the flow is."""
         if left and left.over:
-            return exhausted((left.kind, SECONDS), "before it began")
+            return out_of_time(left, "before it began")
         seconds = min(self._work.timeout_seconds, left.seconds if left else self._work.timeout_seconds)
         stop = asyncio.create_task(self._flow.receive(STOP, seconds))
         try:
@@ -405,8 +405,15 @@ def stopped(message: Json, timeout_seconds: float, left: TimeLeft | None) -> End
     if message:
         return Ending("failed", "stopped")
     if left and left.seconds <= timeout_seconds:
-        return exhausted((left.kind, SECONDS), "while it went on")
-    return Ending("failed", f"not done within {timeout_seconds:g} s")
+        return out_of_time(left, "while it went on")
+    return out_of_time(TimeLeft("", 0.0, timeout_seconds), "")
+
+
+def out_of_time(left: TimeLeft, where: str) -> Ending:
+    """Of a bound on time of which nothing is left."""
+    if left.kind:
+        return exhausted((left.kind, SECONDS), where)
+    return Ending("failed", f"not done within {left.whole:g} s")
 
 
 def exhausted(short: tuple[str, str], where: str) -> Ending:

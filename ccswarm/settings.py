@@ -242,7 +242,11 @@ class TaskSettings(Section):
         description="How often it may be done until gates and review hold; 0: 3 times where its brain thinks, else 1.",
     )
     retry: Retry = Field(default=Retry(), description="When it failed.")
-    timeout_seconds: float = Field(default=3600, gt=0, description="Longest time from its start, pauses included.")
+    timeout_seconds: float = Field(
+        default=3600,
+        gt=0,
+        description="Longest time of one try, from its start until its work is merged, pauses included.",
+    )
     budget: Budget = Field(default=Budget(), description="Of this task.")
 
 

@@ -97,7 +97,9 @@ class Delivery:
     async def _merged(self, done: Judged) -> Judged:
         ending, judged = done.ending, [done.commit]
         for turn in range(1, MOST_MERGES + 1):
-            merge = await self._tree.merge(done.commit, judged if self._check else None, turn)
+            left = await self._time.left()
+            seconds = left.seconds if left else None
+            merge = await self._tree.merge(done.commit, judged if self._check else None, turn, seconds)
             if merge.problem:
                 return self._waiting(done, blocked(merge.problem, ending))
             if not merge.candidate or not self._check:
@@ -144,7 +146,8 @@ class Delivery:
             "question": f"merge {told} of {name}?",
         }
         number = str(question["id"])
-        left = await self._time.left()
+        await self._time.left()
+        left = await self._time.left(attempt=False)
         await self._flow.publish({"approvals": [question]})
         await tell(self._flow, "approval.asked", **question)  # who hears it may answer at once
         stop = asyncio.create_task(self._flow.receive(STOP, left.seconds if left else LONGEST_SECONDS))
@@ -156,6 +159,7 @@ class Delivery:
                 task.cancel()
             await asyncio.gather(stop, answer, return_exceptions=True)
         await self._flow.publish({"approvals": []})
+        await self._time.left(attempt=False)
         if stop in done:
             return stopped(stop.result(), LONGEST_SECONDS, left)
         facts: dict[str, Any] = dict(answer.result() or {})

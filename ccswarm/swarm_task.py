@@ -95,7 +95,9 @@ class TaskFlow:
         self._opened: dict[str, tuple[str, bool]] = {}
         self._directory: str = payload["workspace"]
         own, scope = ("task", f"{self._run_id}.{self._task.id}", self._task.budget), f"{self._root}/{self._agent.name}"
-        self._time = TimeBudgets(flow, time_budgets(own, ("agent", scope, self._agent.budget)))
+        parts = self._agent.workspace == "clone" or self._task.gates or self._task.review.by
+        budgets = time_budgets(own, ("agent", scope, self._agent.budget))
+        self._time = TimeBudgets(flow, budgets, self._task.timeout_seconds if parts else 0.0)
 
     async def carry_out(self) -> Json:
         if pause := self._payload["pause_seconds"]:
@@ -123,8 +125,8 @@ class TaskFlow:
                 done = await self._visits(tree.directory, tree)
             except PlanInvalid as error:
                 done = Judged(Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}"))
-            await self._time.left()
             if self._payload.get("shown"):
+                await self._time.left()
                 await tree.discard()
                 ending = done.ending
             else:
@@ -171,7 +173,7 @@ class TaskFlow:
             return replace(
                 ending, summary="; ".join(filter(None, (ending.summary, f"its work is in {tree.clone.path}")))
             )
-        kept = await tree.keep()
+        kept = await tree.keep(self._task.timeout_seconds)  # of a task whose time is over, too
         return replace(ending, summary="; ".join(filter(None, (ending.summary, kept))))
 
     async def _agreed(self, tree: Tree, done: Judged, visit: int) -> Judged:
@@ -284,7 +286,7 @@ class TaskFlow:
         """What gates and reviews say of one visit: of what lies in ``directory``, or of the commit made of the tree."""
         commit, shown = "", None
         if tree:
-            presented = await tree.present(visit, gates=bool(self._task.gates))
+            presented = await tree.present(visit, gates=bool(self._task.gates), seconds=await self._seconds())
             if presented.problem:
                 self._facts |= tree.unmerged(ending, "")
                 return Judged(blocked(presented.problem, ending))
@@ -307,6 +309,11 @@ class TaskFlow:
                 return Judged(replace(said, result=ending.result, usage=usage))
             feedback = said
         return Judged(replace(ending, usage=usage), commit, feedback)
+
+    async def _seconds(self) -> float | None:
+        """How long the task may still go on."""
+        left = await self._time.left()
+        return left.seconds if left else None
 
     def _require_gates(self) -> None:
         """Raises PlanInvalid for gates that may not be run, before anything is done."""

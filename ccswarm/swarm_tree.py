@@ -72,17 +72,19 @@ class Tree:
         """Where the agent works."""
         return str(self.clone.directory)
 
-    async def present(self, visit: int, *, gates: bool) -> Presented:
-        """End the agent's terminals, commit what it did, and make the copy that ``gates`` look at."""
+    async def present(self, visit: int, *, gates: bool, seconds: float | None = None) -> Presented:
+        """End the agent's terminals, commit what it did, and make the copy that ``gates`` look at: within ``seconds``
+        each, or it is a problem."""
 
         async def presented(_: str) -> Json:
             if problem := await self._end_terminals(self.clone):
                 return {"problem": problem}
             try:
-                commit = await self._workspaces.commit(self.clone, self._title)
+                commit = await self._workspaces.commit(self.clone, self._title, seconds=seconds)
+                name = f"gates{visit}"
+                copy = await self._workspaces.copy(self.clone, commit, name, seconds=seconds) if gates else None
             except Conflict as refused:
                 return {"problem": f"{refused.message}; {refused.suggestion}"}
-            copy = await self._workspaces.copy(self.clone, commit, f"gates{visit}") if gates else None
             return {"commit": commit, "directory": str(copy.directory) if copy else ""}
 
         return Presented(**await self._flow.step(f"present {visit}", presented))
@@ -96,19 +98,22 @@ class Tree:
 
         await self._flow.step(f"withdraw {name}", withdrawn)
 
-    async def merge(self, commit: str, judged: Sequence[str] | None, turn: int) -> Merge:
+    async def merge(self, commit: str, judged: Sequence[str] | None, turn: int, seconds: float | None = None) -> Merge:
         """Merge ``commit``, and remove the clone and its refs; with ``judged`` only where that gives the files of one
-        of these commits, and else what it would give is put into a directory for the gates."""
+        of these commits, and else what it would give is put into a directory for the gates. What is not done within
+        ``seconds`` needs a person."""
 
         async def merged(_: str) -> Json:
             try:
-                done = await self._workspaces.merge(self.clone, self._title, self._files, commit=commit, judged=judged)
+                done = await self._workspaces.merge(
+                    self.clone, self._title, self._files, commit=commit, judged=judged, seconds=seconds
+                )
                 if not done.candidate:
                     return {"commits": done.commits, "head": done.head, "not_run": done.not_run}
                 name, together = f"merged{turn}", replace(self.clone, base=done.head)
                 # What an earlier process left there is the merge into another commit.
                 await self._workspaces.discard(replace(together, path=together.path.with_name(_beside(together, name))))
-                copy = await self._workspaces.copy(together, done.candidate, name)
+                copy = await self._workspaces.copy(together, done.candidate, name, seconds=seconds)
             except Conflict as conflict:
                 return {"conflict": f"{conflict.message}; {conflict.suggestion}"}
             return {"candidate": done.candidate, "head": done.head, "directory": str(copy.directory)}
@@ -157,15 +162,16 @@ class Tree:
             await self._forget()
         return "" if facts["merged"] else str(facts["branch"]), ""
 
-    async def keep(self) -> str:
+    async def keep(self, seconds: float | None = None) -> str:
         """What the agent did goes to its ref, and stays out of everything later; a sentence that says where it is,
-        ``""`` where there is nothing, and then the clone is removed."""
+        ``""`` where there is nothing, and then the clone is removed. It stays where it is if that takes longer than
+        ``seconds``."""
 
         async def kept(_: str) -> Json:
             if problem := await self._end_terminals(self.clone):
                 return {"problem": problem}
             try:
-                commit = await self._workspaces.commit(self.clone, self._title)
+                commit = await self._workspaces.commit(self.clone, self._title, seconds=seconds)
             except (Conflict, WorkspaceUnusable) as refused:
                 return {"problem": refused.message}
             return {"commit": commit}

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ccswarm.errors import Conflict, WorkspaceUnusable
+from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 from ccswarm.workspaces_collect import Clone, Clones, few
 from ccswarm.workspaces_difference import Difference
 from ccswarm.workspaces_git import Git
 from ccswarm.workspaces_hooks import not_run
 from ccswarm.workspaces_merge import merge, uncommitted
-from ccswarm.workspaces_process import in_thread
+from ccswarm.workspaces_process import OutOfTime, in_thread, within
 from ccswarm.workspaces_tree import DIRECTORY
 
 __all__ = ("Clone", "Difference", "Merged", "Workspaces")
@@ -59,10 +59,15 @@ class Workspaces:
         """The clone of that name, made from what is committed now unless it is there already."""
         return await in_thread(lambda: self._clones.make(run_id, name))
 
-    async def copy(self, clone: Clone, commit: str, name: str) -> Clone:
+    async def copy(self, clone: Clone, commit: str, name: str, *, seconds: float | None = None) -> Clone:
         """A clone of its own with ``commit``, which was collected from ``clone``, checked out: for who looks at the
         work and whose changes come to nothing. It is there already where one of that ``name`` was made."""
-        return await in_thread(lambda: self._clones.copy(clone, commit, name))
+
+        def copied() -> Clone:
+            with _in_time(seconds):
+                return self._clones.copy(clone, commit, name)
+
+        return await in_thread(copied)
 
     async def difference(self, base: str, commit: str) -> Difference:
         """What of the repository's files is another one in ``commit`` than it was in ``base``."""
@@ -91,14 +96,14 @@ class Workspaces:
                 suggestion="commit or stash them, then ccswarm resume",
             )
 
-    async def commit(self, clone: Clone, title: str) -> str:
+    async def commit(self, clone: Clone, title: str, *, seconds: float | None = None) -> str:
         """As ``collect``; the commit that holds the work, which is the clone's base where there is none."""
 
         def collected() -> str:
             self._clones.collect(clone, title)
             return self._clones.work(clone)
 
-        return await self._in_turn(collected)
+        return await self._in_turn(collected, seconds)
 
     async def collect(self, clone: Clone, title: str) -> int:
         """Bring all work in the clone over to its ``ref``: what is committed there, and as one commit more what is not
@@ -118,6 +123,7 @@ class Workspaces:
         *,
         commit: str = "",
         judged: Collection[str] | None = None,
+        seconds: float | None = None,
     ) -> Merged:
         """Merge ``commit``, which was collected from the clone, into what is checked out in the repository; one merge
         at a time. Without one, collect what is there first. ``configuration`` are files that decide what agents may do,
@@ -126,9 +132,9 @@ class Workspaces:
 
         Raises Conflict when the repository has uncommitted changes, both changed the same, or the work changes what
         it is configured by: then the repository is as it was, and the work lies at ``clone.ref``.
-        WorkRefused as ``collect``.
+        WorkRefused as ``collect``, and where it is not done ``seconds`` after its turn came.
         """
-        return await self._in_turn(lambda: self._merge(clone, title, configuration, commit, judged))
+        return await self._in_turn(lambda: self._merge(clone, title, configuration, commit, judged), seconds)
 
     async def remove(self, clone: Clone, *, force: bool = False) -> None:
         """Remove the clone. Raises Conflict where work in it is not merged, unless ``force``; what was collected stays
@@ -175,14 +181,27 @@ class Workspaces:
             return Merged(0, made.head, made.commit)
         return Merged(commits, made.commit, not_run=not_run(self._git, self.repository))
 
-    async def _in_turn(self, do: Callable[[], T]) -> T:
+    async def _in_turn(self, do: Callable[[], T], seconds: float | None = None) -> T:
         # Whoever waits for another process takes a thread of few; for this process's own it takes none.
         async with self._own_turn:
-            return await in_thread(lambda: self._alone(do))
+            return await in_thread(lambda: self._alone(do, seconds))
 
-    def _alone(self, do: Callable[[], T]) -> T:
-        with _turn(self._root):
+    def _alone(self, do: Callable[[], T], seconds: float | None) -> T:
+        with _turn(self._root), _in_time(seconds):
             return do()
+
+
+@contextmanager
+def _in_time(seconds: float | None) -> Generator[None]:
+    """What takes longer is refused."""
+    try:
+        with within(seconds):
+            yield
+    except OutOfTime:
+        raise WorkRefused(
+            f"it was not taken over in the time that was left for it ({max(0.0, seconds or 0.0):.3g} s)",
+            suggestion="see how much there is, or give the task more time; then ccswarm resume",
+        ) from None
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from ccswarm.workspaces_git import Git, PrivateRepository, Repository
 from ccswarm.workspaces_nested import refuse_nested
 from ccswarm.workspaces_objects import bring, packs_of, take, tip
 from ccswarm.workspaces_snapshot import NO_FILTERS, Filters, Snapshot
-from ccswarm.workspaces_tree import UntrustedTree
+from ccswarm.workspaces_tree import MOST_COPIED_BYTES, UntrustedTree
 
 SHOWN_PATHS = 10
 
@@ -88,12 +88,14 @@ class Beginning:
 
 
 class Clones:
-    """Those of the repository that ``directory`` lies in, below ``root``."""
+    """Those of the repository that ``directory`` lies in, below ``root``. ``most_bytes`` are copied of one, and so
+    many are read to compare them beyond what it began with."""
 
-    def __init__(self, directory: Path, root: Path, git: Git) -> None:
+    def __init__(self, directory: Path, root: Path, git: Git, *, most_bytes: int = MOST_COPIED_BYTES) -> None:
         self._directory = directory
         self._root = root
         self._git = git
+        self._most_bytes = most_bytes
 
     def head(self) -> str:
         """The commit that is checked out in the repository. Raises WorkspaceUnusable where there is none."""
@@ -267,7 +269,8 @@ class Clones:
         with UntrustedTree(clone.path) as tree:
             sent = tip(tree, clone.branch)
             take(tree, self._git, repository, taken, sent, packs=beginning.packs, base=clone.base)
-            snapshot = Snapshot(tree, self._git, taken, scratch / "copies", sent, beginning.filters)
+            copies, most = scratch / "copies", self._most_bytes
+            snapshot = Snapshot(tree, self._git, taken, copies, sent, beginning.filters, most)
             return taken, sent, snapshot.write(clone.base)
 
     def _committed(self, taken: PrivateRepository, clone: Clone, sent: str, tree: str, title: str) -> str:

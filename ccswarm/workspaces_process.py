@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import math
 import os
 import resource
 import select
@@ -52,6 +53,10 @@ class NobodyWaits(Exception):
     """The command was ended, or not begun, for its caller was cancelled."""
 
 
+class OutOfTime(Exception):
+    """The time that the caller has for all of it is over."""
+
+
 class Stop:
     """Says to a thread that nobody waits for it any more."""
 
@@ -70,6 +75,8 @@ class Stop:
 
 
 _stop: ContextVar[Stop | None] = ContextVar("_stop", default=None)
+_until: ContextVar[float] = ContextVar("_until", default=math.inf)
+"""On the clock of ``time.monotonic``."""
 
 
 async def in_thread(do: Callable[[], T]) -> T:
@@ -89,12 +96,32 @@ async def in_thread(do: Callable[[], T]) -> T:
 
 @contextmanager
 def to_the_end() -> Generator[None]:
-    """What is begun in it is not ended because nobody waits."""
-    token = _stop.set(None)
+    """What is begun in it is not ended because nobody waits, or because time is over."""
+    waits, until = _stop.set(None), _until.set(math.inf)
     try:
         yield
     finally:
-        _stop.reset(token)
+        _stop.reset(waits)
+        _until.reset(until)
+
+
+@contextmanager
+def within(seconds: float | None) -> Generator[None]:
+    """What is done in it has so much time, all commands together: after that they and ``go_on`` raise OutOfTime."""
+    token = _until.set(math.inf if seconds is None else time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def go_on() -> None:
+    """For who reads much that an agent made. Raises OutOfTime, and NobodyWaits where the caller was cancelled."""
+    if time.monotonic() >= _until.get():
+        raise OutOfTime
+    stop = _stop.get()
+    if stop and select.select([stop.fd], [], [], 0)[0]:
+        raise NobodyWaits
 
 
 def run(
@@ -109,13 +136,11 @@ def run(
 ) -> tuple[int, bytes]:
     """The exit code and the answer, which goes to ``output`` where that is given; complaints go to ``said``.
 
-    Raises OutOfBounds, NobodyWaits, OSError where it cannot be started.
+    Raises OutOfBounds, OutOfTime, NobodyWaits, OSError where it cannot be started.
     """
+    go_on()
     ended_at, ended = os.pipe()
     try:
-        stop = _stop.get()
-        if stop and select.select([stop.fd], [], [], 0)[0]:
-            raise NobodyWaits
         bounded = _bounded(bounds)
         process = subprocess.Popen(
             [*bounded, *_found(words, environ)],
@@ -132,7 +157,7 @@ def run(
         ended = -1
         with process:
             try:
-                answer = _answer(process, ended_at, stop, bounds)
+                answer = _answer(process, ended_at, bounds)
             except BaseException:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -146,9 +171,9 @@ def run(
             os.close(ended)
 
 
-def _answer(process: subprocess.Popen[bytes], ended_at: int, stop: Stop | None, bounds: Bounds) -> bytes:
+def _answer(process: subprocess.Popen[bytes], ended_at: int, bounds: Bounds) -> bytes:
     """Until the process and all that it started have ended."""
-    deadline = time.monotonic() + bounds.seconds
+    deadline, stop = min(time.monotonic() + bounds.seconds, _until.get()), _stop.get()
     answer = bytearray()
     reading = {ended_at, *([process.stdout.fileno()] if process.stdout else ())}
     poll = select.poll()
@@ -157,6 +182,7 @@ def _answer(process: subprocess.Popen[bytes], ended_at: int, stop: Stop | None, 
     while reading:
         ready = {fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}
         if not ready:
+            go_on()
             raise OutOfBounds(f"takes longer than {bounds.seconds:g} seconds")
         for fd in ready & reading:
             part = os.read(fd, 1 << 16)

@@ -16,7 +16,7 @@ from pathlib import Path
 from ccswarm.errors import WorkRefused
 from ccswarm.workspaces_checkout import GITLINK
 from ccswarm.workspaces_git import Git, PrivateRepository
-from ccswarm.workspaces_tree import MOST_COPIED_BYTES, Entry, Listing, UntrustedTree
+from ccswarm.workspaces_tree import Entry, Listing, UntrustedTree
 
 RULES = (".gitignore", ".gitattributes")
 MOST_RULE_BYTES = 1 << 20
@@ -48,10 +48,18 @@ NO_FILTERS = Filters((), {})
 
 
 class Snapshot:
-    """Of ``tree``, whose branch is at ``commit``; ``copies`` is where files of ours may be made."""
+    """Of ``tree``, whose branch is at ``commit``; ``copies`` is where files of ours may be made, of ``most_bytes``
+    together; so many are read to compare them beyond what the clone began with."""
 
     def __init__(
-        self, tree: UntrustedTree, git: Git, repository: PrivateRepository, copies: Path, commit: str, filters: Filters
+        self,
+        tree: UntrustedTree,
+        git: Git,
+        repository: PrivateRepository,
+        copies: Path,
+        commit: str,
+        filters: Filters,
+        most_bytes: int,
     ) -> None:
         self._tree = tree
         self._git = git
@@ -60,12 +68,13 @@ class Snapshot:
         self._commit = commit
         self._filters = filters
         self._committed = self._listed(commit)
-        self._hashable = MOST_COPIED_BYTES + filters.size
+        self._most_bytes = most_bytes
+        self._hashable = most_bytes + filters.size
         self._base = commit
         self._counted = False
         self._compared = 0.0
         self._folders = {parent for path in self._committed for parent in _parents(path)}
-        self._left = MOST_COPIED_BYTES
+        self._left = most_bytes
 
     def write(self, base: str) -> str:
         """The id of the tree, which lies in the repository of ours; ``base`` is what the clone was made from.
@@ -188,7 +197,7 @@ class Snapshot:
             self._hashable += sum(kept.size for kept in self._listed(self._base).values())
         if self._hashable < 0:
             raise WorkRefused(
-                f"the files have over {MOST_COPIED_BYTES} bytes more than those the clone began with: {entry.path!r}",
+                f"the files have over {self._most_bytes} bytes more than those the clone began with: {entry.path!r}",
                 suggestion="remove what is large, or name it in .gitignore",
             )
         return self._tree.digest(entry.path, self._repository.object_format, size or 0)

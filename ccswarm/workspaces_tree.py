@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from ccswarm.errors import WorkRefused
+from ccswarm.workspaces_process import go_on
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -64,7 +65,7 @@ class Listing:
 
 class UntrustedTree:
     """The one at ``top``, whose own path nobody else can change. Closed by ``with``. Raises WorkRefused for what cannot
-    be taken over, OSError where the top cannot be opened."""
+    be taken over, OSError where the top cannot be opened; as ``go_on`` does."""
 
     def __init__(self, top: Path) -> None:
         self._fd = os.open(top, DIRECTORY)
@@ -79,6 +80,7 @@ class UntrustedTree:
 
     def list(self, directory: str) -> Listing:
         """What is in a directory, by name; an empty listing for one that is gone or something else by now."""
+        go_on()
         found = Listing([], [], [])
         with suppress(FileNotFoundError, NotADirectoryError), self._opened(directory) as fd:
             for name in sorted(os.listdir(fd)):
@@ -126,6 +128,7 @@ class UntrustedTree:
             said = hashlib.new(object_format, b"blob %d\0" % size)
             left = size
             while left and (part := os.read(fd, min(left, 1 << 20))):
+                go_on()
                 said.update(part)
                 left -= len(part)
             # One that was cut meanwhile is nothing that git knows, so it is looked at once more when it is copied.
@@ -139,6 +142,7 @@ class UntrustedTree:
             copied, most = 0, min(most, MOST_FILE_BYTES)
             with open(target, "xb") as file:
                 while copied <= most >= os.fstat(source).st_size and (part := os.read(source, 1 << 20)):
+                    go_on()
                     copied += len(part)
                     file.write(part)
             if max(copied, os.fstat(source).st_size) > most:
@@ -168,6 +172,7 @@ class UntrustedTree:
 
     @contextmanager
     def _file(self, path: str) -> Generator[int | None]:
+        go_on()
         folder, _, name = path.rpartition("/")
         fd = None
         with suppress(FileNotFoundError, NotADirectoryError), self._opened(folder) as parent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from ccswarm.agent import STEPS
 from ccswarm.models import CallRequest, RunStatus
+from ccswarm.workspaces import Clone, Merged, Workspaces
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.attempts_world import Attempts, swarm, task
 from tests.ccswarm.unit.swarm_world import settings
@@ -202,3 +203,48 @@ async def test_what_another_version_began_is_refused_and_can_be_done_anew(house:
         assert "another version of ccswarm" in done.result["tasks"]["t"]["summary"]
         await house.swarm.again("run_1", "run_2")
         assert (await house.engine.wait("run_2")).result["status"] == RunStatus.SUCCEEDED
+
+
+class Hurried(Workspaces):
+    """``given`` is the time that was left, in order; of ``never`` nothing is ever left."""
+
+    def __init__(self, house: Attempts, never: str) -> None:
+        place = house.repository
+        super().__init__(place.repository, place.directory / "clones", place.environ)
+        self.never = never
+        self.given: list[float] = []
+
+    async def commit(self, clone: Clone, title: str, *, seconds: float | None = None) -> str:
+        return await super().commit(clone, title, seconds=self._noted("commit", seconds))
+
+    async def copy(self, clone: Clone, commit: str, name: str, *, seconds: float | None = None) -> Clone:
+        return await super().copy(clone, commit, name, seconds=self._noted("copy", seconds))
+
+    async def merge(
+        self, clone: Clone, title: str, configuration: Collection[str] = (), *, commit: str = "",
+        judged: Collection[str] | None = None, seconds: float | None = None,
+    ) -> Merged:  # fmt: skip
+        left = self._noted("merge", seconds)
+        return await super().merge(clone, title, configuration, commit=commit, judged=judged, seconds=left)
+
+    def _noted(self, what: str, seconds: float | None) -> float | None:
+        assert seconds is not None
+        self.given.append(seconds)
+        return 0.0 if what == self.never else seconds
+
+
+@pytest.mark.parametrize("never", ["commit", "copy", "merge"])
+async def test_what_is_not_merged_in_the_time_of_its_task_waits_for_more(house: Attempts, never: str) -> None:
+    hurried = house.hands.places[house.place] = Hurried(house, never)
+    plan = swarm(task("t", "echo 1 >>x.txt", gates=[{"command": "test -e x.txt"}], timeout_seconds=1000))
+    async with house.working(), asyncio.timeout(BOUND_SECONDS):
+        await house.swarm.submit(settings(plan), "run_1", house.place)
+        found = (await house.engine.wait("run_1")).result["tasks"]["t"]
+        assert (found["status"], "in the time that was left for it" in found["summary"]) == ("blocked", True)
+        assert (house.head, hurried.given) == ({"a.txt": "one"}, sorted(hurried.given, reverse=True))
+        assert 0 < hurried.given[-1] < 1000
+        hurried.never = ""
+        await house.swarm.again("run_1", "run_2")
+        done = await house.engine.wait("run_2")
+    assert status(done.result["tasks"]) == {"t": "succeeded"}
+    assert house.head == {"a.txt": "one", "x.txt": "1"}

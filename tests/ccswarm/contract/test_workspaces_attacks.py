@@ -22,7 +22,8 @@ from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 from ccswarm.workspaces import Clone, Workspaces
 from ccswarm.workspaces_collect import Clones
 from ccswarm.workspaces_git import Git
-from ccswarm.workspaces_process import Bounds
+from ccswarm.workspaces_process import Bounds, OutOfTime, within
+from ccswarm.workspaces_tree import UntrustedTree
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.clones_world import World
 
@@ -609,6 +610,16 @@ async def test_what_lies_in_gits_own_directory_may_lead_into_the_tree(place: Wor
     assert await merging(place, persons, work) == ["attrs", "dots/gitconfig", "tools/x"]
 
 
+async def test_what_the_home_links_to_is_a_persons_to_merge(place: World) -> None:
+    home = place.directory
+    (home / ".bashrc").symlink_to("project/dots/bashrc")
+    (home / ".config").mkdir()
+    (home / ".config/nvim").symlink_to("../project/dots/nvim")
+    persons = {"dots/bashrc": "", "dots/nvim/a": "", "dots/other": ""}
+    work = {"dots/bashrc": "2", "dots/nvim/b": "", "dots/other": "2"}
+    assert sorted(await merging(place, persons, work)) == ["dots/bashrc", "dots/nvim/b"]
+
+
 async def test_a_way_through_a_link_outside_is_seen(place: World) -> None:
     (place.directory / "way").symlink_to("project")
     assert await merging(place, X, EVIL, [f"core.fsmonitor={place.directory}/way/tools/x"]) == ["tools/x"]
@@ -642,6 +653,38 @@ def test_patterns_that_take_for_ever_to_compare_are_refused(place: World, bounds
     assert "fewer stars" in caught.value.suggestion
     (clone.path / ".gitignore").unlink()
     assert clones.collect(clone, "its work") == 1
+
+
+async def test_who_takes_over_and_merges_has_so_much_time_for_all_of_it(place: World) -> None:
+    """However many commands it takes, and however much there is to read."""
+    clone = await place.workspaces.clone("run_1", "ada")
+    lay(clone.path, SLOW_TO_COMPARE)
+    with pytest.raises(WorkRefused, match=r"not taken over in the time that was left for it \(0.3 s\)"):
+        await place.workspaces.merge(clone, "its work", seconds=0.3)
+    (clone.path / ".gitignore").unlink()
+    with UntrustedTree(clone.path) as tree, within(0), pytest.raises(OutOfTime):
+        tree.digest("a.txt", "sha1")
+    assert (await place.workspaces.merge(clone, "its work", seconds=BOUND_SECONDS)).commits == 1
+
+
+def test_no_more_is_read_to_compare_it_than_there_was_and_a_bound(place: World) -> None:
+    """Files of nothing, of which the agent committed as large ones, would be read by the terabyte."""
+    clones = Clones(place.repository, place.directory / "clones", Git(place.environ), most_bytes=1 << 20)
+    clone = clones.make("run_1", "ada")
+    large = clone.path / "large"
+    large.write_bytes(bytes(1 << 18))
+    place.git("add", "large", at=clone.path)
+    oid = place.git("rev-parse", ":large", at=clone.path)
+    for number in range(8):
+        place.git("update-index", "--add", "--cacheinfo", f"100644,{oid},f{number}", at=clone.path)
+        with (clone.path / f"f{number}").open("wb") as file:
+            file.truncate(1 << 18)
+    place.git("commit", "-qm", "as large", at=clone.path)
+    with pytest.raises(WorkRefused, match=r"over 1048576 bytes more than those the clone began with: 'f4'"):
+        clones.collect(clone, "its work")
+    for number in range(3, 8):
+        (clone.path / f"f{number}").unlink()
+    assert clones.collect(clone, "its work") == 2
 
 
 def test_objects_that_take_gigabytes_to_hold_are_refused(place: World) -> None:

@@ -159,3 +159,22 @@ async def test_a_second_process_counts_the_time_of_the_first() -> None:
         done = await other.engine.wait("run_1")
     assert done.result["tasks"]["a"]["status"] == RunStatus.EXHAUSTED
     assert other.engine.store.used["run_1.a"]["seconds"] >= 0.3
+
+
+async def test_a_task_has_its_time_once_for_visits_gates_and_reviews_together() -> None:
+    made = World()
+    made.tool("srv.do", exit_code=0)
+    made.tool("srv.no", exit_code=1)
+    cancelled = hanging(made, after=1)
+    unmet = [{"tool": "srv.no", "expect": {"exit_code": 0}}]
+    review = {"by": ["bob"], "steps": steps("see", tool="srv.look")}
+    agents = [{"name": name, "grants": ["*"]} for name in ("ada", "bob")]
+    for name, parts in {
+        "visits": {"steps": steps("one", tool="srv.look"), "visits": 5, "gates": unmet},
+        "gates": {"steps": steps("one"), "gates": [{"tool": "srv.look"}]},
+        "review": {"steps": steps("one"), "review": review},
+    }.items():
+        task = {"id": "a", "agent": "ada", "timeout_seconds": 0.3, **parts}
+        found = (await made.run({"agents": agents, "tasks": [task]}, f"run_{name}")).result["tasks"]["a"]
+        assert (found["status"], found["summary"]) == ("failed", "not done within 0.3 s")
+    assert cancelled == ["one@2", "gate1.0", "see"]
