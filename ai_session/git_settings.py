@@ -12,9 +12,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ai_session import repositories
 from ai_session.config import environment, outside_path
+from ai_session.path_steps import led_to
 from ai_session.repositories import Named
 
 SECONDS = 2.0
@@ -99,12 +101,28 @@ class GitSettings:
             # Where git says nothing, such as of a config with an error in it.
             own = repositories.named_by_config(git, home)
             named = [*own, *self._of_entries(entries or everywhere or (), git, home)]
-            within = dict.fromkeys(one for one in named if _below(one.path, self._root))
+            within = dict.fromkeys(here for one in dict.fromkeys(named) for here in self._here(one))
             if len(within) > MOST_NAMED:
                 unread[git] = None
             found[git] = tuple(within)[:MOST_NAMED]
         self.unread = tuple(unread)
         return found
+
+    def _here(self, named: Named) -> Iterator[Named]:
+        """It where it lies in the workspace; where links from outside lead there, what they lead to."""
+        if _below(named.path, self._root):
+            yield named
+            return
+        files = [named.path]
+        if named.directory:
+            with suppress(OSError), os.scandir(named.path) as entries:
+                files += [entry.path for entry in islice(entries, MOST_NAMED) if entry.is_symlink()]
+        for path in files:
+            with suppress(OSError, ValueError):
+                links, end = led_to(path, self._root)
+                yield from (Named(link, False, required=False, on_the_way=True) for link in links)
+                if end:
+                    yield Named(end, named.directory and path == named.path, required=False)
 
     def _program(self) -> str:
         """git; never one that lies in the workspace."""

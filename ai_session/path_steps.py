@@ -8,6 +8,13 @@ from collections.abc import Iterator
 MAX_LINKS = 40
 
 
+def led_to(path: str, root: str) -> tuple[list[str], str]:
+    """Which links below ``root`` a path goes through, and its end; empty where that lies elsewhere. Raises OSError."""
+    way = list(steps(path))
+    inside = [one for one in way if one.startswith(root.rstrip("/") + "/")]
+    return [one for one in inside if one != way[-1] and os.path.islink(one)], way[-1] if way[-1] in inside else ""
+
+
 def steps(path: str) -> Iterator[str]:
     """Every directory and link on the way of an absolute path, without links in its own part; the end is the last.
 

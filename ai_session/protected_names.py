@@ -86,6 +86,12 @@ GROUPS = {
 PROTECTED = tuple(line for lines in GROUPS.values() for line in lines)
 """In force everywhere, before what ``sandbox.protected`` says."""
 
+OF_A_HOME = (
+    *(name for line in PROTECTED if (name := line.removeprefix("**/")).startswith(".") and not set(name) & set("*?[")),
+    *(".config/git/config", ".config/git/attributes"),
+)
+"""Settings that a person has in the home, too."""
+
 GIT = ".git"
 """Protected apart, for a part of it must be writable: see repositories.py."""
 

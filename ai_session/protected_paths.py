@@ -11,7 +11,9 @@ import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from ai_session import repositories
@@ -20,8 +22,8 @@ from ai_session.directory_memory import DirectoryTree, Inner
 from ai_session.errors import SandboxRefused
 from ai_session.git_settings import GitSettings
 from ai_session.path_patterns import patterns
-from ai_session.path_steps import steps
-from ai_session.protected_names import protected
+from ai_session.path_steps import led_to, steps
+from ai_session.protected_names import OF_A_HOME, protected
 from ai_session.workspace_tree import DEPTH, Led, Name, WorkspaceReader, WorkspaceTree, workspace_tree
 
 MOST, MOST_BY_BUBBLEWRAP, MOST_ALONE = 2000, 80, 240
@@ -32,6 +34,8 @@ SYSTEM_DEPTH, SYSTEM_DIRECTORIES = 20, 10_000
 MOST_WORKSPACES = 16
 MOST_LOOKS = 4
 """Where configs and links lead to there may be further links."""
+MOST_IN_A_HOME = 100
+"""Files of one directory of settings there."""
 EXAMPLES, MOST_SHOWN = 3, 160
 """Paths named in a text, and characters of each."""
 
@@ -115,7 +119,10 @@ class Workspace:
         self.required: frozenset[str] = frozenset()
         """What git's configs name for certain, relative to the root: a link in its place, at the top, is refused."""
         self._git = GitSettings(root)
-        self._by_git: frozenset[str] = frozenset()
+        self._by_others: frozenset[str] = frozenset()
+        """What git's configs name, and what links in the place of the person's own settings lead to."""
+        self._on_the_way: frozenset[str] = frozenset()
+        """Links there that these go through."""
         self._in_git: dict[str, list[repositories.Named]] = {}
         self.tree: WorkspaceTree
         self.reader: WorkspaceReader
@@ -149,7 +156,8 @@ class Workspace:
 
     def _led(self, home: str) -> Led:
         self._ask_git(home)
-        named, aliases = set(self._by_git), set[tuple[str, str]]()
+        self._ask_home(home)
+        named, aliases = {*self._by_others, *self._on_the_way}, set[tuple[str, str]]()
         for path, name in self.names():
             if name.shape == "link" and (name.kind == "link" or self._is_followed(path)):
                 on_the_way, target = self._follow(path)
@@ -167,6 +175,7 @@ class Workspace:
         gits = self.repositories()
         inside: dict[str, list[repositories.Named]] = {git: [] for git in gits}
         outside: set[str] = set()
+        on_the_way: set[str] = set()
         required: set[str] = set()
         for one in dict.fromkeys(one for named in self._git.named(gits, home).values() for one in named):
             around = next((outer for outer in _between(self.root, one.path) if outer in inside), "")
@@ -174,10 +183,25 @@ class Workspace:
                 inside[around].append(one)
                 continue
             relative = os.path.relpath(one.path, self.root)
-            outside.add(relative)
+            (on_the_way if one.on_the_way else outside).add(relative)
             if one.required:
                 required.add(relative)
-        self._by_git, self.required, self._in_git = frozenset(outside), frozenset(required), inside
+        self._by_others, self.required, self._in_git = frozenset(outside), frozenset(required), inside
+        self._on_the_way = frozenset(on_the_way)
+
+    def _ask_home(self, home: str) -> None:
+        """What the person's own settings are where links in the home lead here: in a workspace of dotfiles."""
+        if not home.startswith("/") or _below(f"{home}/", self.root):
+            return
+        found, on_the_way = set(self._by_others), set(self._on_the_way)
+        for path in _settings_in(home):
+            with suppress(OSError):
+                links, end = ([], "") if _below(path, self.root) else led_to(path, self.root)
+                relative = os.path.relpath(end, self.root) if end else ""
+                if end and not self.reader.is_excepted(relative, directory=os.path.isdir(end)):
+                    found.add(relative)
+                    on_the_way |= {os.path.relpath(link, self.root) for link in links}
+        self._by_others, self._on_the_way = frozenset(found), frozenset(on_the_way)
 
     def named_in(self, git: str) -> list[repositories.Named]:
         """What git's configs name in the directory of a repository."""
@@ -186,7 +210,8 @@ class Workspace:
     def _is_followed(self, path: str) -> bool:
         """Not where a link is protected for another one leads through it."""
         return (
-            path in self._by_git
+            path not in self.reader.led.named
+            or path in self._by_others
             or self.reader.leads(path)
             or self.reader.is_by_name(path)
             or self.reader.is_by_another_name(path)
@@ -194,7 +219,7 @@ class Workspace:
 
     def _leads_alone(self, path: str) -> bool:
         """Whether a path is no settings itself, but on the way to some."""
-        return self.reader.leads(path) and path not in self._by_git and not self.reader.is_by_name(path)
+        return self.reader.leads(path) and path not in self._by_others and not self.reader.is_by_name(path)
 
     def _follow(self, path: str) -> tuple[set[str], str | None]:
         """The other links on the way that a link leads, and its end; only what lies in the workspace, and None where
@@ -398,7 +423,7 @@ class _Fit:
         there = dict.fromkeys(repositories.deciding(git))
         absent = {path: Placeholder(path, content) for path, content in repositories.absent(git)}
         for one in self._workspace.named_in(git):
-            if any(outer in there for outer in (one.path, *_between(git, one.path))):
+            if any(outer in there for outer in (one.path, *_between(git, one.path), git)):
                 continue
             if os.path.islink(one.path) and not one.required:
                 self._unprotected[one.path] = Unprotected(one.path, "link")
@@ -468,6 +493,16 @@ def _between(root: str, path: str) -> Iterator[str]:
     while _below(directory, root):
         yield directory
         directory = os.path.dirname(directory)
+
+
+def _settings_in(home: str) -> Iterator[str]:
+    """Settings of a person, and the links that lie in directories of them."""
+    for name in OF_A_HOME:
+        path = f"{home}/{name}"
+        if os.path.lexists(path) or ("/" in name and os.path.lexists(os.path.dirname(path))):
+            yield path
+            with suppress(OSError), os.scandir(path) as entries:
+                yield from (entry.path for entry in islice(entries, MOST_IN_A_HOME) if entry.is_symlink())
 
 
 def _below(path: str, root: str) -> bool:

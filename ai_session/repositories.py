@@ -90,11 +90,13 @@ def _opened(directory: str) -> Generator[int]:
 @dataclass(frozen=True, slots=True)
 class Named:
     """What a repository's config leads git to: the ``directory`` of hooks, or a file that is included; without
-    ``required`` a word of a command that git runs, which may be meant as something else."""
+    ``required`` a word of a command that git runs, which may be meant as something else; a link ``on_the_way`` there
+    from outside of the workspace."""
 
     path: str
     directory: bool
     required: bool = True
+    on_the_way: bool = False
 
 
 def named_by_config(git: str, home: str) -> Iterator[Named]:

@@ -1,5 +1,5 @@
 """Which files in a person's work tree programs outside of an agent's box take commands from: those with a protected
-name, and those that the person's git runs or reads as configuration.
+name, those that links in the home make the person's settings, and those that git runs or reads as configuration.
 
 A symbolic link gives what it leads to a second name, so links count as the work leaves them, and a changed link counts
 wherever something that matters lies behind it. Names are compared as the most careless file system compares them.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ccswarm.errors import Conflict
 from ccswarm.path_patterns import Patterns, fold_path
+from ccswarm.protected_names import OF_A_HOME
 from ccswarm.workspaces_checkout import Change
 from ccswarm.workspaces_git import Git, PrivateRepository, Repository
 
@@ -89,7 +90,12 @@ class Names:
         self._add_directory(f"{common}/hooks")
         self._files |= {f"{common}/{name}" for name in ("config", "info/attributes")}
         self._files |= {f"{self._repository.git_dir}/{name}" for name in ("config.worktree", "info/attributes")}
-        self._files.add(os.path.join(self._home, ".config/git/attributes"))
+        for name in OF_A_HOME:
+            path = os.path.join(self._home, name)
+            if os.path.isdir(path):
+                self._add_directory(path)
+            else:
+                self._files.add(path)
         said = self._git.person(repository_top, "config", "-z", "--show-origin", "--list", "--includes").split("\0")
         for origin, entry in zip(said[::2], said[1::2], strict=False):
             kind, _, file = origin.partition(":")

@@ -112,6 +112,16 @@ def run_by_git(directory: str) -> Evidence:
     return look
 
 
+def run_by(*words: str) -> Evidence:
+    """The same of another program that is run outside afterwards, in the project."""
+
+    def look(world: World, _: str) -> bool:
+        world.run(*map(world.fill, words), cwd=Path(world.values["ws"]))
+        return Path(world.fill("@outside@/ran")).exists()
+
+    return look
+
+
 def written_by_git(directory: str, path: str) -> Evidence:
     """git, run outside afterwards, changes a file outside of the project."""
 

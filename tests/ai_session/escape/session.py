@@ -29,9 +29,11 @@ class Ended(Exception):
 
 
 class Session:
-    """What it prints is read from its log, where nothing is masked."""
+    """What it prints is read from its log, where nothing is masked. Without ``typing`` it is for ``run`` alone."""
 
-    def __init__(self, world: World, project: Path, backend: str, wrapper: Sequence[str] = ()) -> None:
+    def __init__(
+        self, world: World, project: Path, backend: str, wrapper: Sequence[str] = (), *, typing: bool = True
+    ) -> None:
         words = [*map(world.fill, wrapper), unprivileged.interpreter(), "-m", "ai_session", "mcp-server", "--stdio"]
         identity = {} if wrapper == WITH_MASKED_PROC else world.identity
         self._world = world
@@ -49,8 +51,9 @@ class Session:
         self._id = facts["session_id"]
         self.level = facts["sandbox"]
         self._log = Path(world.values["state_directory"]) / f"sessions/{self._id}/log"
-        self.type("PS1='rea''dy> '")
-        assert self.see(PROMPT), self.text
+        if typing:
+            self.type("PS1='rea''dy> '")
+            assert self.see(PROMPT), self.text
 
     def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         try:

@@ -55,7 +55,7 @@ class World:
         self.values = {name: f"s{secrets.token_hex(12)}" for name in SECRETS}
         self.values |= {
             "home": str(self.home), "outside": str(self.outside), "tmux": str(root / "tmux.sock"), "nonce": "",
-            "user": str(self.user),
+            "user": str(self.user), "python": unprivileged.interpreter(),
             "unix": str(root / "run/agent.sock"), "datagram": str(root / "run/log.sock"),
             "state_directory": str(self.home / ".local/state/ai-session"), "address4": _own_address(),
         }  # fmt: skip
@@ -118,8 +118,9 @@ class World:
         for folder in (self.outside, self.home):
             for path in folder.iterdir():
                 if path.name not in KEPT:
-                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        shutil.rmtree(self.home / ".config/autostart", ignore_errors=True)
+                    _remove(path)
+        for name in ("autostart", "git", "nvim"):
+            _remove(self.home / ".config" / name)
         for path, text in {
             ".ssh/id_ed25519": f"-----BEGIN KEY-----\n{self.values['ssh']}\n",
             ".aws/credentials": f"aws_secret_access_key = {self.values['aws']}\n",
@@ -298,6 +299,14 @@ class World:
                 # Somebody who is not root shares the user with everything else that runs.
                 if owned and (os.geteuid() == 0 or mark in (folder / "environ").read_bytes()):
                     yield int(folder.name)
+
+
+def _remove(path: Path) -> None:
+    """Whatever is there, if anything is."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _own_address() -> str:

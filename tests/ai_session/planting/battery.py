@@ -1,11 +1,13 @@
-"""Plants each case in a project of its own and judges it from outside."""
+"""Plants each case in a project of its own and judges it from outside; those with a rule of their own with a daemon of
+their own."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ SETTINGS = (
     Setting("bwrap tmux", "bwrap, network off", "tmux", BOXED),
     Setting("landlock pty", "landlock, network off", "pty", BOXED, NO_NAMESPACES),
 )
+DENY = '\n[[policy.rules]]\nid = "no"\ndecision = "deny"\ncommands = ["{}"]\n'
 NOTICE_SECONDS = 1.0
 """After the command's end."""
 
@@ -42,12 +45,14 @@ class Measured:
 def run(setting: Setting, cases: Sequence[Plant] = CASES) -> Measured:
     """Each case in a session of its own, all with one daemon."""
     measured = Measured(setting)
-    with ready(setting) as world:
-        for case in cases:
-            world.begin()
-            with _session(world, setting, case) as session:
-                _judge(world, session, case, measured)
-            world.end_attackers()
+    for denied, alike in groupby(cases, lambda case: case.denied if setting.config == BOXED else ""):
+        rule = DENY.format(denied) if denied else ""
+        with ready(replace(setting, config=setting.config + rule)) as world:
+            for case in alike:
+                world.begin()
+                with _session(world, setting, case) as session:
+                    _judge(world, session, case, measured)
+                world.end_attackers()
     return measured
 
 
@@ -65,7 +70,7 @@ def _session(world: World, setting: Setting, case: Plant) -> Generator[Session]:
     attack.write_text(world.fill(case.python))
     world.own(attack)
     try:
-        with Session(world, project, setting.backend, setting.wrapper) as session:
+        with Session(world, project, setting.backend, setting.wrapper, typing=False) as session:
             assert setting.level in session.level, session.level
             if case.meanwhile:
                 _meanwhile(world, session, case, project)

@@ -10,7 +10,7 @@ from tests.ai_session.escape.model import Severity
 
 Group = Literal[
     "git", "agents", "editors", "package managers and build tools", "shells and other tools",
-    "other names and ways", "secrets",
+    "other names and ways", "secrets", "denied commands",
 ]  # fmt: skip
 GROUPS: tuple[Group, ...] = get_args(Group)
 
@@ -25,7 +25,7 @@ class Plant:
 
     ``before`` is what the project's owner did in it before the session began, and ``meanwhile`` what is done outside
     while it lives. ``uses`` are directories of the owner's home. ``works`` is the evidence that a program outside would
-    take it.
+    take it. ``denied`` is a command that a rule denies in every box.
     """
 
     name: str
@@ -37,3 +37,4 @@ class Plant:
     meanwhile: str = ""
     uses: tuple[str, ...] = ()
     python: str = ""
+    denied: str = ""

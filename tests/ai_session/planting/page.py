@@ -32,7 +32,9 @@ by what the file says that a program would read, by secrets that were printed.
 - **missed**: neither.
 
 The settings: `none` is the profile `trusted`, which shows that the case works; `landlock` is a machine where namespaces
-are refused, so that nothing in the workspace is protected. `by-a-mount` works nowhere without root.
+are refused, so that nothing in the workspace is protected. `by-a-mount` works nowhere without root, and before
+`program-of-a-server-of-ccswarm` ccswarm asks whatever the box is. What is tried on `denied commands` runs under a rule
+that denies `touch`, but for the setting `none`.
 
 What is missed at level `bwrap`:
 
@@ -98,7 +100,7 @@ def main() -> None:
             found = battery.run(setting)
             measured[setting.name] = found.outcomes
             print(setting.name, f"late {found.late:.3f}", *found.notes.items(), sep="\n  ")
-        if len(measured) == len(SETTINGS):
+        if all(len(measured.get(one.name, ())) == len(CASES) for one in SETTINGS):
             PAGE.write_text(render({setting.name: measured[setting.name] for setting in SETTINGS}))
 
 

@@ -167,3 +167,35 @@ def test_a_git_that_lies_in_the_workspace_is_not_asked(here: Path) -> None:
     write(here, ".git/x")
     git("config", "core.pager", "./x.sh", cwd=here)
     assert GitSettings("/usr").named([f"{here}/.git"], "/nowhere") == {f"{here}/.git": ()}
+
+
+def test_links_of_the_person_that_lead_here_are_followed(here: Path) -> None:
+    """Somebody whose settings lie in a repository of their own works on it."""
+    home = here.parent / "home"
+    write(
+        here, "dots/git", "real/x", "tools/hook", "dots/bashrc", "dots/own", "dots/other", text="[user]\n\tname = t\n"
+    )
+    (home / ".gitconfig").symlink_to(here / "dots/git")
+    (home / "hooks").mkdir()
+    (home / "hooks/pre-commit").symlink_to(here / "tools/hook")
+    (home / ".bashrc").symlink_to("../ws/dots/bashrc")
+    (home / ".zshrc").symlink_to(here / "way/x")
+    (home / ".npmrc").symlink_to(here / "dots/own")
+    (here / "way").symlink_to("real")
+    (home / ".config/fish").mkdir(parents=True)
+    write(here, "fish/config")
+    (home / ".config/fish/config.fish").symlink_to("../../../ws/fish/config")
+    git("config", "core.hooksPath", str(home / "hooks"), cwd=here)
+    found = {"dots/git", "tools/hook", "dots/bashrc", "real/x", "dots/own", "fish/config"}
+    assert closed(here) == found
+    spared = survey(Workspace(str(here), ("!dots/own",), ()), str(home))
+    assert str(here / "dots/own") not in spared.read_only
+
+
+def test_hooks_that_a_linked_worktree_cannot_have_are_not_made_there(here: Path) -> None:
+    """Its ``.git`` is a file, and a path through one leads nowhere."""
+    git("commit", "-q", "--allow-empty", "-m", "one", cwd=here)
+    git("worktree", "add", "-q", "tree", cwd=here)
+    git("config", "core.hooksPath", ".git/mine", cwd=here)
+    made = {one.path for one in survey(Workspace(str(here), (), ()), str(here.parent / "home")).placeholders}
+    assert {path for path in made if path.endswith("/mine")} == {f"{here}/.git/mine"}
