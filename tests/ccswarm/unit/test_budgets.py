@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ccswarm.agent import STOP
+from ccswarm.engines.base import Flow
 from ccswarm.models import CallRequest, RunStatus
+from ccswarm.time_budgets import TimeBudgets, TimeLeft
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import finish, plan, recorded, reply, world
 from tests.ccswarm.unit.swarm_world import World, settings, steps
@@ -178,3 +180,20 @@ async def test_a_task_has_its_time_once_for_visits_gates_and_reviews_together() 
         found = (await made.run({"agents": agents, "tasks": [task]}, f"run_{name}")).result["tasks"]["a"]
         assert (found["status"], found["summary"]) == ("failed", "not done within 0.3 s")
     assert cancelled == ["one@2", "gate1.0", "see"]
+
+
+class Clock:
+    """A flow in which nothing happens but that the time is what it is."""
+
+    def __init__(self, *times: float) -> None:
+        self._times = iter(times)
+
+    async def step(self, *_: object, **__: object) -> float:
+        return next(self._times)
+
+
+async def test_while_a_person_is_asked_about_the_merge_an_attempt_has_its_time() -> None:
+    time = TimeBudgets(cast("Flow", Clock(0, 10, 10, 5000, 5030)), [], 100)
+    assert (await time.left(), await time.left()) == (TimeLeft("", 100, 100), TimeLeft("", 90, 100))
+    assert (await time.left(attempt=False), await time.left(attempt=False)) == (None, None)
+    assert await time.left() == TimeLeft("", 60, 100)
