@@ -26,6 +26,7 @@ from ai_session.audit_files import Writer, end_of, segments
 from ai_session.audit_keys import Signer
 from ai_session.errors import StorageFull
 from ai_session.models import Effect, Principal
+from ai_session.scheduling import take_short_turns
 
 PLAIN = frozenset(
     ("session_id", "command_id", "name", "wait_for", "shell", "backend", "working_directory", "call_key", "profile")
@@ -45,7 +46,7 @@ CHECKPOINT_SECONDS = 60.0
 SYNC_SECONDS = 1.0
 """End records and events are safe after this time, or with the next call's begin record."""
 
-QUICK_SECONDS = 0.001
+QUICK_SECONDS = 0.003
 """A disk that took less is synced on the loop, which it so holds up once when it turns slow; a thread does the rest."""
 
 GUESSABLE_CHARS = 32
@@ -273,6 +274,7 @@ class AuditLog:
         return problem
 
     def _work(self) -> None:
+        take_short_turns()
         while sync := self._syncs.get():
             loop, count, covered = sync
             problem = self._timed_sync()

@@ -28,6 +28,7 @@ from ai_session.daemon_gate import StartingGate
 from ai_session.errors import AiSessionError, DaemonUnavailable, Incompatible, InvalidArguments
 from ai_session.models import Principal
 from ai_session.relay_resume import STOPPED
+from ai_session.scheduling import take_short_turns
 from ai_session.servers.base import Connection
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class Daemon:
     async def _start(self) -> None:
         try:
             asyncio.get_running_loop().set_default_executor(started_threads())
+            await asyncio.to_thread(take_short_turns, os.getpid())
             app, self._idle_exit_seconds = await asyncio.to_thread(self._make, self.directory)
             await app.start()
         except AiSessionError:
@@ -141,6 +143,8 @@ class Daemon:
                 suggestion=f"look into {self.directory}/daemon.log, or run: ai-session doctor",
             ) from problem
         self.app = app
+        for connection in self._connections.values():
+            _quicken(connection)
 
     async def _leave(self) -> None:
         for task, connection in self._connections.items():
@@ -202,6 +206,8 @@ class Daemon:
         task = asyncio.current_task()
         assert task
         self._connections[task] = connection
+        if self.app:
+            _quicken(connection)
         try:
             role = connection.hello["role"]
             if role not in self._servers:
@@ -240,6 +246,12 @@ class Daemon:
             self.stop(sessions=False)
         else:
             self._watch_idleness()
+
+
+def _quicken(connection: Connection) -> None:
+    """A relay, which has no time to do this itself before its client's first question."""
+    if connection.hello.get("resumes") and connection.principal.pid:
+        take_short_turns(connection.principal.pid)
 
 
 def parse_hello(line: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 READY = b"\x1b]7777;B\x07"
 DONE = b"\x1b]7777;D;0\x07"
+RECORD = b"x" * 600
 
 
 class RawReadline:
@@ -46,6 +47,24 @@ class RawReadline:
         """End the shell."""
         os.close(self.fd)
         os.waitpid(self.pid, 0)
+
+
+class SyncedWrite:
+    """As much as a record of the audit log, appended and brought to the disk, blocking."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = os.open(directory / "bare", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def once(self) -> float:
+        """Seconds."""
+        start = time.perf_counter()
+        os.write(self._fd, RECORD)
+        (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(self._fd)
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        """Release the file."""
+        os.close(self._fd)
 
 
 def read_loop_seconds(command: list[str]) -> tuple[float, int]:

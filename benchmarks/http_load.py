@@ -26,12 +26,12 @@ from ai_session.control_client import connect
 from benchmarks.children import serving
 from benchmarks.report import Report
 from benchmarks.size import sized
+from benchmarks.wire import UNLIMITED
 
 CLIENTS = sized((1, 50, 500), (1, 2))
 CALLS, ROUNDS = sized((1000, 3), (4, 1))
 FRONT = [sys.executable, "-m", "ai_session", "mcp-server", "--http", "--port", "0", "--no-auth"]
 BARE = [sys.executable, "-m", "benchmarks.http_load"]
-UNLIMITED = {f"AI_SESSION_RATES_{name}_PER_MINUTE": str(1 << 40) for name in ("READ", "OUTPUT_BYTES")}
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},

@@ -1,62 +1,131 @@
-"""The trivial command: raw readline, a session on each backend, and the whole way through relay and MCP."""
+"""The trivial command: raw readline, a session on each backend, and the whole way through relay, MCP and gate, beside
+servers of the official SDK that do nothing, with the same client."""
 
 from __future__ import annotations
 
 import os
+import statistics
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ai_session import plugins, waiting
 from ai_session.session_manager import SessionManager
 from ai_session.session_spec import NewSession, SessionDefaults
-from benchmarks.floors import RawReadline
-from benchmarks.gate import MOST_MS
+from benchmarks.floors import RawReadline, SyncedWrite
 from benchmarks.report import Report, median_ms
+from benchmarks.sdk_server import KINDS
 from benchmarks.size import sized
-from benchmarks.wire import Client
+from benchmarks.wire import UNLIMITED, Client
 
-ROUNDS, BATCH = sized((12, 100), (1, 2))
-WAY_MS = 1.1
-"""From client to shell and back; what the gate may add for its record on the disk is ``MOST_MS``."""
+ROUNDS, BATCH, UNCOUNTED = sized((12, 100, 20), (1, 2, 0))
+MOST_OF_ALL = 2.0
+"""What a command by MCP may take, of what its parts take where each is as good as can be had: a call of a tool that
+does nothing, a command in a bare shell, a record on the disk."""
 
 
 async def run(report: Report, directory: Path) -> None:
     """Batches are interleaved, so that the machine's drift meets all alike."""
+    floor = RawReadline(directory)
+    await sessions(report, directory, floor)
+    calls(report, directory, floor)
+    floor.close()
+
+
+async def sessions(report: Report, directory: Path, floor: RawReadline) -> None:
+    """Nothing around the session."""
     report.title("A trivial command (`:`), from call to result")
-    managers = {}
+    managers: dict[str, SessionManager] = {}
     for backend in plugins.names("backends"):
         (directory / backend).mkdir(mode=0o700)
         managers[backend] = SessionManager(directory / backend, SessionDefaults(backend=backend, user_rc=False))
     request = NewSession(name="bench", working_directory="/", client_env=dict(os.environ), env={})
-    sessions = {b: await m.create(request) for b, m in managers.items()}
-    floor, client = RawReadline(directory), Client()
-    client.call_tool("create_session", {"name": "bench", "backend": "pty"})
-    samples: dict[str, list[float]] = {"floor": [], "relay + MCP": [], "no-op over relay + MCP": []}
-    samples |= {b: [] for b in sessions}
+    opened = {backend: await manager.create(request) for backend, manager in managers.items()}
+    samples: dict[str, list[float]] = {"floor": [], **{backend: [] for backend in opened}}
     for _ in range(ROUNDS):
         samples["floor"] += [floor.once() for _ in range(BATCH)]
-        for backend, session in sessions.items():
+        for backend, session in opened.items():
             for _ in range(BATCH):
                 start = time.perf_counter()
                 running = await session.begin(":", command_id="cmd")
                 await waiting.for_command(session, running, 20.0, until_input=True)
                 samples[backend].append(time.perf_counter() - start)
-        for name, tool, arguments in (
-            ("relay + MCP", "execute_command", {"session_id": "bench", "command": ":"}),
-            ("no-op over relay + MCP", "list_sessions", {}),
-        ):
-            for _ in range(BATCH):
-                start = time.perf_counter()
-                client.call_tool(tool, arguments)
-                samples[name].append(time.perf_counter() - start)
     medians = {name: median_ms(values) for name, values in samples.items()}
     report.row("raw readline, blocking reads (floor)", medians["floor"], "ms")
-    report.row("session on pty", medians["pty"], "ms", floor=medians["floor"], most_ratio=3, most=0.6)
-    report.row("session on tmux, against pty", medians["tmux"], "ms", floor=medians["pty"], most_ratio=2)
-    whole = "execute_command over relay, MCP and gate (pty)"
-    report.row(whole, medians["relay + MCP"], "ms", floor=medians["pty"], most=WAY_MS + MOST_MS)
-    report.row("list_sessions over relay and MCP", medians["no-op over relay + MCP"], "ms")
-    floor.close()
-    client.stop_daemon()
+    report.row("session on pty", medians["pty"], "ms", floor=medians["floor"], most_ratio=5)
+    report.row("session on tmux, against pty", medians["tmux"], "ms", floor=medians["pty"], most_ratio=1.3)
     for manager in managers.values():
         await manager.stop()
+
+
+def calls(report: Report, directory: Path, floor: RawReadline) -> None:
+    """Ours with a box, the policy and a synced record."""
+    report.title("A call by MCP on standard input and output, the same client with every server")
+    workspace = directory / "project"
+    workspace.mkdir()
+    os.environ.update(UNLIMITED)
+    ours = Client(directory=workspace)
+    theirs = {kind: Client([sys.executable, "-m", "benchmarks.sdk_server", kind]) for kind in KINDS}
+    for backend in ("pty", "tmux"):
+        ours.call_tool("create_session", {"name": backend, "backend": backend})
+    synced = SyncedWrite(directory)
+
+    def command(session: str) -> Callable[[], object]:
+        return lambda: ours.call_tool("execute_command", {"session_id": session, "command": ":"})
+
+    def nothing(client: Client) -> Callable[[], object]:
+        return lambda: client.call_tool("noop", {})
+
+    ways = {kind: (nothing(client), client.process.pid) for kind, client in theirs.items()}
+    daemon = ours.daemon()
+    ways |= {session: (command(session), daemon) for session in ("pty", "tmux")}
+    ways["list"] = (lambda: ours.call_tool("list_sessions", {})), daemon
+    samples: dict[str, list[float]] = {name: [] for name in ("shell", "sync", *ways)}
+    used: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        samples["shell"] += [floor.once() for _ in range(BATCH)]
+        samples["sync"] += [synced.once() for _ in range(BATCH)]
+        for name, (call, pid) in ways.items():
+            for _ in range(UNCOUNTED):
+                call()
+            busy = processor_ms(pid)
+            for _ in range(BATCH):
+                start = time.perf_counter()
+                call()
+                samples[name].append(time.perf_counter() - start)
+            used[name].append((processor_ms(pid) - busy) / BATCH)
+    median = {name: median_ms(values) for name, values in samples.items()}
+    busy = {name: statistics.median(values) for name, values in used.items()}
+    slow = {name: late_ms(values) for name, values in samples.items()}
+    usual, low = (median[kind] for kind in KINDS)
+    report.row("SDK's usual server, a tool that does nothing", usual, "ms")
+    report.row("  19 of 20 within", slow["usual"], "ms")
+    report.row("  its processor time", busy["usual"], "ms")
+    report.row("SDK's low-level server, the same", low, "ms", floor=usual)
+    report.row("a command in a bare shell", median["shell"], "ms", floor=usual)
+    report.row("write and sync 600 bytes", median["sync"], "ms", floor=usual)
+    parts = usual + median["shell"] + median["sync"]
+    report.row("these three", parts, "ms", floor=usual)
+    report.row("execute_command on pty", median["pty"], "ms", floor=parts, most_ratio=MOST_OF_ALL)
+    report.row("  against the SDK's usual server", median["pty"], "ms", floor=usual)
+    report.row("  19 of 20 within", slow["pty"], "ms", floor=slow["usual"])
+    report.row("  processor time of the daemon", busy["pty"], "ms", floor=busy["usual"], most_ratio=2.5)
+    report.row("execute_command on tmux, against pty", median["tmux"], "ms", floor=median["pty"], most_ratio=1.3)
+    report.row("list_sessions", median["list"], "ms", floor=usual, most_ratio=2)
+    for client in theirs.values():
+        client.close()
+    ours.stop_daemon()
+
+
+def late_ms(seconds: list[float]) -> float:
+    """What 19 of 20 stay below."""
+    return sorted(seconds)[len(seconds) * 19 // 20] * 1e3
+
+
+def processor_ms(pid: int) -> float:
+    """Processor time of all threads of a process until now."""
+    spent = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        spent += int((task / "schedstat").read_text().split()[0])
+    return spent / 1e6

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
+UNLIMITED = {f"AI_SESSION_RATES_{name}_PER_MINUTE": str(1 << 40) for name in ("READ", "EFFECT", "OUTPUT_BYTES")}
+"""For the environment in which the daemon is started."""
 
 
 class Client:
     """Speaks the 2025-11-25 handshake."""
 
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(SERVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, server: Sequence[str] = SERVER, directory: Path | None = None) -> None:
+        self.process = subprocess.Popen(server, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory)
         self._number = 0
         self.request(
             "initialize",
@@ -44,6 +48,11 @@ class Client:
         if result.get("isError"):
             raise RuntimeError(result["content"][0]["text"])
         return result["structuredContent"]
+
+    def daemon(self) -> int:
+        """The daemon's process."""
+        status = [sys.executable, "-m", "ai_session", "daemon", "status", "--json"]
+        return json.loads(subprocess.run(status, check=True, capture_output=True).stdout)["pid"]
 
     def close(self) -> None:
         """End the server process; the daemon stays."""

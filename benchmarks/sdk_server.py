@@ -1,0 +1,50 @@
+"""A program: an MCP server of the official SDK on standard input and output, whose one tool does nothing.
+
+``python -m benchmarks.sdk_server usual`` is made as its documentation shows, with a decorated function; ``low-level``
+of the parts below that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from mcp.server import MCPServer
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+
+KINDS = ("usual", "low-level")
+
+
+def usual() -> None:
+    """Serve until standard input ends."""
+    server = MCPServer("nothing")
+
+    @server.tool()
+    def noop() -> str:  # pyright: ignore[reportUnusedFunction]
+        return ""
+
+    server.run()
+
+
+async def low_level() -> None:
+    """The same."""
+
+    async def tools(_ctx: Any, _params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=[Tool(name="noop", input_schema={"type": "object"})])
+
+    async def call(_ctx: Any, _params: Any) -> CallToolResult:
+        return CallToolResult(content=[TextContent(type="text", text="")], structured_content={"result": ""})
+
+    server: Server[Any] = Server("nothing", on_list_tools=tools, on_call_tool=call)
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "usual":
+        usual()
+    else:
+        asyncio.run(low_level())
