@@ -11,9 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ccswarm.ancestry import in_session
 from ccswarm.cli_options import Argument, Option
 from ccswarm.cli_output import printable, remark
 from ccswarm.config_files import NAMES
+from ccswarm.errors import ApprovalNeeded
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -95,6 +97,17 @@ def project_of(loaded: Loaded, config: Path | None) -> Project:
 
     own = bool(config) or bool(loaded.path and loaded.path in map(Path.absolute, NAMES))
     return Project.at(loaded.path, loaded.settings.swarm.workspace, own=own)
+
+
+def check_person() -> None:
+    """Raises ApprovalNeeded in a session of ai-session, where an agent may be typing."""
+    from ccswarm import config as files
+
+    if in_session(files.server_environment()):
+        raise ApprovalNeeded(
+            "in a session of ai-session nobody agrees for a person: an agent may work here",
+            suggestion="give the same command in a terminal of your own",
+        )
 
 
 def person() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ccswarm import questions
-from ccswarm.cli_app import Config, looking, person
+from ccswarm.cli_app import Config, check_person, looking, person
 from ccswarm.cli_options import Argument, Option
 from ccswarm.cli_output import Json, printable, remark, say, show_json, show_line
 from ccswarm.cli_reading import looked
@@ -122,6 +122,8 @@ class Word:
 def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
     import asyncio
 
+    if word.approved:
+        check_person()
     done, workers = asyncio.run(_sent(find, word, config))
     if as_json:
         show_json({**done, "approved": word.approved, **({"again": True} if word.again else {}), "workers": workers})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ccswarm.cli_app import Config, load, person
+from ccswarm.cli_app import Config, check_person, load, person
 from ccswarm.cli_output import EXIT_ERROR, EXIT_USAGE, Json, leave, printable, remark, show_json, show_text, to_person
 from ccswarm.errors import JournalBroken, SwarmError, UsageInvalid
 from ccswarm.visible import visible
@@ -48,6 +48,8 @@ def call(
     VALUE is JSON where it is some and the tool takes no text there; else it is text. Exit codes: 0 answered,
     1 the tool reports an error, does not answer, or may not be called, 2 no such tool, or arguments that do not fit.
     """
+    if yes:
+        check_person()
     loaded = load(config)
     outcome = asyncio.run(_call(loaded, tool, arguments or [], agent, timeout, yes))
     if outcome.code == "approval_needed":

@@ -127,6 +127,9 @@ def _place(client: str, scope: str) -> Place:
 
 def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tuple[str, list[str]]:
     """An absolute command: desktop clients start servers with hardly any PATH, and in a directory of their own."""
+    from ccswarm import config as files
+    from ccswarm import program_path
+
     here = Path.cwd()
     if workspace is None and client == DESKTOP and not Path.home().resolve().is_relative_to(here):
         workspace = here
@@ -135,9 +138,11 @@ def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tu
         config = workspace / "ccswarm.toml"
     words += ["--config", str(config.absolute())] if config else []
     words += ["--workspace", str(workspace.resolve())] if workspace else []
-    if found := shutil.which("ccswarm"):
+    # Not where agents leave programs, but where this one lies, which runs already.
+    places = (program_path.environment(files.server_environment())["PATH"], os.path.dirname(sys.executable))
+    if found := shutil.which("ccswarm", path=os.pathsep.join(places)):
         return str(Path(found).absolute()), words
-    return sys.executable, ["-m", "ccswarm", *words]
+    return sys.executable, ["-P", "-m", "ccswarm", *words]
 
 
 def _change(place: Place, before: str, after: str, dry_run: bool, as_json: bool) -> None:

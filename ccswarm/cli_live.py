@@ -19,6 +19,8 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from ccswarm import config
+from ccswarm.ancestry import in_session
 from ccswarm.cli_board import Board, Row
 from ccswarm.cli_output import printable
 from ccswarm.models import RunStatus
@@ -48,8 +50,11 @@ def drawable() -> bool:
 
 
 def answerable() -> bool:
-    """Whether somebody sits at this terminal and may type: a command in the background must leave it alone."""
-    return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    """Whether a person sits at this terminal and may type: a command in the background must leave it alone, and in a
+    session of ai-session an agent may be the one who types."""
+    if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+        return False
+    return not in_session(config.server_environment())
 
 
 def starting() -> Status:

@@ -1,4 +1,4 @@
-"""Files of ours in a directory that a program in a box may be changing: written, and removed, without leaving it.
+"""Files in a directory that a program in a box may be changing: written, read and removed without leaving it.
 
 Every step is taken from an open directory to a name in it, and no link is followed: one that stands where a file
 belongs is replaced. Functions block.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from ccswarm.errors import WorkspaceUnusable
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 SHOWN_CHARS = 1000
 
 
@@ -40,6 +42,36 @@ def put(directory: Path, files: Mapping[str, str], mode: int = 0o644) -> None:
                 os.rename(temporary, last, src_dir_fd=at, dst_dir_fd=at)
         finally:
             os.close(at)
+
+
+def walked(directory: Path) -> int:
+    """An absolute directory, opened without following a link anywhere on the way: whoever found where it leads gets
+    that or nothing. Raises OSError."""
+    at = os.open("/", FOLDER)
+    try:
+        for name in directory.parts[1:]:
+            outer, at = at, os.open(name, FOLDER, dir_fd=at)
+            os.close(outer)
+    except OSError:
+        os.close(at)
+        raise
+    return at
+
+
+def begin(file: Path, most: int) -> tuple[bytes, int] | None:
+    """The first ``most`` bytes of a regular file, and its whole size; None where it cannot be read, or a link has come
+    to stand somewhere on the way."""
+    try:
+        at = walked(file.parent)
+        try:
+            opened = os.open(file.name, FILE, dir_fd=at)
+        finally:
+            os.close(at)
+        with open(opened, "rb") as source:
+            info = os.fstat(opened)
+            return (source.read(most), info.st_size) if stat.S_ISREG(info.st_mode) else None
+    except (OSError, ValueError):
+        return None
 
 
 def remove_tree(path: str | Path) -> None:

@@ -18,6 +18,7 @@ from ccswarm import config, runs
 from ccswarm import plan as plans
 from ccswarm.app import App
 from ccswarm.config import Loaded
+from ccswarm.confined_files import begin
 from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.origin import Origin
@@ -165,9 +166,10 @@ class Desk:
         if "\n" in plan or "=" in plan or plan.startswith(("[", "{")):
             return "the plan", plan
         file = self.within(plan, loaded)
-        if not file.is_file() or file.stat().st_size > MOST_PLAN_BYTES:
+        found = begin(file, MOST_PLAN_BYTES)
+        if found is None or found[1] > MOST_PLAN_BYTES:
             raise UsageInvalid(f"{file} is no plan", suggestion="give the path of a .toml file, or its text")
-        return str(file), file.read_bytes().decode(errors="replace")
+        return str(file), found[0].decode(errors="replace")
 
     def meant(self, arguments: Mapping[str, Any], loaded: Loaded) -> Settings:
         """The configuration with the tasks that ``task``, ``plan`` or neither means. Raises ConfigInvalid, PlanInvalid,

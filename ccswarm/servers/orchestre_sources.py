@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ccswarm.config import Loaded
+from ccswarm.confined_files import begin
 from ccswarm.errors import UsageInvalid
 from ccswarm.servers.orchestre_base import Desk, Refusal
 from ccswarm.servers.orchestre_tree import VERSIONED, secret
@@ -81,22 +80,10 @@ def _read(desk: Desk, loaded: Loaded, path: str) -> Source:
     inside = file.relative_to(desk.root(loaded).resolve())
     if secret(file.name) or any(part in VERSIONED for part in inside.parts):
         raise Refusal(f"{path[:200]!r} may hold secrets and is not shown to models", "FILE_REFUSED", "leave it out")
-    data, size = _beginning(file)
+    found = begin(file, MOST_BYTES)
+    if found is None:
+        raise Refusal(f"{str(file)[:200]!r} cannot be read", "FILE_NOT_FOUND", "give paths of files in the workspace")
+    data, size = found
     if b"\0" in data:
         raise Refusal(f"{path[:200]!r} is no text", "FILE_REFUSED", "leave it out")
     return Source(inside.as_posix(), data[:MOST_BYTES].decode(errors="replace"), size)
-
-
-def _beginning(file: Path) -> tuple[bytes, int]:
-    """Looked at after it was opened, so that nobody can change what it is between."""
-    try:
-        opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            info = os.fstat(opened)
-            if stat.S_ISREG(info.st_mode):
-                return os.read(opened, MOST_BYTES), info.st_size
-        finally:
-            os.close(opened)
-    except (OSError, ValueError):
-        pass
-    raise Refusal(f"{str(file)[:200]!r} cannot be read", "FILE_NOT_FOUND", "give paths of files in the workspace")

@@ -200,7 +200,7 @@ def _reviewed(said: Said, found: Any) -> Facts:
 async def research(desk: Desk, given: Given) -> Given:
     """See the page."""
     loaded, topic = await desk.loaded(), str(given["topic"])
-    there = await asyncio.to_thread(searched, Tree(desk.root(loaded)), topic)
+    there = await asyncio.to_thread(searched, Tree(desk.root(loaded).resolve()), topic)
     done: Facts = {"topic": topic, "findings": [], "workspace": there, "method": "search", "notes": []}
     hits = [{"path": one["path"], "lines": one["lines"]} for one in there["hits"]]
     said = await _one(desk, loaded, done["notes"], "research", lambda: question(

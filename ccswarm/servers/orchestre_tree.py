@@ -12,6 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ccswarm.confined_files import walked
+
 MOST_FILES = 20_000
 MOST_ENTRIES = 20_000
 """Of one directory."""
@@ -88,7 +90,7 @@ class Tree:
     def files(self) -> Iterator[File]:
         """Every file, those of a directory before those below it, by name. Blocks; for a thread."""
         try:
-            top = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            top = walked(self.root)
         except OSError as error:
             self._leave("unreadable", f". ({error.strerror})")
             return

@@ -109,6 +109,16 @@ def refused(desk: Desk, number: str, run: str) -> None:
     assert desk.json("approve", number, code=1)["error"]["code"] == "answered_already"
 
 
+def agrees_in_a_session(desk: Desk, number: str) -> None:
+    """An agent may type there, so nothing is agreed to; no is taken from anybody."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AI_SESSION_ID", "s1")
+        said = desk.run("approve", number, code=3)
+        assert said.err.startswith("error approval_needed: in a session of ai-session nobody agrees for a person")
+        [question] = desk.json("approvals")["approvals"]
+        assert "answer" not in question
+
+
 def test_approvals_are_answered_while_another_process_executes_and_while_none_does(desk: Desk) -> None:
     with desk.worker("--id", "one") as worker:
         assert worker.until("executes what is queued").startswith("worker one executes what is queued in sqlite ")
@@ -138,6 +148,7 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
         assert worker.lines[-2:] == ["worker one ends: what is unfinished is handed back", "worker one has ended"]
 
     assert [one["task_id"] for one in asked(desk, 1)] == [f"{second}.ask"]
+    agrees_in_a_session(desk, by_run[second]["id"])
     refused(desk, by_run[second]["id"], second)
 
     def interrupt() -> None:

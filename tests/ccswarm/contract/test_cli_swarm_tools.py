@@ -195,6 +195,10 @@ def test_a_call_as_an_agent_is_judged_as_its_calls_are(desk: Desk) -> None:
     assert "--yes" in said.err
     refused = [record.facts["code"] for record in records(desk, "call.refused")]
     assert refused == ["not_granted", "approval_needed"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AI_SESSION_ID", "s1")
+        said = desk.run("call", "small.elicit", "--agent", "ada", "--yes", code=3)
+        assert "in a session of ai-session nobody agrees for a person" in said.err
     assert desk.json("call", "small.elicit", "--agent", "ada", "--yes")["status"] == "ok"
     assert next(records(desk, "call.begin")).facts["approval"].startswith("by ")
 

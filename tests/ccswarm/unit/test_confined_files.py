@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.brains.cli_programs import mend_gemini
-from ccswarm.confined_files import put
+from ccswarm.confined_files import begin, put, walked
 from ccswarm.errors import WorkRefused
 
 
@@ -64,6 +64,21 @@ def test_somebody_who_exchanges_names_meanwhile_leads_nowhere(inside: Path) -> N
         swapper.kill()
         swapper.communicate()
     assert outside(inside) == before
+
+
+def test_what_is_read_is_no_link_anywhere_on_the_way(inside: Path) -> None:
+    (inside / "d").mkdir()
+    (inside / "d/plan").write_text("own")
+    (inside.parent / "outside/plan").write_text("foreign")
+    os.mkfifo(inside / "d/fifo")
+    assert begin(inside / "d/plan", 2) == (b"ow", 3)
+    assert begin(inside / "d/fifo", 2) is None
+    (inside / "by-link").symlink_to(inside.parent / "outside")
+    assert begin(inside / "by-link/plan", 9) is None
+    (inside / "plan").symlink_to(inside / "d/plan")
+    assert begin(inside / "plan", 9) is None
+    with pytest.raises(NotADirectoryError):
+        walked(inside / "by-link")
 
 
 def test_what_a_program_kept_is_changed_only_where_it_kept_it(inside: Path) -> None:
