@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccswarm import config, plugins
+from ccswarm import config, plugins, workspaces_kept
 from ccswarm.config_trust import Source
 from ccswarm.engines.base import Engine, Limits
 from ccswarm.errors import ConfigInvalid, Conflict, WorkspaceUnusable
@@ -22,6 +22,7 @@ from ccswarm.plan import able
 from ccswarm.project import Project
 from ccswarm.settings import ServerSettings, Settings
 from ccswarm.swarm import Swarm
+from ccswarm.sweeping import sweep
 from ccswarm.telemetry_configured import open_telemetry
 from ccswarm.workspaces import Workspaces
 
@@ -69,9 +70,12 @@ async def submitting(settings: Settings, state_directory: Path) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def working(settings: Settings, state_directory: Path, environ: Mapping[str, str]) -> AsyncGenerator[App]:
+async def working(
+    settings: Settings, state_directory: Path, environ: Mapping[str, str], *, sweeps: bool = False
+) -> AsyncGenerator[App]:
     """As ``submitting``, and executes what is queued, here or elsewhere, until the block is left; all others know this
-    worker when it begins. What is unfinished then is handed back, and every server that was started is ended.
+    worker when it begins. What is unfinished then is handed back, and every server that was started is ended. With
+    ``sweeps`` it ends, meanwhile, the terminals of runs that are over.
 
     Raises EngineUnavailable, JournalBroken; and in the block what ends the worker.
     """
@@ -81,7 +85,12 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
     servers = settings.mcp.servers
     hands = ToolHands(servers, state_directory, environ, journal, servers_of, config.secret, telemetry)
     engine = _engine(settings, state_directory)
-    swarm = Swarm(engine, hands, telemetry)
+
+    def tidy(unfinished: Sequence[str]) -> None:
+        days, most = settings.engine.clone_days, settings.engine.clone_bytes
+        workspaces_kept.expire(state_directory / workspaces_kept.FOLDER, unfinished, days, most, environ)
+
+    swarm = Swarm(engine, hands, telemetry, tidy)
     stop = asyncio.Event()
     try:
         await engine.open(limits=limits(settings))
@@ -91,11 +100,17 @@ async def working(settings: Settings, state_directory: Path, environ: Mapping[st
         assert block
         # What ended the worker is raised in place of the cancellation.
         worker.add_done_callback(lambda _: stop.is_set() or block.cancel())
+        sweeping: asyncio.Task[None] | None = None
         try:
             await known.wait()
+            if sweeps:
+                sweeping = asyncio.create_task(sweep(engine, hands, servers, state_directory))
             yield App(settings, state_directory, engine, swarm, hands, journal)
         finally:
             stop.set()
+            if sweeping:
+                sweeping.cancel()
+                await asyncio.gather(sweeping, return_exceptions=True)
             try:
                 await worker
             finally:

@@ -230,15 +230,17 @@ def journal(_: Path | None) -> Iterator[Finding]:
         yield Finding("journal", "ok", f"{report.records} records in {report.files} files are as they were written")
 
 
-def clones(_: Path | None) -> Iterator[Finding]:
+def clones(config: Path | None) -> Iterator[Finding]:
     """What is kept of work that was not merged."""
     from ccswarm import config as files
     from ccswarm import workspaces_kept
 
-    if found := workspaces_kept.kept(files.state_directory() / workspaces_kept.FOLDER):
-        size = sum(one.bytes for one in found) >> 20
-        detail = f"{len(found)} runs have clones, {size} MB; the oldest is {found[0].days:.0f} days old"
-        yield Finding("clones", "ok", detail, "ccswarm clean")
+    root = files.state_directory() / workspaces_kept.FOLDER
+    if found := workspaces_kept.kept(root):
+        size, most = sum(workspaces_kept.sizes(root, found).values()), _agreed(config).settings.engine.clone_bytes
+        bound = f" of at most {most >> 20}" if most else ""
+        detail = f"{len(found)} runs have clones, {size >> 20}{bound} MB; the oldest is {found[0].days:.0f} days old"
+        yield Finding("clones", "warn" if 0 < most < size else "ok", detail, "ccswarm clean")
 
 
 CHECKS = (program, state, configuration, git, clones, logins, servers, engine, journal)

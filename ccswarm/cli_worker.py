@@ -60,7 +60,7 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
     if not settings.mcp.servers:
         remark("warning: no server is configured: agents have no tools here")
     with logged(tell):
-        async with app.working(settings, config.state_directory(), config.server_environment()) as opened:
+        async with app.working(settings, config.state_directory(), config.server_environment(), sweeps=True) as opened:
             store = (await opened.engine.health())["store"]
             tell("worker.started", f"worker {name} executes what is queued in {store}; Ctrl-C ends it", store=store)
             await over.wait()

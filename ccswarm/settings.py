@@ -268,7 +268,14 @@ class EngineSettings(Section):
     period_seconds: float = Field(default=60, gt=0, description="What starts counts in.")
     retention_days: float = Field(default=7, gt=0, description="How long runs that are over are kept.")
     clone_days: float = Field(
-        default=7, ge=0, description="Age from which ccswarm clean removes clones and refs of work that was not merged."
+        default=7,
+        ge=0,
+        description="Age at which clones and refs of work that was not merged are removed, when a run ends.",
+    )
+    clone_bytes: int = Field(
+        default=20 << 30,
+        ge=0,
+        description="What clones that are kept may take; the oldest go first, their refs stay. 0: no limit.",
     )
 
 

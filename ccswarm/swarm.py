@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
@@ -24,6 +24,9 @@ from ccswarm.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
+MOST_RUNS = 10_000
+Tidy = Callable[[Sequence[str]], object]
+
 
 def payload_of(
     plan: Settings, run_id: str, workspace: str, files: Sequence[str] = (), origin: Origin = Origin.CLIENT
@@ -39,8 +42,12 @@ def payload_of(
 class Swarm:
     """Defines runs, tasks and their parts on an engine. Made once in every process that executes or submits."""
 
-    def __init__(self, engine: Engine, hands: Hands | None = None, telemetry: Telemetry | None = None) -> None:
+    def __init__(
+        self, engine: Engine, hands: Hands | None = None, telemetry: Telemetry | None = None, tidy: Tidy | None = None
+    ) -> None:
+        """``tidy`` is called when a run is over here, in a thread, with the runs that are not."""
         self.engine = engine
+        self._tidy = tidy
         self._telemetry = telemetry or Telemetry()
         self._hands = hands
         self._leaving: set[asyncio.Task[None]] = set()
@@ -162,9 +169,12 @@ class Swarm:
         if why := _of_another_version(payload):
             tasks = {task["id"]: {**why, "agent": "", "attempts": 0} for task in payload["plan"]["tasks"]}
             return {"status": RunStatus.FAILED, "tasks": tasks, "usage": plain(Usage())}
-        root = payload.get("root", flow.id)
-        async with self._places.run(root, whole="root" not in payload):
-            return await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
+        root, whole = payload.get("root", flow.id), "root" not in payload
+        async with self._places.run(root, whole=whole):
+            result = await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
+        if whole and self._tidy:
+            self._afterwards(self._tidied(self._tidy))
+        return result
 
     async def _task(self, flow: Flow, payload: Json) -> Json:
         assert self._hands, "this process only submits"
@@ -180,10 +190,21 @@ class Swarm:
             except asyncio.CancelledError:
                 staying = self.staying(payload["workspace"])
                 await staying.__aenter__()  # before the place is tidied, which would end the server that is needed
-                leaving = asyncio.create_task(self._leave(flow.id, staying, task))
-                self._leaving.add(leaving)
-                leaving.add_done_callback(self._leaving.discard)
+                self._afterwards(self._leave(flow.id, staying, task))
                 raise
+
+    def _afterwards(self, work: Coroutine[Any, Any, None]) -> None:
+        """``settled`` waits for it."""
+        leaving = asyncio.create_task(work)
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    async def _tidied(self, tidy: Tidy) -> None:
+        try:
+            unfinished = [run.id for run in await self.engine.list(top=True, unfinished=True, limit=MOST_RUNS)]
+            await asyncio.to_thread(tidy, unfinished)
+        except Exception as error:  # nobody waits for it, and the next run's end does it
+            log.info("what old runs left was not removed: %s", error)
 
     async def _leave(self, execution_id: str, staying: AbstractAsyncContextManager[None], task: TaskFlow) -> None:
         """What a task that was cancelled or paused has open does not go on; another worker may go on with any other."""

@@ -108,6 +108,7 @@ class TaskFlow:
             ending = Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}")
         except Conflict as error:
             ending = Ending(RunStatus.BLOCKED, f"{error.message}; {error.suggestion}")
+        await self._shut(ending)
         facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
         return {**facts, "usage": plain(ending.usage), **self._facts}
 
@@ -227,6 +228,34 @@ class TaskFlow:
         """Whether a person wants to see what an attempt that came to nothing left."""
         return self._agent.keep == "failed" and ending.status != RunStatus.SUCCEEDED
 
+    async def _quiet(self, visit: int) -> str:
+        """What the agent left running in its terminals changes nothing that gates and reviewers look at; why that is
+        not so."""
+        if not self._servers():
+            return ""
+
+        async def quieted(_: str) -> Json:
+            await self._fence.settled()
+            problems: list[str] = []
+            for terminals in [await self._terminals(server) for server in self._servers()]:
+                if self._agent.keep == "failed":
+                    await terminals.interrupt()
+                else:
+                    problems.append(await terminals.end())
+            return {"problem": next(filter(None, problems), "")}
+
+        return str((await self._flow.step(f"end terminals {visit}", quieted))["problem"])
+
+    async def _shut(self, ending: Ending) -> None:
+        """Nothing of the attempt opens any more; what was just being opened is ended. Nothing of that is recorded."""
+        if not await self._fence.shut() or self._keeps(ending):
+            return
+        for server in self._servers():
+            if problem := await (await self._terminals(server)).end():
+                log.warning("%s: %s", self._id, problem)
+        if self._directory != self._payload["workspace"]:
+            await self._hands.release(self._directory)
+
     async def leave(self, status: RunStatus) -> None:
         """The attempt is not gone on with here, and that is why: what it opened is ended where it was cancelled, and
         interrupted where it was paused; another worker goes on with all other. Nothing of it is recorded."""
@@ -292,6 +321,8 @@ class TaskFlow:
                 return Judged(blocked(presented.problem, ending))
             commit, directory = presented.commit, presented.directory
             shown = {"clone": facts_of(tree.clone), "commit": commit}
+        elif (self._task.gates or self._task.review.by) and (problem := await self._quiet(visit)):
+            return Judged(replace(ending, status=RunStatus.FAILED, summary=problem))
         checked = await self._checked(directory, str(visit))
         usage = ending.usage + checked.usage
         if tree and self._task.gates:

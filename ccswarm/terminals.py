@@ -6,7 +6,7 @@ An attempt is a principal of its own, ``run:EXECUTION`` in the owner of each ses
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ SETTLE_SECONDS = 60.0
 """How long the opening of a terminal is waited for that was under way when its attempt ended."""
 
 Send = Callable[[CallRequest], Awaitable[CallOutcome]]
+IsLeft = Callable[[str, str], Awaitable[bool]]
+"""Whether an attempt is over, and nobody asked to keep the terminals that this agent opened in it."""
 
 
 def tools_for_ending(shell: str) -> tuple[str, ...]:
@@ -60,10 +62,12 @@ class Fence:
         if self._opening:
             await asyncio.wait(list(self._opening), timeout=SETTLE_SECONDS)
 
-    async def shut(self) -> None:
-        """As ``settled``; from now on nothing is opened."""
+    async def shut(self) -> bool:
+        """As ``settled``; from now on nothing is opened. Whether something was being opened."""
         self._shut = True
+        opening = bool(self._opening)
         await self.settled()
+        return opening
 
 
 async def _answered(send: Send, request: CallRequest) -> CallOutcome:
@@ -89,20 +93,29 @@ class Terminals:
     async def end(self) -> str:
         """End them with every process in them. Why that cannot be done, else ``""``."""
         sessions, problem = await self._listed()
-        for session in sessions:
-            closed = await self._asked("close", "close_session", session_id=session["session_id"])
-            if not closed.ok and closed.code != "session_not_found":
-                return f"its terminal {session['name']} cannot be ended: {closed.message or closed.text}"
-        return problem
+        return await self._end(sessions) or problem
 
     async def interrupt(self) -> None:
         """Interrupt what runs in them, and leave them open; whatever cannot be is left as it is."""
         for session in (await self._listed())[0]:
             await self._asked("interrupt", "interrupt_command", session_id=session["session_id"])
 
+    async def end_those_of(self, is_left: IsLeft) -> str:
+        """As ``end``, of those only whose attempt and agent are left over."""
+        sessions, problem = await self._listed()
+        found = [one for one in sessions if (whose := principal_of(one)) and await is_left(whose, agent_of(one))]
+        return problem or await self._end(found)
+
     async def names(self) -> list[str]:
         """What people call them."""
         return [str(session["name"]) for session in (await self._listed())[0]]
+
+    async def _end(self, sessions: Sequence[Mapping[str, Any]]) -> str:
+        for session in sessions:
+            closed = await self._asked("close", "close_session", session_id=session["session_id"])
+            if not closed.ok and closed.code != "session_not_found":
+                return f"its terminal {session['name']} cannot be ended: {closed.message or closed.text}"
+        return ""
 
     async def _listed(self) -> tuple[list[Mapping[str, Any]], str]:
         listed = await self._asked("list", "list_sessions")
@@ -135,6 +148,12 @@ def principal_of(session: Mapping[str, Any]) -> str:
     """The attempt that a session belongs to; ``""`` where it is none's."""
     parts = str(session.get("owner", "")).split("/")
     return next((unquote(part.removeprefix("run:")) for part in parts if part.startswith("run:")), "")
+
+
+def agent_of(session: Mapping[str, Any]) -> str:
+    """The agent that a session belongs to; ``""`` where it is none's."""
+    parts = str(session.get("owner", "")).split("/")
+    return next((unquote(part.removeprefix("agent:")) for part in parts if part.startswith("agent:")), "")
 
 
 async def end_terminals(

@@ -11,13 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccswarm.confined_files import remove_tree
+from ccswarm.confined_files import put, remove_tree
 from ccswarm.errors import WorkspaceUnusable
 from ccswarm.workspaces_collect import REFS
 from ccswarm.workspaces_git import Git
 
 FOLDER = "workspaces"
 """In the state directory."""
+
+MOST_REMOVED = 20
+"""Runs whose clones are removed when one is over, so that none has to wait for long."""
 
 MOST_COUNTED = 1_000_000
 """Files that are looked at for how large a clone is."""
@@ -57,6 +60,62 @@ def kept(root: Path, unfinished: Collection[str] = ()) -> list[Kept]:
     return sorted(found, key=lambda one: -one.days)
 
 
+def sizes(root: Path, found: Collection[Kept]) -> dict[str, int]:
+    """What each takes, by run; counted again only where clones came or went since."""
+    cache, known = root / ".sizes.json", dict[str, list[int]]()
+    with suppress(OSError, ValueError):
+        known = json.loads(cache.read_text())
+    counted: dict[str, list[int]] = {}
+    for one in found:
+        with suppress(FileNotFoundError):
+            changed = one.path.stat().st_mtime_ns
+            before = known.get(one.run, [0, 0])
+            counted[one.run] = before if before[0] == changed else [changed, one.bytes]
+    if counted != known:
+        with suppress(OSError):
+            put(root, {cache.name: json.dumps(counted)}, 0o600)
+    return {run: size for run, (_, size) in counted.items()}
+
+
+def expire(
+    root: Path, unfinished: Collection[str], days: float, most_bytes: int, environ: Mapping[str, str]
+) -> list[str]:
+    """Remove what is as old as that, and of what is left the oldest clones, as long as all take more than
+    ``most_bytes`` (0: no limit) and their work lies at a ref, which stays. A part of a long list; the runs."""
+    removed: list[str] = []
+    left: list[Kept] = []
+    for one in kept(root, unfinished):
+        if one.days >= days and len(removed) < MOST_REMOVED:
+            with suppress(OSError, WorkspaceUnusable):  # somebody else removes it, or it is found the next time
+                remove(one, environ)
+                removed.append(one.run)
+        else:
+            left.append(one)
+    taken = sizes(root, left) if most_bytes and left else {}
+    over = sum(taken.values()) - most_bytes
+    for one in left:
+        if over > 0 and len(removed) < MOST_REMOVED and taken.get(one.run):
+            with suppress(OSError, WorkspaceUnusable):
+                if _shed(one, environ):
+                    removed.append(one.run)
+                    over -= taken[one.run]
+    return removed
+
+
+def _shed(one: Kept, environ: Mapping[str, str]) -> bool:
+    """Remove the clones whose work lies at a ref, and nothing else; whether there were any."""
+    git, found = Git(environ), False
+    for file, repository, ref in _facts(one.path):
+        name = file.name.removeprefix(".").removesuffix(".json")
+        asked = ("rev-parse", "-q", "--verify", f"{ref}^{{commit}}")
+        if not repository.is_dir() or not git.person(repository, *asked, allowed=(0, 1, 128)):
+            continue
+        for path in [path for path in one.path.iterdir() if path.name == name or path.name.startswith(f"{name}.")]:
+            remove_tree(path)
+            found = True
+    return found
+
+
 def remove(one: Kept, environ: Mapping[str, str]) -> None:
     """Remove the clones and refs of a run; a repository that is gone has none. Raises WorkspaceUnusable."""
     git = Git(environ)
@@ -69,8 +128,14 @@ def remove(one: Kept, environ: Mapping[str, str]) -> None:
 
 
 def _refs(path: Path) -> Iterator[tuple[Path, str]]:
+    for _, repository, ref in _facts(path):
+        yield repository, ref
+
+
+def _facts(path: Path) -> Iterator[tuple[Path, Path, str]]:
+    """What is written down beside each clone of a run: the file, the repository, the ref."""
     for file in path.glob(".*.json"):
         with suppress(OSError, ValueError, KeyError):
             facts = json.loads(file.read_text())
             if str(facts["ref"]).startswith("refs/ccswarm/"):
-                yield Path(facts["repository"]), str(facts["ref"])
+                yield file, Path(facts["repository"]), str(facts["ref"])

@@ -101,3 +101,23 @@ def test_ctrl_c_leaves_no_command_running(house: House) -> None:
         said, _ = running.communicate(timeout=BOUND_SECONDS)
     assert running.returncode == 130, said
     assert sessions(house) == ["work ready"], said
+
+
+@pytest.mark.torture
+async def test_a_worker_ends_what_a_run_left_whose_worker_was_killed_before_it_was_cancelled(house: House) -> None:
+    async with house.client() as app:
+        async with house.worker() as worker:
+            run_id = await submit(app, house.plan(BEAT), house)
+            await begun(house)
+            worker.kill()
+            await worker.wait()
+        await app.engine.cancel(run_id)
+        assert sessions(house) == ["work running"]
+        words, environ = [sys.executable, "-m", "ccswarm", "worker"], {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(words, cwd=house.home, env=environ, stderr=subprocess.DEVNULL) as other:
+            try:
+                async with asyncio.timeout(BOUND_SECONDS):
+                    while await asyncio.to_thread(sessions, house):
+                        await asyncio.sleep(0.2)
+            finally:
+                other.send_signal(signal.SIGTERM)

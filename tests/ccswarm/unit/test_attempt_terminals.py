@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccswarm.agent import STOP
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
+from ccswarm.settings import ServerSettings
+from ccswarm.sweeping import sweep
 from ccswarm.terminals import Fence
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryStore
@@ -149,6 +152,43 @@ async def test_a_terminal_that_is_just_being_opened_is_ended_when_it_is_there(ho
     assert [call.tool for call in world.hands.calls if call.tool.endswith("close_session")] == [
         "ai-session.close_session"
     ]
+
+
+@pytest.mark.parametrize("keep", ["nothing", "failed"])
+async def test_what_goes_on_in_terminals_changes_nothing_that_gates_look_at(keep: str) -> None:
+    """Where the agent works in the swarm's own directory, too."""
+    world, seen = Shells(), list[tuple[list[str], list[str]]]()
+
+    async def look(_: CallRequest) -> Mapping[str, Any]:
+        seen.append((list(world.open), list(world.interrupted)))
+        return {"exit_code": 1}
+
+    world.tool("srv.look", look)
+    gates = [{"tool": "srv.look", "expect": {"exit_code": 0}}]
+    done = await world.run(plan(agents={"keep": keep}, gates=gates, visits=2))
+    assert done.result["tasks"]["t"]["status"] == "failed"
+    if keep == "failed":
+        assert seen == [(["mine-0"], ["mine-0"]), (["mine-0", "mine-1"], ["mine-0", "mine-0", "mine-1"])]
+    else:
+        assert seen == [([], []), ([], [])]
+
+
+async def test_terminals_of_runs_that_are_over_are_ended_by_who_executes_next(tmp_path: Path) -> None:
+    world = Shells()
+    await world.run(plan("srv.fail"))
+    await world.run(plan("srv.fail", agents={"keep": "failed"}), "run_2")
+    world.open |= OTHERS | {"left": "run:run_1.t/agent:ada", "part": "run:run_1.t~2.hand.x/agent:bob"}
+    world.open |= {"stranger": "run:run_9.t/agent:ada"}
+    async with world.working():
+        await world.swarm.submit(settings(plan("ai-session.execute_command")), "run_3", "/project")
+        await world.running.wait()
+        there = {**world.open}
+        await sweep(world.engine, world.hands, [ServerSettings(name="ai-session", command="x")], tmp_path)
+        gone = {"left", "part", "another try's", "another task's"}
+        assert set(there) - set(world.open) == gone, "all others are a person's, of a run that goes on or was kept"
+        await world.engine.cancel("run_3")
+        await world.engine.wait("run_3")
+    await world.swarm.settled()
 
 
 async def test_behind_a_fence_nothing_opens() -> None:
