@@ -22,7 +22,7 @@ from ccswarm.plan import able
 from ccswarm.project import Project
 from ccswarm.settings import ServerSettings, Settings
 from ccswarm.swarm import Swarm
-from ccswarm.sweeping import sweep
+from ccswarm.sweeping import Tell, sweep
 from ccswarm.telemetry_configured import open_telemetry
 from ccswarm.workspaces import Workspaces
 
@@ -71,11 +71,11 @@ async def submitting(settings: Settings, state_directory: Path) -> AsyncGenerato
 
 @asynccontextmanager
 async def working(
-    settings: Settings, state_directory: Path, environ: Mapping[str, str], *, sweeps: bool = False
+    settings: Settings, state_directory: Path, environ: Mapping[str, str], *, swept: Tell | None = None
 ) -> AsyncGenerator[App]:
     """As ``submitting``, and executes what is queued, here or elsewhere, until the block is left; all others know this
     worker when it begins. What is unfinished then is handed back, and every server that was started is ended. With
-    ``sweeps`` it ends, meanwhile, the terminals of runs that are over.
+    ``swept`` it ends, meanwhile, the terminals of runs that are over, and says how many there were.
 
     Raises EngineUnavailable, JournalBroken; and in the block what ends the worker.
     """
@@ -103,8 +103,8 @@ async def working(
         sweeping: asyncio.Task[None] | None = None
         try:
             await known.wait()
-            if sweeps:
-                sweeping = asyncio.create_task(sweep(engine, hands, servers, state_directory))
+            if swept:
+                sweeping = asyncio.create_task(sweep(engine, hands, servers, state_directory, swept))
             yield App(settings, state_directory, engine, swarm, hands, journal)
         finally:
             stop.set()

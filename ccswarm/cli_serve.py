@@ -116,7 +116,7 @@ async def _serve(
         tell(words)
 
     with logged(executed):
-        async with app.working(settings, config.state_directory(), environ, sweeps=True) as opened:
+        async with app.working(settings, config.state_directory(), environ, swept=lambda _: None) as opened:
             token = AccessToken(opened.state_directory)
             grounds = Grounds(entrance, opened, environ, tell, token, sys.stderr.isatty())
             coming = [dialects[name].serve(grounds, at, stop) for name, at in chosen.items()]

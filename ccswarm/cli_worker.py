@@ -54,13 +54,18 @@ async def _work(settings: Settings, name: str, as_json: bool) -> None:
         else:
             remark(printable(words))
 
+    def swept(count: int) -> None:
+        words = f"worker {name} has closed {count} terminals that runs left open which are over"
+        tell("worker.swept", words, terminals=count)
+
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, over.set)
     if not settings.mcp.servers:
         remark("warning: no server is configured: agents have no tools here")
     with logged(tell):
-        async with app.working(settings, config.state_directory(), config.server_environment(), sweeps=True) as opened:
+        environ = config.server_environment()
+        async with app.working(settings, config.state_directory(), environ, swept=swept) as opened:
             store = (await opened.engine.health())["store"]
             tell("worker.started", f"worker {name} executes what is queued in {store}; Ctrl-C ends it", store=store)
             await over.wait()

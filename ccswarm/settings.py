@@ -126,8 +126,7 @@ class SwarmSettings(Section):
     workspace: str = Field(default="", description="Directory of the work; empty: where ccswarm was started.")
     merge: Merge = Field(
         default="auto",
-        description="What becomes of accepted work in clones. auto: it is merged; ask: it is merged when a person "
-        "agrees; branch: it is left on the branch ccswarm/RUN/TASK.",
+        description="Accepted work in clones: auto merges it, ask if a person agrees, branch leaves it on a branch.",
     )
     shell: str = Field(default="ai-session", description="The server that runs the commands of gates.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ccswarm.engines.base import Store
@@ -12,6 +12,9 @@ from ccswarm.models import RunStatus
 from ccswarm.settings import AgentSettings, ServerSettings
 from ccswarm.swarm_task import Hands
 from ccswarm.terminals import CLEANER, Terminals, tools_for_ending
+
+Tell = Callable[[int], None]
+"""Given how many terminals were ended, where there were any."""
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +47,20 @@ class Over:
         return True
 
 
-async def sweep(store: Store, hands: Hands, servers: Sequence[ServerSettings], place: Path) -> None:
+async def sweep(store: Store, hands: Hands, servers: Sequence[ServerSettings], place: Path, tell: Tell) -> None:
     """End the terminals of runs that are over. ``place`` is a directory of ours that nobody works in. A server that
     cannot be reached is left alone."""
-    over = Over(store)
+    over, ended = Over(store), 0
     for server in servers:
         try:
             cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server.name))
             call = await hands.call({CLEANER: cleaner}, str(place))
-            if problem := await Terminals(call, server.name, everybodys=True).end_those_of(over):
+            found, problem = await Terminals(call, server.name, everybodys=True).end_those_of(over)
+            ended += found if not problem else 0
+            if problem:
                 log.info("%s: %s", server.name, problem)
         except SwarmError as error:
             log.info("%s: what old runs left was not ended: %s", server.name, error)
     await hands.release(str(place))
+    if ended:
+        tell(ended)

@@ -100,11 +100,11 @@ class Terminals:
         for session in (await self._listed())[0]:
             await self._asked("interrupt", "interrupt_command", session_id=session["session_id"])
 
-    async def end_those_of(self, is_left: IsLeft) -> str:
-        """As ``end``, of those only whose attempt and agent are left over."""
+    async def end_those_of(self, is_left: IsLeft) -> tuple[int, str]:
+        """As ``end``, of those only whose attempt and agent are left over; with how many these are."""
         sessions, problem = await self._listed()
         found = [one for one in sessions if (whose := principal_of(one)) and await is_left(whose, agent_of(one))]
-        return problem or await self._end(found)
+        return len(found), problem or await self._end(found)
 
     async def names(self) -> list[str]:
         """What people call them."""

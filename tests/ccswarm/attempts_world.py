@@ -66,6 +66,23 @@ class Attempts(World):
         return sorted(str(one.relative_to(self.repository.directory / "clones")) for one in there)
 
 
+def holding(house: Attempts, number: int) -> asyncio.Event:
+    """The call of that number is reached and never answered."""
+    reached, never = asyncio.Event(), asyncio.Event()
+
+    def held(act: Any) -> Any:
+        async def counted(request: CallRequest) -> Any:
+            if len(house.hands.calls) == number:
+                reached.set()
+                await never.wait()
+            return await act(request)
+
+        return counted
+
+    house.hands.acts = {name: held(act) for name, act in house.hands.acts.items()}
+    return reached
+
+
 def task(name: str, command: str, agent: str = "ada", **more: Any) -> dict[str, Any]:
     """One that runs a command; it has to succeed."""
     step = {"id": "work", "tool": "srv.run", "args": {"command": command}, "expect": {"exit_code": 0}}

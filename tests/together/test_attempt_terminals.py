@@ -113,11 +113,14 @@ async def test_a_worker_ends_what_a_run_left_whose_worker_was_killed_before_it_w
             await worker.wait()
         await app.engine.cancel(run_id)
         assert sessions(house) == ["work running"]
-        words, environ = [sys.executable, "-m", "ccswarm", "worker"], {**os.environ, "PYTHONPATH": str(ROOT)}
-        with subprocess.Popen(words, cwd=house.home, env=environ, stderr=subprocess.DEVNULL) as other:
-            try:
-                async with asyncio.timeout(BOUND_SECONDS):
-                    while await asyncio.to_thread(sessions, house):
-                        await asyncio.sleep(0.2)
-            finally:
-                other.send_signal(signal.SIGTERM)
+        words, environ = (sys.executable, "-m", "ccswarm", "worker"), {**os.environ, "PYTHONPATH": str(ROOT)}
+        other = await asyncio.create_subprocess_exec(*words, cwd=house.home, env=environ, stderr=subprocess.PIPE)
+        assert other.stderr
+        try:
+            async with asyncio.timeout(BOUND_SECONDS):
+                while b"has closed 1 terminals" not in await other.stderr.readline():
+                    assert other.returncode is None
+            assert sessions(house) == []
+        finally:
+            other.terminate()
+            await other.wait()

@@ -13,7 +13,7 @@ from ccswarm.agent import STEPS
 from ccswarm.models import CallRequest, RunStatus
 from ccswarm.workspaces import Clone, Merged, Workspaces
 from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.attempts_world import Attempts, swarm, task
+from tests.ccswarm.attempts_world import Attempts, holding, swarm, task
 from tests.ccswarm.unit.swarm_world import settings
 
 pytestmark = pytest.mark.anyio
@@ -153,23 +153,6 @@ async def test_work_that_was_not_merged_is_merged_by_a_later_run_as_it_was_judge
     assert status(done.result["tasks"]) == {"t": "succeeded"}
     assert house.head == {"a.txt": "one", "x.txt": "1"}
     assert (house.trees, house.refs) == ([], [])
-
-
-def holding(house: Attempts, number: int) -> asyncio.Event:
-    """The call of that number is reached and never answered."""
-    reached, never = asyncio.Event(), asyncio.Event()
-
-    def held(act: Any) -> Any:
-        async def counted(request: CallRequest) -> Any:
-            if len(house.hands.calls) == number:
-                reached.set()
-                await never.wait()
-            return await act(request)
-
-        return counted
-
-    house.hands.acts = {name: held(act) for name, act in house.hands.acts.items()}
-    return reached
 
 
 async def test_a_second_process_goes_on_with_the_tree_at_every_step(tmp_path: Path) -> None:

@@ -182,8 +182,9 @@ async def test_terminals_of_runs_that_are_over_are_ended_by_who_executes_next(tm
     async with world.working():
         await world.swarm.submit(settings(plan("ai-session.execute_command")), "run_3", "/project")
         await world.running.wait()
-        there = {**world.open}
-        await sweep(world.engine, world.hands, [ServerSettings(name="ai-session", command="x")], tmp_path)
+        there, told = {**world.open}, list[int]()
+        await sweep(world.engine, world.hands, [ServerSettings(name="ai-session", command="x")], tmp_path, told.append)
+        assert told == [4]
         gone = {"left", "part", "another try's", "another task's"}
         assert set(there) - set(world.open) == gone, "all others are a person's, of a run that goes on or was kept"
         await world.engine.cancel("run_3")
