@@ -115,6 +115,8 @@ def _of_task(
     doers = able(settings, task)
     yield from _doers(settings, task, doers)
     inputs = {need: _names(settings, tasks[need]) for need in task.needs if need in tasks}
+    if task.attempts > 1:
+        yield from _of_attempts(task, doers)
     yield from (f"step {problem}" for problem in problems(task.steps, inputs))
     for step in task.steps:
         yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, doers, tools))
@@ -126,6 +128,14 @@ def _of_task(
             yield from (f"gate {number}: {problem}" for problem in _of_tool(settings, gate.tool, gate.args, tools))
         elif settings.swarm.shell not in _servers(settings):
             yield f"gate {number}: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+
+
+def _of_attempts(task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
+    if not task.gates and not task.review.by:
+        yield f"has {task.attempts} attempts, and no gate or review that decides between them"
+    for agent in doers:
+        if agent.workspace != "clone":
+            yield f'has {task.attempts} attempts, and agent {agent.name} has no tree for each: workspace = "clone"'
 
 
 def _of_review(

@@ -241,6 +241,12 @@ class TaskSettings(Section):
         description="How often it may be done until gates and review hold; 0: 3 times where its brain thinks, else 1.",
     )
     retry: Retry = Field(default=Retry(), description="When it failed.")
+    attempts: int = Field(
+        default=1, ge=1, le=16, description="How many are made side by side, each in a clone of its own; gates decide."
+    )
+    pick: Literal["first that holds"] = Field(
+        default="first that holds", description="Which of them counts: the first whose gates and review hold."
+    )
     timeout_seconds: float = Field(
         default=3600,
         gt=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ccswarm.agent import PART, STEPS, STOP, TASK, tell
@@ -17,6 +18,21 @@ from ccswarm.swarm_task import plain
 RUN = "run"
 NOT_RUN = "not run when work was merged, as always here: {}"
 FOREVER_SECONDS = 365 * 86400.0
+
+
+RANK = {
+    RunStatus.SUCCEEDED: 0, RunStatus.BLOCKED: 1, RunStatus.EXHAUSTED: 2, RunStatus.FAILED: 3, RunStatus.CANCELLED: 4,
+}  # fmt: skip
+"""Which of several attempts at a task says what became of it: the lowest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """``number`` is its execution's."""
+
+    placed: Placed
+    number: str
+    tried: int
 
 
 class RunFlow:
@@ -37,8 +53,9 @@ class RunFlow:
         self._tasks = {task.id: task for task in plan.tasks}
         self._tries: dict[str, int] = {}
         self._results: dict[str, dict[str, Any]] = {}
-        self._numbers: dict[str, str] = {}
-        self._going: dict[asyncio.Task[Any], Placed] = {}
+        self._going: dict[asyncio.Task[Any], _Attempt] = {}
+        self._best: dict[str, dict[str, Any]] = {}
+        """Of tasks with attempts that go on: what came of the best of those that ended."""
         self._usage = Usage()
         self._not_run: dict[str, None] = {}
         """What of the person's git was not run when work was merged."""
@@ -81,6 +98,12 @@ class RunFlow:
         return {"status": status, "tasks": self._table(), "usage": plain(self._usage), **notes}
 
     async def _start(self, placed: Placed, pause_seconds: float = 0.0) -> None:
+        """All attempts that are made side by side; what only waits to be delivered is done already."""
+        unmerged = placed.task_id in self._payload.get("unmerged", {})
+        for beside in range(1 if unmerged else self._tasks[placed.task_id].attempts):
+            await self._attempt(placed, beside, pause_seconds)
+
+    async def _attempt(self, placed: Placed, beside: int, pause_seconds: float) -> None:
         task = self._tasks[placed.task_id]
         tried = self._tries[task.id] = self._tries.get(task.id, 0) + 1
         number = f"{self._flow.id}.{task.id}" + (f"~{tried}" if tried > 1 else "")
@@ -104,11 +127,12 @@ class RunFlow:
             "needed": any(task.id in other.needs for other in self._plan.tasks),
         }
         kind = TASK if self._root == self._flow.id else PART
-        await self._flow.start(kind, number, given, agent=placed.agent, priority=task.priority)
-        self._numbers[task.id] = number
+        # An agent does one thing at a time, and each of these counts as one more.
+        agent = f"{placed.agent}~{beside + 1}" if beside else placed.agent
+        await self._flow.start(kind, number, given, agent=agent, priority=task.priority)
         facts = {"task": task.id, "agent": placed.agent, "attempt": tried, "execution": number}
         await tell(self._flow, "task.started", **facts)
-        self._going[asyncio.create_task(self._over(number))] = placed
+        self._going[asyncio.create_task(self._over(number))] = _Attempt(placed, number, tried)
 
     async def _over(self, number: str) -> Outcome:
         return await self._flow.outcome(number)
@@ -116,10 +140,11 @@ class RunFlow:
     async def _stop(self, why: str) -> None:
         """Nothing starts any more, and what goes on is told to end; what was done by then is kept."""
         self._stopping = why
-        for placed in self._going.values():
-            await self._flow.send(self._numbers[placed.task_id], STOP, why)
+        for attempt in self._going.values():
+            await self._flow.send(attempt.number, STOP, why)
 
-    async def _ended(self, placed: Placed, outcome: Outcome) -> None:
+    async def _ended(self, attempt: _Attempt, outcome: Outcome) -> None:
+        placed, tried = attempt.placed, attempt.tried
         task = self._tasks[placed.task_id]
         facts: dict[str, Any] = {"status": RunStatus.FAILED, "summary": outcome.error, "result": None, "usage": {}}
         if outcome.status is RunStatus.SUCCEEDED:
@@ -128,13 +153,19 @@ class RunFlow:
             facts |= {"status": RunStatus.CANCELLED, "summary": "cancelled"}
         self._usage += Usage(**facts["usage"])
         self._not_run |= dict.fromkeys(facts.pop("not_run", ()))
-        status, tried = RunStatus(facts["status"]), self._tries[task.id]
-        refused = facts.pop("refused", False)
-        again = status is RunStatus.FAILED and tried <= task.retry.times and not self._stopping and not refused
+        facts = min((self._best.pop(task.id, facts), facts), key=lambda one: RANK[RunStatus(one["status"])])
+        status = RunStatus(facts["status"])
+        if beside := [one for one in self._going.values() if one.placed.task_id == task.id]:
+            self._best[task.id] = facts
+            for one in beside if status is RunStatus.SUCCEEDED else ():
+                await self._flow.send(one.number, STOP, "another attempt holds")
+            return
+        refused, rounds = facts.pop("refused", False), self._tries[task.id] // task.attempts
+        again = status is RunStatus.FAILED and rounds <= task.retry.times and not self._stopping and not refused
         shown = {"task": task.id, "agent": placed.agent, "attempt": tried, "summary": facts["summary"]}
         await tell(self._flow, "task.ended", **shown, status=status, again=again)
         if again:
-            await self._start(placed, task.retry.seconds * task.retry.factor ** (tried - 1))
+            await self._start(placed, task.retry.seconds * task.retry.factor ** (rounds - 1))
             return
         self._results[task.id] = facts
         self._scheduler.ended(task.id, status)
@@ -159,5 +190,5 @@ class RunFlow:
         return table
 
     def _shown(self) -> dict[str, Any]:
-        going = [{"task": placed.task_id, "agent": placed.agent} for placed in self._going.values()]
+        going = [{"task": one.placed.task_id, "agent": one.placed.agent} for one in self._going.values()]
         return {"counts": dict(self._scheduler.counts()), "going": going}

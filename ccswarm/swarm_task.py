@@ -92,6 +92,7 @@ class TaskFlow:
         """More of the result: see ``Delivery.facts``."""
         self._fence = Fence()
         self._most_visits = 1
+        self._first = False
         self._opened: dict[str, tuple[str, bool]] = {}
         self._directory: str = payload["workspace"]
         own, scope = ("task", f"{self._run_id}.{self._task.id}", self._task.budget), f"{self._root}/{self._agent.name}"
@@ -178,11 +179,23 @@ class TaskFlow:
         return replace(ending, summary="; ".join(filter(None, (ending.summary, kept))))
 
     async def _agreed(self, tree: Tree, done: Judged, visit: int) -> Judged:
-        """With a person's word, where one has to agree."""
+        """With a person's word, where one has to agree; nobody is asked about what another attempt was first in."""
+        if done.ending.status == RunStatus.SUCCEEDED and not done.feedback and not await self._is_first():
+            return Judged(replace(done.ending, status=RunStatus.FAILED, summary="another attempt held before this one"))
         delivery = self._delivery(tree)
         done = await delivery.agreed(done, visit)
         self._facts |= delivery.facts
         return done
+
+    async def _is_first(self) -> bool:
+        """Whether this attempt holds before those beside it do; the same whenever it is asked."""
+        beside = self._task.attempts
+        if not self._first and beside > 1 and not self._payload.get("unmerged"):
+            scope = f"{self._run_id}.{self._task.id}/first{(self._payload['attempt'] - 1) // beside}"
+            if await self._flow.spend(scope, {"firsts": 1}, {"firsts": 1}):
+                return False
+        self._first = True
+        return True
 
     def _delivery(self, tree: Tree) -> Delivery:
         return Delivery(

@@ -123,7 +123,8 @@ async def _ask(
 ) -> Mapping[str, Json]:
     """The model's next answer, or why there is none."""
     if model.kind == RECORDED:
-        return llm_recorded.ask(model, conversation, assignment.task_id, assignment.workspace)
+        attempt = int(assignment.settings.get("attempt", 1))
+        return llm_recorded.ask(model, conversation, assignment.task_id, attempt, assignment.workspace)
     try:
         api = await asyncio.to_thread(_loaded, model.kind)
     except ImportError as error:

@@ -19,11 +19,12 @@ REFERENCE = re.compile(r"\$(\d+)((?:\.[A-Za-z0-9_-]+)+)\Z")
 _FILE = TypeAdapter[dict[str, tuple[RecordedReply, ...]]](Replies)
 
 
-def ask(model: Model, conversation: Conversation, task_id: str, workspace: str) -> dict[str, Any]:
-    """The next reply of those recorded for the task, as ``llm_api.ask`` answers. A relative file counts from the
-    directory that is worked in. Its end is an error: the model has nothing more to say."""
+def ask(model: Model, conversation: Conversation, task_id: str, attempt: int, workspace: str) -> dict[str, Any]:
+    """The next reply recorded for the task, or for that attempt at it (``TASK~2``), as ``llm_api.ask`` answers.
+    A relative file counts from the directory that is worked in. Its end is an error: the model has nothing more to say.
+    """
     try:
-        replies = _replies(model, task_id, workspace)
+        replies = _replies(model, task_id, attempt, workspace)
     except (OSError, ValidationError) as error:
         return _failed(f"{model.name}: {error}")
     at = len(conversation.turns)
@@ -56,9 +57,10 @@ def _usage(model: Model, reply: RecordedReply) -> dict[str, Json]:
     return usage
 
 
-def _replies(model: Model, task_id: str, workspace: str) -> Sequence[RecordedReply]:
+def _replies(model: Model, task_id: str, attempt: int, workspace: str) -> Sequence[RecordedReply]:
     by_task = model.replies or _FILE.validate_json((Path(workspace) / model.name).read_bytes())
-    return by_task.get(task_id, by_task.get("", ()))
+    names = (f"{task_id}~{attempt}", task_id, "")
+    return next((by_task[name] for name in names if name in by_task), ())
 
 
 def _filled(value: Any, conversation: Conversation) -> Any:

@@ -231,3 +231,47 @@ async def test_what_is_not_merged_in_the_time_of_its_task_waits_for_more(house: 
         done = await house.engine.wait("run_2")
     assert status(done.result["tasks"]) == {"t": "succeeded"}
     assert house.head == {"a.txt": "one", "x.txt": "1"}
+
+
+BESIDE = {"attempts": 3, "gates": [{"command": "test -e held.txt"}]}
+
+
+async def test_of_attempts_side_by_side_the_first_that_holds_is_merged(house: Attempts) -> None:
+    """The second holds. The first does not, and the third would never end."""
+    going, over = asyncio.Event(), asyncio.Event()
+
+    async def act(request: CallRequest) -> Mapping[str, Any]:
+        place, attempt = Path(house.hands.directories[-1]), request.arguments["command"]
+        if attempt == "3":
+            going.set()
+            await over.wait()
+        (place / f"of{attempt}.txt").write_text(attempt)
+        if attempt == "2":
+            await going.wait()
+            (place / "held.txt").write_text("yes")
+        return {"exit_code": 0}
+
+    house.tool("srv.try", act)
+    step = {"id": "try", "tool": "srv.try", "args": {"command": "${task.attempt}"}}
+    async with asyncio.timeout(BOUND_SECONDS):
+        done = await house.run(swarm({"id": "t", "agent": "ada", "steps": [step], **BESIDE}), workspace=house.place)
+    tasks = done.result["tasks"]
+    assert (tasks["t"]["status"], tasks["t"]["attempts"]) == ("succeeded", 3)
+    assert house.head == {"a.txt": "one", "held.txt": "yes", "of2.txt": "2"}
+    assert house.repository.git("show", "refs/ccswarm/run_1/t.1:of1.txt") == "1", "what did not hold can be looked at"
+    assert done.result["usage"]["calls"] == 3
+    ended = [one for one in await house.events() if one["event"] == "task.ended"]
+    assert [(one["status"], one["again"]) for one in ended] == [("succeeded", False)]
+
+
+async def test_where_all_hold_at_once_one_is_merged_and_where_none_does_they_are_tried_again(house: Attempts) -> None:
+    all_hold = {**task("t1", "echo x >held.txt; echo ${task.attempt} >of.txt"), **BESIDE}
+    later = {**task("t2", "test ${task.attempt} -gt 3 && echo x >second.txt"), "retry": {"times": 1, "seconds": 0}}
+    later |= {"attempts": 3, "gates": [{"command": "test -e second.txt"}], "needs": ["t1"]}
+    never = {**task("t3", "true"), **BESIDE, "gates": [{"command": "false"}]}
+    tasks = await ran(house, all_hold, later, never)
+    assert status(tasks) == {"t1": "succeeded", "t2": "succeeded", "t3": "failed"}
+    assert house.head["of.txt"] in ("1", "2", "3")
+    assert [tasks[name]["attempts"] for name in ("t1", "t2", "t3")] == [3, 6, 3]
+    commits = house.repository.git("log", "--format=%s", "--no-merges").splitlines()
+    assert len([one for one in commits if one.startswith("t1:")]) == 1

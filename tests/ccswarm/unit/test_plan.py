@@ -172,6 +172,14 @@ def test_problems_of_reviews(said: str) -> None:
     assert [one for one in found if one.startswith(f"task t: {said}")], found
 
 
+def test_attempts_side_by_side_need_a_judge_and_a_tree_each() -> None:
+    found = problems(AGENT + task("t", "attempts = 3\n" + step("s"), agent="ada"))
+    assert found == [
+        "task t: has 3 attempts, and no gate or review that decides between them",
+        'task t: has 3 attempts, and agent ada has no tree for each: workspace = "clone"',
+    ]
+
+
 def test_all_problems_are_told() -> None:
     text = AGENT + task("a", ONE, needs=["b"]) + task("b", step("x", tool="sh.x"), step("y", tool="no.no"), needs=["a"])
     assert problems(text) == [
