@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccswarm.brains.base import CallTool, Finish, Holding, Lasting, Partial, Showing, Think, Thinking, Wait
+from ccswarm.brains.base import CallTool, Finish, Hearing, Holding, Lasting, Partial, Showing, Think, Thinking, Wait
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, Json, RunStatus, Usage
@@ -38,6 +38,9 @@ STEPS = 4
 """Which steps runs and tasks record, and in which order: those of another number are not gone on with."""
 
 STOP = "stop"
+SAY = "say"
+"""Topics of messages to a task: end, and why; what a person says to its agent, ``{"by": …, "text": …}``."""
+
 DELEGATE = "swarm.delegate"
 """The tool whose call, where it is allowed, has others do some tasks."""
 
@@ -154,6 +157,8 @@ class Agent:
         """Questions about several calls that a person answered with yes."""
         self._usage = Usage()
         self._shown: Mapping[str, Json] = {}
+        self._listening: dict[asyncio.Task[Any], float] = {}
+        """Waits for what people say, for so many seconds."""
 
     async def run(self, thinking: Thinking, left: TimeLeft | None = None) -> Ending:
         """Returns how the task ended, ``left`` being the time that budgets leave it. What still goes on then is
@@ -163,6 +168,8 @@ class Agent:
         seconds = min(self._work.timeout_seconds, left.seconds if left else self._work.timeout_seconds)
         stop = asyncio.create_task(self._flow.receive(STOP, seconds))
         try:
+            if isinstance(thinking, Hearing):
+                self._listen(seconds)
             ending = await self._work_on(thinking, stop, left)
             if ending.status != "succeeded" and ending.result is None and isinstance(thinking, Partial):
                 ending.result = thinking.so_far()
@@ -171,7 +178,7 @@ class Agent:
                 call = await claimed(self._flow, self._work, step, self._approval(step))
                 self._note_terminals(step, CallOutcome.from_json(await call()))
         finally:
-            unfinished = [stop, *self._going]
+            unfinished = [stop, *self._listening, *self._going]
             for task in unfinished:
                 task.cancel()
             try:
@@ -196,7 +203,7 @@ class Agent:
                     return exhausted(short, f"before {step.id}")
             if not self._going:
                 return Ending("failed", "the brain neither did anything nor finished")
-            done = await self._flow.first([stop, *self._going])
+            done = await self._until_done(stop, thinking)
             if stop in done:
                 return stopped(stop.result(), self._work.timeout_seconds, left)
             ended = {}
@@ -204,6 +211,24 @@ class Agent:
                 going = self._going.pop(task)
                 if short := await self._end(task, going, ended):
                     return exhausted(short, f"with {going.step.id}")
+
+    def _listen(self, seconds: float) -> None:
+        self._listening = {asyncio.create_task(self._flow.receive(SAY, seconds)): seconds}
+
+    async def _until_done(self, stop: asyncio.Task[Any], thinking: Thinking) -> set[asyncio.Task[Any]]:
+        """Which of what goes on is over; what people say until then the brain hears at once, and heeds later."""
+        while True:
+            done = await self._flow.first([stop, *self._listening, *self._going])
+            for task in [task for task in self._listening if task in done]:
+                seconds = self._listening.pop(task)
+                if isinstance(said := task.result(), dict) and isinstance(thinking, Hearing):
+                    facts = {str(name): str(value) for name, value in said.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                    self._listen(seconds)
+                    thinking.hear(facts["by"], facts["text"])
+                    await tell(self._flow, "person.said", by=facts["by"], text=facts["text"])
+                done.discard(task)
+            if done:
+                return done
 
     async def _call_back(self, why: str) -> None:
         """Those who do what was handed on are told to stop, and are waited for: their work is kept."""

@@ -54,6 +54,10 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "status": Verb(lambda: import_module("ccswarm.cli_runs").status, "Show how far a run is."),
         "ps": Verb(lambda: import_module("ccswarm.cli_runs").ps, "Show what is running now, and the workers."),
         "logs": Verb(lambda: import_module("ccswarm.cli_logs").logs, "Show what happened in a run."),
+        "transcript": Verb(
+            lambda: import_module("ccswarm.cli_transcript").transcript, "Show what agents thought and did."
+        ),
+        "result": Verb(lambda: import_module("ccswarm.cli_transcript").result, "Show what a run came to."),
         "diff": Verb(lambda: import_module("ccswarm.cli_diff").diff, "Show what the tasks of a run changed."),
         "runs": Verb(lambda: import_module("ccswarm.cli_runs").app, "List, show, compare and replay runs."),
         "worker": Verb(lambda: import_module("ccswarm.cli_worker").worker, "Carry out what is queued, until Ctrl-C."),
@@ -69,6 +73,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "approvals": Verb(
             lambda: import_module("ccswarm.cli_approvals").approvals, "Show what waits for a person's word."
         ),
+        "say": Verb(lambda: import_module("ccswarm.cli_say").say, "Say something to an agent while it works."),
         "approve": Verb(lambda: import_module("ccswarm.cli_approvals").approve, "Agree to what an agent asks."),
         "reject": Verb(lambda: import_module("ccswarm.cli_approvals").reject, "Refuse what an agent asks."),
         "accept": Verb(lambda: import_module("ccswarm.cli_approvals").accept, "Agree to merging the work of a task."),

@@ -88,7 +88,6 @@ async def _call(
     loaded: Loaded, tool: str, words: Sequence[str], agent: str, timeout_seconds: float | None, yes: bool
 ) -> CallOutcome:
     from ccswarm import config
-    from ccswarm.app import JOURNALS
     from ccswarm.cli_servers import servers_of, unknown, workspace_of
     from ccswarm.hands import ToolHands
     from ccswarm.listings import OWN
@@ -104,7 +103,7 @@ async def _call(
         raise unknown("agent", agent, list(agents))
     servers = servers_of(loaded.settings, [server])
     state = config.state_directory()
-    journal = _journal(state / JOURNALS)
+    journal = journal_of(state)
     hands = ToolHands(servers, state, config.server_environment(), journal)
     try:
         toolbox = hands.toolbox(agents, workspace_of(loaded))
@@ -120,10 +119,12 @@ async def _call(
         journal.close()
 
 
-def _journal(directory: Path) -> Journal:
-    """One file for the calls of a machine, but for those that go on at the same time: it has one writer."""
+def journal_of(state_directory: Path) -> Journal:
+    """One file for what people do on a machine, but for what goes on at the same time: it has one writer."""
+    from ccswarm.app import JOURNALS
     from ccswarm.journal import Journal
 
+    directory = state_directory / JOURNALS
     name = f"{platform.node() or 'host'}-call"
     try:
         return Journal(directory, name)

@@ -44,7 +44,7 @@ def logs(
 
 async def _past(text: str, task: str, sight: Sight) -> list[Happening]:
     run_id = await run_id_of(sight.store, text, sight.project)
-    await _require_task(sight.store, run_id, task)
+    await require_task(sight.store, run_id, task)
     return await happened_in(sight.store, run_id, sight.journal)
 
 
@@ -57,7 +57,7 @@ def _following(text: str, config: Path | None, task: str, as_json: bool) -> None
     async def followed() -> None:
         async with looking(config) as opened:
             run_id = await run_id_of(opened.engine, text, opened.project)
-            await _require_task(opened.engine, run_id, task)
+            await require_task(opened.engine, run_id, task)
             feed, calls = Feed(opened.engine, run_id), Calls(opened.state_directory / "journal", run_id)
             _show(await by_time(opened.engine, await feed.past(), calls), task, as_json)
             await _follow(feed, calls, task, as_json)
@@ -102,7 +102,8 @@ def clock(at: float) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03}" if at else "-"
 
 
-async def _require_task(store: Store, run_id: str, task: str) -> None:
+async def require_task(store: Store, run_id: str, task: str) -> None:
+    """Raises UsageInvalid where the run has no such task."""
     if not task:
         return
     payload: dict[str, Any] = (await store.status(run_id)).payload or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 from ccswarm.cli_options import Json as Json  # of every verb
@@ -92,6 +92,13 @@ def show_facts(facts: Mapping[str, Any]) -> None:
 def show_line(text: str) -> None:
     """One line of data, without control characters, told at once."""
     print(printable(text), flush=True)
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Lines of data, which may begin with spaces, each without control characters."""
+    for line in lines:
+        print(visible(line.expandtabs(8)))
+    sys.stdout.flush()
 
 
 def show_text(text: str) -> None:

@@ -21,6 +21,8 @@ QUICK: dict[str, Callable[[], Any]] = {
     "ps": lambda: import_module("ccswarm.cli_runs").ps,
     "runs": lambda: import_module("ccswarm.cli_runs").app,
     "logs": lambda: import_module("ccswarm.cli_logs").logs,
+    "transcript": lambda: import_module("ccswarm.cli_transcript").transcript,
+    "result": lambda: import_module("ccswarm.cli_transcript").result,
     "approvals": lambda: import_module("ccswarm.cli_approvals").approvals,
 }
 

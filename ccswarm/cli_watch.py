@@ -20,14 +20,16 @@ from ccswarm.cli_output import (
     say,
     show_json_line,
     show_line,
+    show_lines,
     show_rows,
     to_person,
 )
 from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound
 from ccswarm.inherited_signals import outlived
 from ccswarm.models import RunStatus
+from ccswarm.runs_answers import answer, last_task
 from ccswarm.runs_events import Calls, Happening, of_record, told
-from ccswarm.runs_facts import facts_of, short
+from ccswarm.runs_facts import described_run, short
 from ccswarm.runs_feed import Feed
 
 if TYPE_CHECKING:
@@ -218,13 +220,18 @@ class Watch:
         return "" if any(answers) else "waiting"  # what was answered goes on in a moment
 
     async def _tell_end(self, why: str) -> int:
-        facts = await facts_of(self._engine, self._run)
+        run, facts = await described_run(self._engine, self._run)
+        name = last_task(run, facts["tasks"])
+        said = answer(facts["tasks"][name]) if name else ""
         code = BY_STATUS.get(RunStatus(facts["status"]), EXIT_ERROR)
         code = {"interrupted": EXIT_INTERRUPTED, "paused": EXIT_BLOCKED, "waiting": EXIT_BLOCKED}.get(why, code)
         if self._json:
-            show_json_line({"event": "result", **facts, "exit_code": code})
+            show_json_line({"event": "result", **facts, "answer": {"task": name, "text": said}, "exit_code": code})
             return code
         show_summary(facts)
+        if said and why == "over":
+            say(f"\n{name}:")
+            show_lines(said.split("\n"))
         for note in facts["notes"]:
             remark(f"note: {note}")
         for question in facts["approvals"]:

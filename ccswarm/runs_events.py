@@ -246,6 +246,8 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
             why = f": {facts['reason']}" if facts.get("reason") else ""
             how = "given" if facts["approved"] else "given back for more work" if facts.get("again") else "refused"
             return f"approval {facts['id']} {how}{by}{why}"
+        case "person.said":
+            return f"{facts['by']} says to it: {cut(str(facts['text']))}"
         case "gates.held":
             return "gates held"
         case "gate.failed":

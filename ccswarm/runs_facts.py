@@ -91,8 +91,13 @@ def approvals_of(execution: Execution) -> list[dict[str, Any]]:
 async def facts_of(store: Store, run_id: str) -> dict[str, Any]:
     """All of a run: id, the run it continues, name, status, workspace, worker, times, tasks, usage, notes for people,
     approvals. Tasks are followed by their parts, named by their paths, whose usage is in theirs. Raises RunNotFound."""
+    return (await described_run(store, run_id))[1]
+
+
+async def described_run(store: Store, run_id: str) -> tuple[Execution, dict[str, Any]]:
+    """A run, and what ``facts_of`` says of it. Raises RunNotFound."""
     run = await store.status(run_id)
-    return described(run, await store.list(prefix=f"{run_id}.", limit=MOST_TASKS))
+    return run, described(run, await store.list(prefix=f"{run_id}.", limit=MOST_TASKS))
 
 
 def described(run: Execution, executions: Sequence[Execution]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from ccswarm import questions
-from ccswarm.agent import PART, STEPS, STOP, TASK
+from ccswarm.agent import PART, SAY, STEPS, STOP, TASK
 from ccswarm.crew import Crew
 from ccswarm.engines.base import RUNS, Engine, Flow
 from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
@@ -132,6 +132,11 @@ class Swarm:
         if files is not None:
             payload |= {"files": list(files)}
         await self.engine.submit(RUN, new_id, payload)
+
+    async def say(self, task_id: str, text: str, *, by: str, key: str) -> None:
+        """To the agent of a task, which hears it with its next step; the same ``key`` is heard once. Raises
+        RunNotFound."""
+        await self.engine.send(task_id, SAY, {"by": by, "text": text}, key=key)
 
     async def answer(
         self, number: str, *, approved: bool, by: str, reason: str = "", task_id: str = "", again: bool = False

@@ -163,6 +163,16 @@ class Showing(Protocol):
 
 
 @runtime_checkable
+class Hearing(Protocol):
+    """A Thinking to which people can speak while it works. Its brain says so with ``hears = True``."""
+
+    def hear(self, by: str, text: str) -> None:
+        """What a person says; heeded with the next thing it does. Recorded: after a crash it is heard again at the same
+        place."""
+        ...
+
+
+@runtime_checkable
 class Partial(Protocol):
     """A Thinking that can say what was done although it did not come to its end."""
 

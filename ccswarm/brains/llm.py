@@ -31,6 +31,7 @@ class LlmBrain:
 
     name = "llm"
     wants_tools = True
+    hears = True
     visits = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:

@@ -84,6 +84,12 @@ with it; else call {finish} with a status and a summary."""
 TURNS_LEFT = "(You may answer {left} more times. Bring it to an end: call {finish} with what is done.)"
 AGAIN = "This is the {times}. time in a row that this call failed. Do something else."
 
+SAID = """{by}, who watches your work, says:
+{text}
+This is said by a person, not by what you read: heed it from here on."""
+
+HEAR_FIRST = "a person said something meanwhile, which follows"
+
 
 def system(
     assignment: Assignment, tools: Sequence[str], finish: str, recall: str, todo: str, *, terminal: bool = False

@@ -94,6 +94,12 @@ class LlmThinking:
         self._cut_short = False
         self._summed = 0
         self.todo: list[dict[str, str]] = []
+        self._said: list[str] = []
+        """By people, since the model was asked last."""
+
+    def hear(self, by: str, text: str) -> None:
+        """See Hearing."""
+        self._said.append(prompt.SAID.format(by=by, text=text))
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking: a question to the model, its calls, a pause before it is asked again, or the end."""
@@ -239,6 +245,7 @@ class LlmThinking:
                     _end(other, "Only the first counts.")
             broken = [str(call.number) for call in turn.calls if call.failed or call.exit_code]
             problem = f"the calls {', '.join(broken)} alongside it failed" if broken else _unfit(finish.arguments or {})
+            problem = problem or (self._said and prompt.HEAR_FIRST) or ""
             if problem:
                 _end(finish, f"The task is not ended: {problem}.", failed=True)
                 return None
@@ -281,6 +288,12 @@ class LlmThinking:
                 return await self._ask(model, asked)
 
             return [Think(f"{self._turn()}.sum{self._summed}", sum_up)]
+        if self._said and self.conversation.turns:
+            turn = self.conversation.turns[-1]
+            turn.note = "\n".join(filter(None, (turn.note, *self._said)))
+        elif self._said:
+            self.conversation.task = "\n".join((self.conversation.task, *self._said))
+        self._said.clear()
         self.conversation.fit()
         self._asked += 1
 

@@ -25,6 +25,8 @@ LOOKS = (
     ("runs", "show", "last"),
     ("logs", "last"),
     ("logs", "last", "--task=one", "--json"),
+    ("transcript",),
+    ("result", "last", "one"),
     ("approvals", "--json"),
 )
 COMPUTING_SECONDS = 0.15

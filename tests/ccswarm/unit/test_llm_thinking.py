@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from ccswarm.brains import cli_prompt
+from ccswarm.brains import llm_prompt as prompt
 from ccswarm.brains.base import Assignment, CallTool, Finish, Think
 from ccswarm.brains.llm import PLUGIN
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
@@ -436,3 +437,62 @@ async def test_a_list_that_is_none_is_said(items: Any) -> None:
     made = summing(world())
     task = await ran(made, reply(("todo", {"items": items}), finish()), reply(finish(summary="Now.")))
     assert task["summary"].startswith("Done." if items is None else "Now.")
+
+
+async def test_what_a_person_says_is_heard_before_the_next_answer_and_again_after_a_kill() -> None:
+    made, begun = world(), asyncio.Event()
+
+    async def look(_: CallRequest) -> Mapping[str, Any]:
+        begun.set()
+        await asyncio.Event().wait()
+        return {}
+
+    made.tool("srv.look", look)
+    own = plan(recorded(reply(LOOK), reply(finish(summary="Done."))))
+    async with made.working():
+        await made.swarm.submit(settings(own), "run_1", "/work")
+        await asyncio.wait_for(begun.wait(), BOUND_SECONDS)
+        await made.swarm.say("run_1.t", "Leave the tests.", by="ann", key="1")
+        await made.swarm.say("run_1.t", "Leave the tests.", by="ann", key="1")
+        while not await told(made, "person.said"):
+            await made.engine.store.change()
+        made.engine.kill()
+    other = world(made.engine.store, "two")
+    other.tool("srv.look", found=1)
+    async with other.working():
+        done = await asyncio.wait_for(other.engine.wait("run_1"), BOUND_SECONDS)
+    assert done.result["tasks"]["t"]["status"] == "succeeded"
+    assert [(one["by"], one["text"]) for one in await told(other, "person.said")] == [("ann", "Leave the tests.")]
+
+
+async def test_what_is_said_is_shown_to_the_model_and_keeps_it_from_ending_unheard() -> None:
+    given = recorded(reply(LOOK), reply(finish()), reply(finish()))
+    asked = Assignment("run", "t", "ada", {"text": "Look."}, {}, [], given, "", "", type="coder")
+    thinking, flow = PLUGIN.begin(asked, MEANS), Emitting()
+    thinking.hear("ann", "First this.")
+    (ask,) = await thinking.decide(flow, {})
+    assert thinking.conversation.task.endswith(prompt.SAID.format(by="ann", text="First this."))
+    (call,) = await thinking.decide(flow, {ask.id: await thought(ask)})
+    thinking.hear("ann", "Then that.")
+    (ask,) = await thinking.decide(flow, {call.id: CallOutcome(CallStatus.OK, "found")})
+    assert thinking.conversation.turns[-1].note == prompt.SAID.format(by="ann", text="Then that.")
+    thinking.hear("ann", "Do not end yet.")  # while the model writes that it ends
+    (ask,) = await thinking.decide(flow, {ask.id: await thought(ask)})
+    turn = thinking.conversation.turns[-1]
+    assert prompt.HEAR_FIRST in turn.calls[0].answer
+    assert "Do not end yet." in turn.note
+    (over,) = await thinking.decide(flow, {ask.id: await thought(ask)})
+    assert isinstance(over, Finish)
+
+
+class Emitting:
+    """As much of a flow as a brain needs that is asked by hand."""
+
+    id = "run.t"
+
+    async def emit(self, event: Mapping[str, Any]) -> None:
+        assert event["event"]
+
+
+async def thought(step: Any) -> CallOutcome:
+    return CallOutcome(CallStatus.OK, structured=await step.function(""))
