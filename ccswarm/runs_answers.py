@@ -61,4 +61,4 @@ def _said(step: Json) -> str:
 def _text(value: Json) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

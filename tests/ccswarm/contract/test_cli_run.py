@@ -26,7 +26,7 @@ def test_in_a_pipe_each_event_is_a_line_and_the_tasks_follow(desk: RunDesk) -> N
     said = desk.run("run")
     first, *lines = said.out.splitlines()
     assert first.startswith("run_")
-    assert lines[:-2] == [
+    assert lines[:-3] == [
         "run started: 2 tasks, 2 agents",
         "one: started by ada",
         "one: succeeded: 1 step done",
@@ -78,7 +78,7 @@ def test_what_failed_is_done_again_as_the_plan_says_it_now(desk: RunDesk) -> Non
     desk.rewrite(BASE + TWO + task("bad", step("mended")))
     said = desk.run("resume", first)
     assert f"\nrun started: 3 tasks, 2 agents, 2 done in {first}\nbad: started by " in said.out
-    assert [row[:2] for row in said.rows[-3:]] == [["one", "succeeded"], ["two", "succeeded"], ["bad", "succeeded"]]
+    assert [row[:2] for row in said.rows[-4:-1]] == [["one", "succeeded"], ["two", "succeeded"], ["bad", "succeeded"]]
     assert said.err.startswith(f"{first[:12]} is over; run_")
     assert desk.json("status")["continues"] == first
 
