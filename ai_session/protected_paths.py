@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -157,6 +158,7 @@ class Workspace:
     def _led(self, home: str) -> Led:
         self._ask_git(home)
         self._ask_home(home)
+        self._by_others |= self._own()
         named, aliases = {*self._by_others, *self._on_the_way}, set[tuple[str, str]]()
         for path, name in self.names():
             if name.shape == "link" and (name.kind == "link" or self._is_followed(path)):
@@ -202,6 +204,15 @@ class Workspace:
                     found.add(relative)
                     on_the_way |= {os.path.relpath(link, self.root) for link in links}
         self._by_others, self._on_the_way = frozenset(found), frozenset(on_the_way)
+
+    def _own(self) -> frozenset[str]:
+        """Where this program itself lies, if that is in the workspace: it runs outside, again with the next verb."""
+        package = os.path.dirname(os.path.realpath(__file__))
+        places = (sys.prefix, sys.base_prefix, package, os.path.join(os.path.dirname(package), "ccswarm"))
+        inside = {place for place in map(os.path.realpath, places) if _below(place, self.root) and os.path.isdir(place)}
+        whole = {place for place in inside if not any(_below(place, other) for other in inside)}
+        found = (os.path.relpath(place, self.root) for place in whole)
+        return frozenset(one for one in found if not self.reader.is_excepted(one, directory=True))
 
     def named_in(self, git: str) -> list[repositories.Named]:
         """What git's configs name in the directory of a repository."""

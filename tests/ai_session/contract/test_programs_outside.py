@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[3]
 NAMES = ("tmux", "git", "bash", "bwrap", "prlimit", "ps", "python3", "sh", "env")
 
 
@@ -34,3 +37,23 @@ def test_our_own_verbs_run_none_of_it(home: Path, project: Path) -> None:
     for words in (("doctor",), ("new", "mine", "--backend", "tmux"), ("kill", "--all"), ("daemon", "stop")):
         subprocess.run((*verb, *words), cwd=project, capture_output=True, timeout=60)
     assert not (home / "ran").exists(), (home / "ran").read_text()
+
+
+def test_where_ai_session_lies_in_the_workspace_a_box_cannot_change_it(home: Path) -> None:
+    project = home / "project"
+    subprocess.run((sys.executable, "-m", "venv", "--without-pip", project / ".venv"), check=True)
+    for package in ("ai_session", "ccswarm"):
+        shutil.copytree(ROOT / package, project / package, ignore=shutil.ignore_patterns("__pycache__"))
+    # As an editable installation: the packages are those of the workspace, what they need is that of this environment.
+    packages = project / f".venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    (packages / "here.pth").write_text(f"{project}\n{sysconfig.get_path('purelib')}\n")
+    script = "touch work ai_session/planted ccswarm/planted .venv/planted; mv .venv moved; mv ai_session moved"
+    # A person's own line opens one of them.
+    (home / ".config/ai-session/config.toml").write_text('[sandbox]\nprotected = ["!/ccswarm/"]\n')
+    verb = (project / ".venv/bin/python", "-P", "-m", "ai_session")
+    boxed = (*verb, "sandbox", "--profile", "workspace", "--", "sh", "-c", script)
+    done = subprocess.run(boxed, cwd=project, capture_output=True, text=True, timeout=60)
+    subprocess.run((*verb, "daemon", "stop"), cwd=project, capture_output=True, check=True, timeout=60)
+    assert (project / "work").exists(), done.stderr
+    assert [str(path.relative_to(project)) for path in project.rglob("planted")] == ["ccswarm/planted"], done.stderr
+    assert not (project / "moved").exists()
