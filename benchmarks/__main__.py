@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import os
 import shutil
 import sys
@@ -28,6 +29,9 @@ def main(words: list[str]) -> int:
     if words[:1] == ["--tiny"]:
         os.environ[TINY] = "1"
         words = words[1:]
+    else:
+        for package in ("ai_session", "ccswarm"):  # as they are once installed
+            compileall.compile_dir(Path(__file__).parents[1] / package, quiet=1)
     report, failed = Report(), list[str]()
     for name in words or ALL:
         home = Path(tempfile.mkdtemp(prefix="aisb-"))
