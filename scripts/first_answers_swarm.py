@@ -14,7 +14,7 @@ from ccswarm import __version__
 from ccswarm.servers import mcp_first, mcp_sdk
 from ccswarm.servers.base import Entrance
 
-LISTS = ("tools/list", "resources/templates/list")
+LISTS = ("tools/list", "resources/templates/list", "prompts/list")
 ENVELOPE = {
     mcp_first.ENVELOPE_VERSION: mcp_first.MODERN_VERSION,
     mcp_first.ENVELOPE_CAPABILITIES: {},

@@ -17,10 +17,16 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
     ReadResourceRequestParams,
     ReadResourceResult,
     Resource,
@@ -37,6 +43,7 @@ from mcp_types import (
 
 from ccswarm import __version__
 from ccswarm.errors import CallerError, SwarmError, UnknownTool
+from ccswarm.servers import mcp_prompts as prompts
 from ccswarm.servers import mcp_resources as resources
 from ccswarm.servers import orchestre
 from ccswarm.servers.mcp_calls import call
@@ -68,7 +75,9 @@ Context = ServerRequestContext[Client]
 
 
 async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-    """All tools on one page, whatever the cursor: four clients never ask for a second one."""
+    """All tools on one page: four clients never ask for a second one. Raises MCPError for a cursor that nobody was
+    given."""
+    _only_page(params)
     return ListToolsResult(tools=[describe(tool) for tool in (*TOOLS, *orchestre.BY_NAME.values())])
 
 
@@ -98,7 +107,8 @@ async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResu
     try:
         answer = await call(client.desk, params.name, params.arguments or {})
     except UnknownTool as problem:
-        raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
+        names = ", ".join((*BY_NAME, *orchestre.BY_NAME))
+        raise MCPError(INVALID_PARAMS, f"{problem.message}; there is: {names}") from None
     except SwarmError as problem:
         facts = {"code": problem.code, "message": problem.message, "suggestion": problem.suggestion}
         text = f"error {problem.code}: {problem.message}"
@@ -119,6 +129,37 @@ async def _orchestre(client: Client, name: str, arguments: Mapping[str, Any]) ->
     content = [TextContent(type="text", text=scrub(told.text))]
     facts = None if told.facts is None else scrub(told.facts)
     return CallToolResult(content=list(content), structured_content=facts, is_error=told.facts is None)
+
+
+async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+    """All prompts on one page. Raises MCPError for a cursor that nobody was given."""
+    _only_page(params)
+    return ListPromptsResult(
+        prompts=[
+            Prompt(
+                name=one.name,
+                title=one.title,
+                description=one.about,
+                arguments=[PromptArgument(name=one.argument, description=one.argument_about, required=True)],
+            )
+            for one in prompts.PROMPTS
+        ]
+    )
+
+
+async def get_prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+    """One prompt with its argument."""
+    try:
+        prompt, text = prompts.filled(params.name, params.arguments)
+    except SwarmError as problem:
+        raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
+    message = PromptMessage(role="user", content=TextContent(type="text", text=scrub(text)))
+    return GetPromptResult(description=prompt.about, messages=[message])
+
+
+def _only_page(params: PaginatedRequestParams | None) -> None:
+    if params and params.cursor is not None:
+        raise MCPError(INVALID_PARAMS, "Invalid cursor: there is one page")
 
 
 async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
@@ -199,6 +240,8 @@ def _server() -> Server[Any]:
         cache_hints={"tools/list": CacheHint(ttl_ms=CACHE_MS), "server/discover": CacheHint(ttl_ms=CACHE_MS)},
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,

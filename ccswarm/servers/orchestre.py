@@ -23,6 +23,11 @@ from ccswarm.servers.orchestre_redaction import Redaction
 ALL = (*orchestre_context.TOOLS, *orchestre_project.TOOLS, *orchestre_thinking.TOOLS)
 BY_NAME: dict[str, OrchestreTool] = {tool.name: tool for tool in sorted(ALL, key=lambda tool: tool.name)}
 
+MAIN = ("analysis", "plan", "project", "consensus")
+"""What a tool's answer is about, where it has one of these."""
+FREE = frozenset(tool.name for tool in orchestre_context.TOOLS)
+"""They cost nothing, and are not counted."""
+
 MOST_CALLS = 10
 PERIOD_SECONDS = 60.0
 SHOWN_NAMES = 20
@@ -81,7 +86,8 @@ async def call(desk: Desk, name: str, arguments: Given) -> Told:
     redacted = Redaction(config.server_environment())
     try:
         given = checked(tool, given)
-        desk.own(Limits).count(name)
+        if name not in FREE:
+            desk.own(Limits).count(name)
         with desk.used():
             answer = await tool.run(desk, given)
     except Refusal as refusal:
@@ -93,8 +99,18 @@ async def call(desk: Desk, name: str, arguments: Given) -> Told:
         metadata["ignored"] = ignored[:SHOWN_NAMES]
     # What still goes on has not succeeded.
     head = {} if answer.get("status") == "in_progress" else {"success": True}
-    facts = redacted({**head, **answer, "metadata": metadata})
+    facts = redacted({**head, **answer, **as_documented(answer), "metadata": metadata})
     return Told(json.dumps(facts, indent=2, ensure_ascii=False), facts)
+
+
+def as_documented(answer: Given) -> Facts:
+    """The same under the names that the document has: ``data``, and ``phases`` of a plan. What stands there already as
+    a whole is not told twice."""
+    main = next((name for name in MAIN if isinstance(answer.get(name), dict)), "")
+    if not main:
+        return {"data": {name: value for name, value in answer.items() if name not in ("status", "message")}}
+    data: Facts = dict(answer[main])
+    return {"phases": data.pop("phases", []), "data": data} if main == "plan" else {"data": data}
 
 
 def checked(tool: OrchestreTool, given: Given) -> Facts:

@@ -23,6 +23,9 @@ from ccswarm.servers.orchestre_values import cut, table
 
 Facts = dict[str, Any]
 
+UNKNOWN = "unknown"
+"""What is told where no rule has a ground for a number."""
+
 MANY_STATEMENTS = ((16, 2), (8, 1))
 """From how many on requirements count as long, and what that adds to ``technical``."""
 
@@ -31,6 +34,14 @@ SHOWN_CHARS = 300
 FOUNDATION_DAYS, DELIVERY_DAYS, HARDENING_DAYS = 2, 2, 2
 HARD = 5
 """The points of a factor from which on it gets a task of its own before delivery."""
+
+BEGINNING = re.compile(
+    r"\b(?:build|create|make|develop|write|start) (?:me |us )?(?:an?\b|new\b|saas\b)|from scratch", re.IGNORECASE
+)
+EXISTING = re.compile(
+    r"\b(?:existing|current(?:ly)?|legacy|this|our|refactor\w*|migrat\w*|upgrad\w*|fix\w*|extend\w*)\b", re.IGNORECASE
+)
+"""Words of what is begun, and of what is there."""
 
 WORKING_DAYS = {"day": 1, "week": 5, "sprint": 10, "month": 21, "quarter": 63, "year": 250}
 
@@ -94,6 +105,11 @@ def days_in(text: str) -> int:
     return int(found[1]) * WORKING_DAYS[found[2].lower()] if found else 0
 
 
+def is_new(brief: Brief) -> bool:
+    """Whether the words are about something that does not exist yet, and nothing that is there is spoken of."""
+    return bool(BEGINNING.search(brief.requirements)) and not (EXISTING.search(brief.requirements) or brief.stack)
+
+
 def statements(text: str) -> list[str]:
     """The single requirements of a text: its lines where it is a list, else its sentences. At least one, and at most
     ``MOST_STATEMENTS``."""
@@ -122,8 +138,10 @@ class Judged:
             self.because.append({"rule": rule, "factor": factor, "points": count, "evidence": evidence})
 
     @property
-    def score(self) -> float:
-        """The mean of the two highest factors."""
+    def score(self) -> float | None:
+        """The mean of the two highest factors; None where no rule knows what it is about."""
+        if not self.topics:
+            return None
         first, second = sorted(self.factors.values())[-2:]
         return (first + second) / 2
 
@@ -176,9 +194,9 @@ def _plain_risk(kind: str, rule: str, text: str, probability: str, impact: str, 
     }  # fmt: skip
 
 
-def level_of(score: float) -> str:
+def level_of(score: float | None) -> str:
     """What a score is called."""
-    return next(name for most, name in LEVELS if score <= most)
+    return UNKNOWN if score is None else next(name for most, name in LEVELS if score <= most)
 
 
 def analysis_of(brief: Brief, facts: Mapping[str, Any] | None, now: float) -> Facts:
@@ -186,8 +204,9 @@ def analysis_of(brief: Brief, facts: Mapping[str, Any] | None, now: float) -> Fa
     found = judged(brief, facts, now)
     score = found.score
     phases = phases_of(found)
-    days = sum(one["effortDays"] for one in phases)
-    risks = found.risks + _late(brief, days)
+    counted = [one["effortDays"] for one in phases]
+    days = None if None in counted else sum(counted)
+    risks = found.risks + (_late(brief, days) if days is not None else [])
     return {
         "summary": _summary(found, score, facts, days),
         "complexity": {
@@ -214,8 +233,8 @@ def analysis_of(brief: Brief, facts: Mapping[str, Any] | None, now: float) -> Fa
     }
 
 
-def _summary(found: Judged, score: float, facts: Mapping[str, Any] | None, days: int) -> str:
-    parts = [f"Complexity {score:g} of 10 ({level_of(score)}), by rules"]
+def _summary(found: Judged, score: float | None, facts: Mapping[str, Any] | None, days: int | None) -> str:
+    parts = ["Complexity unknown" if score is None else f"Complexity {score:g} of 10 ({level_of(score)}), by rules"]
     names = [topic.component.lower() for topic, _ in found.topics]
     parts.append(f"it is about {', '.join(names)}" if names else "no rule knows what it is about")
     if facts and facts["lines"]:
@@ -224,7 +243,8 @@ def _summary(found: Judged, score: float, facts: Mapping[str, Any] | None, days:
         parts.append(f"there are {facts['lines']} lines of {', '.join(most)} with {tests} tests")
     elif facts:
         parts.append("the directory has no code yet")
-    parts.append(f"about {days} days of work for one, as the rules count them")
+    told = "how much work it is, is unknown" if days is None else f"{days} days of work for one, as the rules count"
+    parts.append(told)
     return "; ".join(parts) + "."
 
 
@@ -249,12 +269,15 @@ def phases_of(found: Judged) -> list[Facts]:
     """In what order, and how much, by the components."""
     topics = [topic for topic, _ in found.topics]
     hard = [name for name in ("security", "scalability") if found.factors[name] >= HARD]
-    phases = [("Foundation", FOUNDATION_DAYS, ["What is there and what is wanted, tests that run"])]
+    phases: list[tuple[str, int | None, list[str]]] = [
+        ("Foundation", FOUNDATION_DAYS, ["What is there and what is wanted, tests that run"])
+    ]
     base = [one for one in topics if one.rule in BASE]
     rest = [one for one in topics if one.rule not in BASE]
     if base:
         phases.append(("Base", days_of(base), [one.component for one in base]))
-    phases.append(("Features", days_of(rest), [one.component for one in rest] or ["The program itself"]))
+    days = days_of(rest) if rest or base else None
+    phases.append(("Features", days, [one.component for one in rest] or ["The program itself"]))
     if hard:
         phases.append(("Hardening", HARDENING_DAYS * len(hard), [f"Check of {name}" for name in hard]))
     phases.append(("Delivery", DELIVERY_DAYS, ["Everything tried together", "Documentation"]))
@@ -265,8 +288,10 @@ BASE = frozenset({"data", "accounts", "tenants", "migration", "personal data"})
 """What others build on, and so comes before."""
 
 
-def span(days: int) -> str:
+def span(days: int | None) -> str:
     """Working days in words."""
+    if days is None:
+        return UNKNOWN
     return f"{days} day{'s' * (days != 1)}" if days < 10 else f"{math.ceil(days / 5)} weeks"
 
 

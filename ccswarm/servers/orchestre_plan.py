@@ -13,6 +13,7 @@ from ccswarm.servers.orchestre_analysis import (
     BASE,
     HARD,
     HARDENING_DAYS,
+    UNKNOWN,
     Brief,
     count_in,
     days_in,
@@ -29,8 +30,9 @@ Kind = Literal["study", "build", "check", "tell"]
 KINDS: tuple[Kind, ...] = ("study", "build", "check", "tell")
 
 BASIS = (
-    "By rules: a requirement takes 1 day, and 1 more for each point of what it is about, which counts where it is met "
-    "first. Days are working days of one; phases follow each other, tasks of one share the team."
+    "By rules: what a rule knows takes 1 day, and 1 more for each of its points, which count where it is met first; "
+    "how long all else takes is unknown, and dates leave it out. Days are working days of one; phases follow each "
+    "other, tasks of one share the team."
 )
 TITLE_CHARS = 80
 WEEK = 5
@@ -47,7 +49,8 @@ class Work:
     title: str
     description: str
     kind: Kind
-    days: int
+    days: int | None
+    """None where no rule has a ground for them."""
     priority: Priority = "medium"
     needs: list[Work] = field(default_factory=list["Work"])
     id: str = ""
@@ -63,7 +66,12 @@ class Phase:
 
     def days(self, team: int) -> int:
         """How long it takes: as its longest chain, or as all of it for the team, whichever is more."""
-        return max(_chain(self.works), math.ceil(sum(work.days for work in self.works) / team))
+        return max(_chain(self.works), math.ceil(sum(work.days or 0 for work in self.works) / team))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known of all tasks how long they take."""
+        return all(work.days is not None for work in self.works)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +115,15 @@ def plan_of(
         for place, work in enumerate(phase.works, 1):
             work.id = f"{number}.{place}"
     lengths = [phase.days(wanted.team) for phase in phases]
-    effort = sum(work.days for phase in phases for work in phase.works)
+    effort = sum(work.days or 0 for phase in phases for work in phase.works)
+    unknown = sum(work.days is None for phase in phases for work in phase.works)
+    more = f", and {_count(unknown, 'task')} of unknown length" if unknown else ""
     return {
         "overview": f"{_count(len(statements(brief.requirements)), 'requirement')} in {len(phases)} phases, "
-        f"{sum(len(phase.works) for phase in phases)} tasks, {effort} days of work: "
+        f"{sum(len(phase.works) for phase in phases)} tasks, {effort} days of work{more}: "
         + cut(" ".join(brief.requirements.split()), 200),
         "methodology": wanted.methodology,
-        "totalDuration": f"{span(sum(lengths))} with {wanted.team}",
+        "totalDuration": f"{span(sum(lengths))} with {wanted.team}{more}",
         "phases": [_phase(number, *one) for number, one in enumerate(zip(phases, lengths, strict=True), 1)],
         "milestones": _milestones(phases, lengths, wanted),
         "resources": {"team": wanted.team, "effortDays": effort, "basis": BASIS},
@@ -124,7 +134,7 @@ def _phase(number: int, phase: Phase, days: int) -> Facts:
     return {
         "id": str(number),
         "name": phase.name,
-        "duration": span(days),
+        "duration": span(days if phase.is_known else None),
         "objectives": phase.objectives,
         "tasks": [
             {
@@ -150,11 +160,14 @@ def _milestones(phases: Sequence[Phase], lengths: Sequence[int], wanted: Prefere
     """Dates count from the beginning, which nobody knows."""
     found: list[Facts] = []
     days = 0
+    is_known = True
     for phase, length in zip(phases, lengths, strict=True):
         days += length
+        is_known = is_known and phase.is_known
         date = f"end of day {days}" if days < WEEK else f"end of week {math.ceil(days / WEEK)}"
         if wanted.sprint:
             date = f"end of sprint {math.ceil(days / wanted.sprint)}, {date.removeprefix('end of ')}"
+        date = date if is_known else UNKNOWN
         criteria = [f"{work.id} {work.title}" for work in phase.works]
         found.append({"name": f"{phase.name} done", "date": date, "criteria": criteria})
     return found
@@ -217,12 +230,17 @@ def _requirements(brief: Brief, analysis: Mapping[str, Any], wanted: Preferences
     features: list[Work] = []
     for text in (*statements(brief.requirements), *_unsaid(brief, analysis)):
         topics = [topic for topic, _ in topics_in([("", text)])]
-        fresh = [topic for topic in topics if topic.rule not in counted]
-        counted |= {topic.rule for topic in topics}
-        care = [f"{topic.component}: {topic.mitigation}." for topic in topics]
         title = text if len(text) <= TITLE_CHARS else cut(text, TITLE_CHARS)
-        work = Work(title, "\n".join((text, *care)), "build", days_of(fresh), _priority(text, topics, wanted))
-        (base if any(topic.rule in BASE for topic in topics) else features).append(work)
+        # One sentence about several things is a task for each of them.
+        for those, name in (
+            [([one], f"{one.component}: {title}") for one in topics] if topics[1:] else [(topics, title)]
+        ):
+            fresh = [topic for topic in those if topic.rule not in counted]
+            counted |= {topic.rule for topic in those}
+            care = [f"{topic.component}: {topic.mitigation}." for topic in those]
+            days = days_of(fresh) if those else None
+            work = Work(name, "\n".join((text, *care)), "build", days, _priority(text, those, wanted))
+            (base if any(topic.rule in BASE for topic in those) else features).append(work)
     return base, features
 
 
@@ -285,5 +303,5 @@ def _chain(works: Sequence[Work]) -> int:
     """Days of the longest chain within these."""
     ends: dict[int, int] = {}
     for work in works:
-        ends[id(work)] = work.days + max((ends.get(id(one), 0) for one in work.needs), default=0)
+        ends[id(work)] = (work.days or 0) + max((ends.get(id(one), 0) for one in work.needs), default=0)
     return max(ends.values(), default=0)

@@ -38,8 +38,8 @@ ANALYSIS: Facts = _object(
         "summary": _text(),
         "complexity": _object(
             {
-                "score": _POINTS,
-                "level": {"enum": ["low", "medium", "high", "very high"]},
+                "score": {"anyOf": [_POINTS, {"type": "null"}]},
+                "level": {"enum": ["low", "medium", "high", "very high", "unknown"]},
                 "factors": _object(dict.fromkeys(FACTORS, _POINTS)),
             }
         ),

@@ -16,7 +16,7 @@ from ccswarm.config import Loaded
 from ccswarm.errors import ConfigInvalid, PlanInvalid, ServerUnavailable, SwarmError
 from ccswarm.listings import called
 from ccswarm.origin import missing_for_gates
-from ccswarm.servers.orchestre_analysis import analysis_of, brief_of
+from ccswarm.servers.orchestre_analysis import analysis_of, brief_of, is_new
 from ccswarm.servers.orchestre_base import REQUIREMENTS, Desk, Facts, Given, OrchestreTool, Refusal, takes
 from ccswarm.servers.orchestre_models import Said, Thinker, asked, question, thinkers, usage_of
 from ccswarm.servers.orchestre_plan import analysed, plan_of, preferences_of
@@ -57,16 +57,21 @@ RESEARCHED: Facts = {
     "openQuestions": ["what is not answered"],
 }
 MOST_RESEARCH = 50
+NEW = (
+    "by its words it is something new: what lies in the workspace does not count for it; where it should, name it as "
+    "projectPath"
+)
 
 
 async def analyze_project(desk: Desk, given: Given) -> Given:
     """See the page."""
     loaded, brief = await desk.loaded(), brief_of(given)
     facts = await look(_project(desk, given, loaded))
-    analysis = analysis_of(brief, facts, time.time())
+    fresh = is_new(brief) and not given.get("projectPath")
+    analysis = analysis_of(brief, None if fresh else facts, time.time())
     if brief.existing_code:
         facts["existingCode"] = {"characters": len(brief.existing_code), "lines": brief.existing_code.count("\n") + 1}
-    done: Facts = {"analysis": analysis, "repository": facts, "method": RULES, "notes": []}
+    done: Facts = {"analysis": analysis, "repository": facts, "method": RULES, "notes": [NEW] if fresh else []}
     said = await _one(desk, loaded, done["notes"], "analyze", lambda: question(
         TO_ANALYSE, ANALYSIS, given=dict(given), repository=facts, analysis_by_rules=analysis,
     ))  # fmt: skip
@@ -90,11 +95,12 @@ async def generate_plan(desk: Desk, given: Given) -> Given:
             {"availableTemplates": sorted(ABOUT)},
         )  # fmt: skip
     facts = await look(_project(desk, given, loaded))
-    analysis = analysed(given.get("analysis")) or analysis_of(brief, facts, time.time())
+    fresh = is_new(brief) and not given.get("projectPath")
+    analysis = given_analysis(given) or analysis_of(brief, None if fresh else facts, time.time())
     able = able_agents(loaded.settings)
     wanted = preferences_of(given.get("preferences"), brief, len(able))
-    plan = plan_of(brief, analysis, facts, wanted, template)
-    done: Facts = {"plan": plan, "method": RULES, "notes": []}
+    plan = plan_of(brief, analysis, None if fresh else facts, wanted, template)
+    done: Facts = {"plan": plan, "method": RULES, "notes": [NEW] if fresh else []}
     agents = {agent.name: {"type": agent.type, "capabilities": list(agent.capabilities)} for agent in able}
     wished = {name: one for name, one in given.items() if name != "analysis"}
     said = await _one(desk, loaded, done["notes"], "plan", lambda: question(
@@ -112,6 +118,26 @@ async def generate_plan(desk: Desk, given: Given) -> Given:
     assign(plan, able)
     plan["resources"]["agents"] = [{"name": name, **one} for name, one in agents.items()]
     return {**done, **await _runnable(desk, loaded, plan, brief.requirements, facts, done["notes"])}
+
+
+def given_analysis(given: Given) -> Mapping[str, Any]:
+    """The analysis that a client gives; empty where it gives none. Raises Refusal for what is no analysis."""
+    if "analysis" not in given:
+        return {}
+    found = analysed(given["analysis"])
+    wrong = [
+        f"analysis.{name}: {what}"
+        for name, what, fits in (
+            ("keyComponents", "must be a list", isinstance(found.get("keyComponents"), list)),
+            ("complexity.factors", "must be an object", bool(table(table(found.get("complexity")).get("factors")))),
+        )
+        if not fits
+    ]
+    if wrong:
+        raise Refusal(
+            "; ".join(wrong), "INVALID_ARGUMENTS", "Give what analyze_project answered, or leave analysis out"
+        )
+    return found
 
 
 async def _runnable(

@@ -185,10 +185,11 @@ def test_any_text_has_an_analysis(requirements: str, constraints: list[str], con
     found = analysed(requirements, constraints=constraints, context=context)
     assert analysis_problem(found) == ""
     assert all(one["rule"] and one["evidence"] for one in (*found["risks"], *found["complexity"]["because"]))
-    assert re.fullmatch(r"Complexity \d+(\.5)? of 10 .*\.", found["summary"], re.DOTALL)
+    assert re.fullmatch(r"Complexity (\d+(\.5)? of 10|unknown).*\.", found["summary"], re.DOTALL)
     json.dumps(found)
 
 
 def test_the_longest_text_takes_no_time() -> None:
     for text in ("a " * 2500, "-" * 5000, "auth" * 1250, " \n" * 2500, "1. " * 1600):
-        assert analysed(text)["complexity"]["score"] >= 1
+        score = analysed(text)["complexity"]["score"]
+        assert score is None or score >= 1

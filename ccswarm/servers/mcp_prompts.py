@@ -1,0 +1,73 @@
+"""The prompts that MCP clients offer as slash commands: what to do with the tools, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ccswarm.errors import InvalidArguments
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmPrompt:
+    """``argument`` is the only one; ``text`` has it as ``{argument}``."""
+
+    name: str
+    title: str
+    about: str
+    argument: str
+    argument_about: str
+    text: str
+
+
+PROMPTS = (
+    SwarmPrompt(
+        "orchestrate",
+        "Orchestrate a project",
+        "Analyse an idea, plan it, show the plan, and have the agents carry it out.",
+        "idea",
+        "What is to be built, in words.",
+        "Orchestrate this: {argument}\n\n1. Call analyze_project with it as requirements.\n2. Call generate_plan with "
+        "the same requirements and that analysis.\n3. Show the person the phases, what is unknown, and what check "
+        "says. Wait for a yes.\n4. Call start_run with ccswarmPlan as its plan, follow it with run_events, and tell "
+        "what came of it with read_result.",
+    ),
+    SwarmPrompt(
+        "plan",
+        "Plan a project",
+        "Make a plan of phases and tasks; nothing is started.",
+        "idea",
+        "What is to be built, in words.",
+        "Make a plan for this: {argument}\n\nCall analyze_project, then generate_plan with the same requirements and "
+        "that analysis. Show phases, tasks, what they rest on and what is unknown. Start nothing.",
+    ),
+    SwarmPrompt(
+        "review",
+        "Have models review",
+        "Have the models of the configured agents review files or code.",
+        "what",
+        "Paths in the workspace, or code.",
+        "Have this reviewed: {argument}\n\nCall multi_llm_review with it, as files or as code. Tell what the models "
+        "agree on and where they differ. Where it answers NO_MODEL, show its suggestion.",
+    ),
+    SwarmPrompt(
+        "survey",
+        "Survey the workspace",
+        "Say what the workspace holds about a topic.",
+        "topic",
+        "What to find out.",
+        "Find out about this: {argument}\n\nCall research with it as the topic. Tell what was found, each with its "
+        "source, and what is not answered.",
+    ),
+)
+BY_NAME = {prompt.name: prompt for prompt in PROMPTS}
+
+
+def filled(name: str, arguments: Mapping[str, str] | None) -> tuple[SwarmPrompt, str]:
+    """The prompt of that name with its argument in it. Raises InvalidArguments."""
+    if name not in BY_NAME:
+        raise InvalidArguments(f"there is no prompt {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
+    prompt, given = BY_NAME[name], str((arguments or {}).get(BY_NAME[name].argument, "")).strip()
+    if not given:
+        raise InvalidArguments(f"{prompt.argument} is missing", suggestion=prompt.argument_about)
+    return prompt, prompt.text.format(argument=given)
