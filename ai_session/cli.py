@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from typing import Annotated, Any, NoReturn
@@ -82,6 +83,23 @@ def _run(words: list[str]) -> None:
     leave(code or 0)
 
 
+NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
+INSTEAD = {
+    "create": "ai-session new NAME",
+    "list": "ai-session ls",
+    "context": "ai-session logs NAME shows what was printed, ai-session info NAME how it is",
+    "interactive": "ai-session attach NAME",
+    "migrate": "ai-session new NAME in each of tmux's directories: their programs cannot be taken over",
+    "batch": "ai-session exec NAME COMMAND for each",
+    "remote": "ai-session mcp-server --http",
+    "claude-chat": "ai-session mcp install --client claude-code, then claude",
+    "claude-start": "ai-session mcp install --client claude-code, then claude",
+    "claude-resume": "ai-session mcp install --client claude-code, then claude",
+    "tui": "ai-session attach NAME",
+}
+"""Verbs of the program that had this name before: what does it here."""
+
+
 def _report_usage(error: Any, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         write_text(f"{error.format_message()}\n")
@@ -89,6 +107,9 @@ def _report_usage(error: Any, as_json: bool) -> int:
     if line := _meant(error):
         misplaced = InvalidArguments(f"option {error.option_name} stands before its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
+    if (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
+        gone = InvalidArguments(f"there is no verb {found[1]!r} here", suggestion=INSTEAD[found[1]])
+        return report(gone, as_json=as_json)
     place = error.ctx.command_path if getattr(error, "ctx", None) else "ai-session"
     message: str = error.format_message()
     wrong = InvalidArguments(message[0].lower() + message[1:], suggestion=f"{place} --help")

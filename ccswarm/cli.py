@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -109,6 +110,34 @@ SECTIONS: dict[str, dict[str, Verb]] = {
 VERBS = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
 
 
+NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
+INSTEAD = {
+    "start": "ccswarm run",
+    "stop": "ccswarm cancel RUN, or ccswarm pause RUN",
+    "task": 'ccswarm run "…" does one, ccswarm tasks lists them',
+    "tail": "ccswarm logs RUN --follow",
+    "cost": "ccswarm runs show RUN",
+    "replay": "ccswarm runs replay RUN",
+    "review": "gates and [tasks.review] in ccswarm.toml: docs/playbooks.md",
+    "quality": "gates and [tasks.review] in ccswarm.toml: docs/playbooks.md",
+    "delegate": "agents hand work on by the tool swarm.delegate: docs/playbooks.md",
+    "worktree": 'workspace = "clone" of an agent: docs/playbooks.md',
+    "session": "ai-session ls",
+    "harness": "ccswarm eval",
+    "queue": "ccswarm run --detach queues, ccswarm worker carries out",
+    "auto": "ccswarm worker",
+    "setup": "ccswarm init",
+    "quickstart": "ccswarm init",
+    "tutorial": "ccswarm init, then docs/tutorials/first-swarm.md",
+    "template": "ccswarm init --with claude, or openai, local, none",
+    "tui": "ccswarm run shows a run as it goes on, ccswarm logs RUN --follow any other",
+    "list": "ccswarm runs list",
+    "show": "ccswarm runs show RUN",
+    "undo": "git revert of what a run merged; ccswarm diff RUN shows it",
+}
+"""Verbs of the program that had this name before, and of its like: what does it here."""
+
+
 class Verbs(TyperGroup):
     """The program: a verb's module is imported when the verb is used, and listing verbs imports none."""
 
@@ -198,6 +227,9 @@ def _report_usage(error: Any, as_json: bool) -> int:
     if line := _meant(error):
         misplaced = UsageInvalid(f"option {error.option_name} stands before its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
+    if (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
+        gone = UsageInvalid(f"there is no verb {found[1]!r} here", suggestion=INSTEAD[found[1]])
+        return report(gone, as_json=as_json)
     place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
     message: str = error.format_message()
     wrong = UsageInvalid(message[0].lower() + message[1:], suggestion=f"{place} --help")

@@ -25,7 +25,8 @@ from mcp_types import (
 
 from ai_session.servers.mcp_caller import scrub
 from ai_session.servers.mcp_facts import Context, Missing, asked
-from ai_session.servers.mcp_resources import STATIC_MS, contents, no_cursor, read
+from ai_session.servers.mcp_resources import STATIC_MS, contents, read
+from ai_session.servers.mcp_tools import no_cursor
 from ai_session.servers.mcp_uris import Place, is_session, place_of
 
 MAX_CALLS = 100

@@ -28,7 +28,7 @@ from ai_session.models import ToolResult
 from ai_session.servers.mcp_ask import asker_of, returned, to_be_answered
 from ai_session.servers.mcp_caller import caller_of, scrub
 from ai_session.servers.mcp_facts import Context, asked, missing
-from ai_session.servers.mcp_tools import CALL_ID
+from ai_session.servers.mcp_tools import CALL_ID, no_cursor
 from ai_session.servers.mcp_uris import LIST, TEMPLATES, Part, Place, place_of
 
 PAGE_SESSIONS = 50
@@ -122,12 +122,6 @@ async def list_templates(ctx: Context, params: PaginatedRequestParams | None) ->
         for part, template in TEMPLATES.items()
     ]
     return ListResourceTemplatesResult(resource_templates=templates, ttl_ms=STATIC_MS, cache_scope="public")
-
-
-def no_cursor(params: PaginatedRequestParams | None) -> None:
-    """Raises MCPError where a page is asked for of what has one only."""
-    if params and params.cursor is not None:
-        raise MCPError(INVALID_PARAMS, "no cursor of this list, which is one page")
 
 
 async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult | InputRequiredResult:

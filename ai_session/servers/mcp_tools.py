@@ -40,8 +40,15 @@ CALL_ID = "ai-session/call_id"
 ERROR = "ai-session/error"
 
 
+def no_cursor(params: PaginatedRequestParams | None) -> None:
+    """Raises MCPError where a page is asked for of what has one only."""
+    if params and params.cursor is not None:
+        raise MCPError(INVALID_PARAMS, "no cursor of this list, which is one page")
+
+
 async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None) -> ListToolsResult:
-    """All tools on one page, whatever the cursor: four clients never ask for a second one."""
+    """All tools on one page: four clients never ask for a second one. Raises MCPError for a cursor nobody was given."""
+    no_cursor(params)
     caller = caller_of(ctx)
     try:
         await caller.daemon.started()

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from ccswarm import __version__
 from ccswarm.errors import OperatorError, SwarmError
-from ccswarm.json_lines import LineReader, Message, Refused, encode, is_foreign, parse
+from ccswarm.json_lines import LineReader, Message, Refused, Spread, encode, is_foreign, parse
 from ccswarm.peers import user_of
 from ccswarm.rates import Rates
 from ccswarm.servers.base import Admission, Grounds, Listening, who_takes_words
@@ -72,6 +72,7 @@ class Talk:
         self._address = str((writer.get_extra_info("peername") or ("?",))[0])
         self._is_free = self.is_known = admission.is_free(user_of(writer.get_extra_info("socket")))
         self._has_begun = False
+        self._spread = Spread(MOST_LINE_BYTES)
         self._wrong = 0
         self._reading: asyncio.Task[bytes] | None = None
         self._over = False
@@ -90,6 +91,7 @@ class Talk:
                     break
                 if not data:
                     await self._answer_all(lines.feed(b"\n") if lines.held_bytes else ())
+                    await self._answer_all(self._spread.rest())
                     break
                 if await self._answer_all(lines.feed(data)):
                     since = loop.time()
@@ -116,7 +118,7 @@ class Talk:
     async def _answer_all(self, lines: Iterable[bytes | Refused]) -> bool:
         """Whether there were any."""
         some = False
-        for line in lines:
+        for line in self._spread.joined(lines):
             some = True
             for answer in await self._answers(line):
                 self._writer.write(encode(answer))

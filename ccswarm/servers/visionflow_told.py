@@ -111,10 +111,10 @@ def _performance(member: Member, own: list[Assigned], active: int) -> Facts:
         "tasks_failed": len(shares) - completed,
         "tool_calls": calls,
         "token_usage": sum(share.tokens for share in shares),
-        "busy_seconds": round(seconds, 3),
+        "tool_seconds": round(seconds, 3),
     }
     facts |= {"success_rate": round(100 * completed / len(shares), 1)} if shares else {}
-    return facts | ({"response_time_ms": round(1000 * seconds / calls, 1)} if calls else {})
+    return facts | ({"tool_call_ms": round(1000 * seconds / calls, 1)} if calls else {})
 
 
 def task_facts(kept: Kept, task: Assigned, status: RunStatus) -> Facts:

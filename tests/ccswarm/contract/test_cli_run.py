@@ -120,7 +120,7 @@ def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["make it so"], "needs an agent that thinks"),
+        (["make it so"], "needs an agent that takes words"),
         (["absent.toml"], "there is no file absent.toml"),
         (["--workspace", "/absent"], "the workspace /absent is no directory"),
         (["--name", "not a name"], "cannot name a run"),

@@ -175,7 +175,7 @@ WIDER = '[[agents]]\nname = "ada"\ngrants = ["*"]\n'
         ({"workspace": "out"}, "usage_invalid", "is not in the workspace"),
         ({"workspace": "nowhere"}, "usage_invalid", "is no directory"),
         ({"plan": ONE, "task": "both"}, "usage_invalid", "both a task and a plan"),
-        ({"task": "make it so"}, "usage_invalid", "needs an agent that thinks"),
+        ({"task": "make it so"}, "usage_invalid", "needs an agent that takes words"),
         ({"plan": ONE + WIDER}, "plan_invalid", "[agents] is for the person's configuration"),
         ({"plan": ONE + "[swarm]\nmax_agents = 99\n"}, "plan_invalid", "[swarm] max_agents is for the person's"),
         ({"plan": ONE + '[[mcp.servers]]\nname = "x"\ncommand = "touch x"\n'}, "plan_invalid", "[mcp] is for"),
@@ -255,7 +255,7 @@ def test_agents_are_told_without_their_prompts_and_secrets(home: Path) -> None:
 def test_a_home_is_no_workspace_unless_somebody_says_so(home: Path) -> None:
     desk = RunDesk(home, BASE + TWO)
     with serving(desk.home) as client:
-        assert "--workspace" in client.refused("start_run")["suggestion"]
+        assert client.tool("list_agents")["workspace"] == str(home / "ccswarm-workspace")
         desk.rewrite(f'[swarm]\nworkspace = "{home}"\n' + BASE + TWO)
         assert client.tool("list_agents")["workspace"] == str(home)
 

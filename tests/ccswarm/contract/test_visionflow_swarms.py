@@ -87,7 +87,7 @@ def test_counts_change_by_real_work(wire: Wire, desk: RunDesk) -> None:
     for one, name in ((ann, "ann"), (ada, "ada")):
         usage = shown["tasks"][name]["usage"]
         assert one["performance"]["tool_calls"] == usage["calls"] == 1
-        assert one["performance"]["busy_seconds"] == round(usage["seconds"], 3)
+        assert one["performance"]["tool_seconds"] == round(usage["seconds"], 3)
         assert (one["performance"]["tasks_completed"], one["performance"]["success_rate"]) == (1, 100.0)
         assert "cpu_usage" not in one["performance"]
 

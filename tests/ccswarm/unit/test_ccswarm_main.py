@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 import ccswarm
+from ccswarm import cli
 from ccswarm.cli import SECTIONS, VERBS, command
 from tests.bounds import BOUND_SECONDS
 
@@ -73,3 +75,14 @@ def test_the_shell_completes_verbs_and_their_options() -> None:
         line = [sys.executable, "-m", "ccswarm"]
         ran = subprocess.run(line, capture_output=True, text=True, timeout=BOUND_SECONDS, env={**os.environ, **asked})
         assert ran.stdout.split() == [wanted], words
+
+
+def test_a_verb_that_is_called_otherwise_here_is_named() -> None:
+    ran = run("start")
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "error usage_invalid: there is no verb 'start' here\nnext: ccswarm run\n",
+    )
+    verbs = {word for told in cli.INSTEAD.values() for word in re.findall(r"\bccswarm ([a-z-]+)", told)}
+    assert verbs <= set(cli.VERBS)
+    assert not set(cli.INSTEAD) & set(cli.VERBS)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ccswarm import plan as plans
 from ccswarm import runs
 from ccswarm.errors import ConfigInvalid, PlanInvalid, UsageInvalid
+from ccswarm.json_lines import Spread
 from ccswarm.rates import Rates
 from ccswarm.servers.base import Admission
 from ccswarm.servers.visionflow import Talk
@@ -212,3 +213,42 @@ async def test_half_a_line_is_no_sign_of_life() -> None:
     async with talking(Patient()) as (reader, writer):
         writer.write(b'{"jsonrpc":')
         assert await reader.read() == b""
+
+
+PRINTED = b"""{
+  "jsonrpc": "2.0",
+  "id": "3",
+  "method": "task_orchestrate",
+  "params": {
+    "task": "a } brace, and \\"{\\"",
+    "list": [
+      1
+    ]
+  }
+}"""
+
+
+def test_a_message_that_is_printed_over_lines_is_one() -> None:
+    spread = Spread()
+    joined = list(spread.joined(PRINTED.split(b"\n")))
+    assert [json.loads(one)["id"] for one in joined if isinstance(one, bytes)] == ["3"]
+    assert spread.rest() == []
+
+
+def test_what_was_begun_costs_no_message_behind_it() -> None:
+    spread, whole = Spread(), b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    assert list(spread.joined([b"{", b'  "id": 7,', whole])) == [b'{\n  "id": 7,', whole]
+    assert list(spread.joined([b'{"id": 8', whole])) == [b'{"id": 8', whole]
+    assert list(Spread(20).joined([b"{", b'"a": "' + b"x" * 30])) == [b"{", b'"a": "' + b"x" * 30]
+    assert list(spread.joined([b"{", b'"id": 9,'])) == []
+    assert spread.rest() == [b'{\n"id": 9,']
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8,
+))  # fmt: skip
+def test_any_message_comes_whole_out_of_its_lines(params: Any) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "x", "params": params}
+    lines = json.dumps(message, indent=2, ensure_ascii=False).encode().split(b"\n")
+    assert [json.loads(cast("bytes", one)) for one in Spread().joined(lines)] == [message]
