@@ -9,12 +9,14 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ccswarm.confined_files import put, remove_tree
 from ccswarm.errors import WorkspaceUnusable
 from ccswarm.workspaces_collect import REFS
 from ccswarm.workspaces_git import Git
+from ccswarm.workspaces_tree import DIRECTORY, MOST_DEPTH
 
 FOLDER = "workspaces"
 """In the state directory."""
@@ -37,14 +39,14 @@ class Kept:
 
     @property
     def bytes(self) -> int:
-        """What its files take; no link is followed."""
-        found = 0
-        for number, (_, _, files, fd) in enumerate(os.fwalk(self.path, follow_symlinks=False)):
-            for name in files if number < MOST_COUNTED else ():
-                with suppress(OSError):
-                    info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    found += info.st_blocks * 512 if stat.S_ISREG(info.st_mode) else 0
-        return found
+        """What its files take; no link is followed, nor opened."""
+        with suppress(OSError):
+            fd = os.open(self.path, DIRECTORY)
+            try:
+                return sum(islice(_sizes(fd), MOST_COUNTED))
+            finally:
+                os.close(fd)
+        return 0
 
 
 def kept(root: Path, unfinished: Collection[str] = ()) -> list[Kept]:
@@ -125,6 +127,22 @@ def remove(one: Kept, environ: Mapping[str, str]) -> None:
                 for ending in REFS:
                     git.person(repository, "update-ref", "-d", ref + ending)
     remove_tree(one.path)
+
+
+def _sizes(directory: int, depth: int = 0) -> Iterator[int]:
+    """Bytes that the files below an open directory take on the disk, one by one."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                info = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(info.st_mode):
+                    yield info.st_blocks * 512
+                elif stat.S_ISDIR(info.st_mode) and depth < MOST_DEPTH:
+                    inner = os.open(entry.name, DIRECTORY, dir_fd=directory)
+                    try:
+                        yield from _sizes(inner, depth + 1)
+                    finally:
+                        os.close(inner)
 
 
 def _refs(path: Path) -> Iterator[tuple[Path, str]]:

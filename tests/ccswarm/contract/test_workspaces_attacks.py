@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
@@ -885,17 +885,30 @@ ENTRIES = st.one_of(
     st.tuples(st.just("link"), PATHS, st.sampled_from(["outside", "outside/key", "/", "..", "."])),
     st.tuples(st.just("pipe"), PATHS, st.just("")),
     st.tuples(st.just("hard"), PATHS, st.just("")),
-    st.tuples(st.just("repository"), PATHS, st.just("")),
+    st.tuples(st.sampled_from(["repository", "bare", "worktree", "submodule", "settings"]), PATHS, st.just("")),
     st.tuples(st.just("folder"), PATHS, st.just("")),
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MUCH = [("link", "a", "outside"), ("file", "b", "* filter=x\n"), ("settings", "sub", ""), ("pipe", "é", "")]
+
+
+def test_of_much_that_lies_in_a_clone_nothing_else_is_read_and_only_git_is_run(tmp_path: Path) -> None:
+    nothing_else_is_read(tmp_path, MUCH, committed=False)
+
+
+@pytest.mark.torture
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(entries=st.lists(ENTRIES, max_size=12), committed=st.booleans())
+@example(entries=[*MUCH[:3], ("submodule", "zz", "")], committed=True)
 def test_whatever_lies_in_a_clone_nothing_else_is_read_and_only_git_is_run(
     tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[str, str, str]], committed: bool
 ) -> None:
-    directory = tmp_path_factory.mktemp("c")
+    nothing_else_is_read(tmp_path_factory.mktemp("c"), entries, committed=committed)
+
+
+def nothing_else_is_read(directory: Path, entries: list[tuple[str, str, str]], *, committed: bool) -> None:
+    """While a clone's state is looked at, it is taken over, compared, copied, merged, counted and removed."""
     place = World(directory)
     place.write(directory / "outside/key", SECRET)
     clone_path = directory / "clones/run_1/ada"
@@ -910,33 +923,59 @@ def test_whatever_lies_in_a_clone_nothing_else_is_read_and_only_git_is_run(
             subprocess.run(one, cwd=clone_path, env=place.environ, capture_output=True)
     (directory / "ran").unlink(missing_ok=True)
     log = directory / "trace"
-    run_in(place, "collect", "strace", "-f", "-y", "-qq", "-e", "trace=execve,open,openat,openat2", "-o", str(log))
+    run_in(place, "all", "strace", "-f", "-y", "-qq", "-e", "trace=execve,open,openat,openat2", "-o", str(log))
     said = log.read_text()
     opened = re.findall(r"(?:open|openat|openat2)\(.*\) = \d+<(.*)>$", said, re.MULTILINE)
     assert any(str(clone_path) in path for path in opened), "what was looked at is seen at all"
-    assert [path for path in opened if path.startswith(f"{directory}/outside")] == []
-    started = set(re.findall(r"execve\(\"([^\"]*)\".*\) = 0$", said, re.MULTILINE))
-    assert {Path(path).name for path in started} <= {"git", "setpriv", "prlimit", Path(sys.executable).name}
+    ours = tuple(f"{directory}/{name}" for name in ("clones", "project", ".config/git"))
+    theirs = {path for path in opened if path.startswith(f"{directory}/") and not path.startswith(ours)}
+    assert theirs <= {f"{directory}/.gitconfig"}
+    started = re.findall(r"execve\(\"([^\"]*)\", \[(.*?)\].*\) = 0$", said, re.MULTILINE)
+    programs = {Path(path).name for path, words in started if not words.startswith('"/bin/sh", "-c", "git-upload-pack')}
+    assert programs <= {"git", "git-upload-pack", "setpriv", "prlimit", Path(sys.executable).name}
     assert nothing_ran(place)
     assert SECRET not in everything(place)
 
 
 def collecting(place: World, what: str = "collect") -> str:
-    """A program that does so."""
+    """A program that does so, or ``all`` there is to do with a clone."""
+    then = {
+        "clone": (),
+        "collect": ("there.collect(clone, 'work')",),
+        "all": (
+            "there.under_way(clone)",
+            "there.collect(clone, 'work')",
+            "there.difference(clone.base, clone.ref)",
+            "there.copy(clone, clone.ref, 'gates1')",
+            "there.merge(clone, 'work')",
+            "there.require_clean()",
+            "there.clone('run_1', 'bob')",
+            "there.merge(clone, 'work')",
+            "there.remove(clone)",
+            "counted()",
+            "there.forget(clone)",
+        ),
+    }[what]
     return f"""
 import asyncio
 from pathlib import Path
 from ccswarm.errors import SwarmError
 from ccswarm.workspaces import Workspaces
+from ccswarm.workspaces_kept import kept, remove
+environ, root = {place.environ!r}, Path({str(place.directory / "clones")!r})
+async def counted():
+    for one in kept(root):
+        assert one.bytes
+        remove(one, environ)
 async def main():
-    there = Workspaces(Path({str(place.repository)!r}), Path({str(place.directory / "clones")!r}), {place.environ!r})
+    there = Workspaces(Path({str(place.repository)!r}), root, environ)
     clone = await there.clone("run_1", "ada")
-    if {what == "collect"}:
-        await there.collect(clone, "work")
-try:
-    asyncio.run(main())
-except SwarmError as error:
-    print(error.message)
+    for step in ({", ".join(f"lambda: {one}" for one in then)}{"," if then else ""}):
+        try:
+            await step()
+        except SwarmError as error:
+            print(error.message)
+asyncio.run(main())
 """
 
 
@@ -959,7 +998,18 @@ def plant(place: World, top: Path, kind: str, name: str, text: str) -> None:
             os.link(top / "a.txt", path)
         elif kind == "folder":
             path.mkdir()
+        elif kind == "bare":
+            place.git("init", "-q", "--bare", str(path))
+            place.git("config", "core.fsmonitor", trap(place, "bare"), at=path)
+        elif kind == "worktree":
+            place.git("worktree", "add", "-q", str(path), at=top)
+        elif kind == "settings":
+            for key in ("core.fsmonitor", "filter.x.clean", "filter.x.process", "diff.external", "merge.x.driver"):
+                place.git("config", key, trap(place, key), at=top)
         else:
             nested(place, path)
-    except OSError:
+            if kind == "submodule":
+                place.git("add", str(path), at=top)
+                os.utime(path / "f", (0, 0))
+    except (OSError, subprocess.CalledProcessError):
         return  # something else has the name
