@@ -18,6 +18,7 @@ from tests.conftest import UNBOXED, client_environment, environment, new_home
 
 ROOT = Path(__file__).parents[2]
 BASICS = str(ROOT / "ccswarm/suites/basics.toml")
+REPOSITORIES = str(ROOT / "ccswarm/suites/repositories.toml")
 CONFIG = f"""
 [[mcp.servers]]
 name = "ai-session"
@@ -213,6 +214,16 @@ def test_every_recorded_reply_solves_its_case(desk: RunDesk) -> None:
     found = results_of(desk, BASICS, "--brain", "llm", "--repeat", "2")
     assert len(found) >= 10
     assert [one for one in found if not one["passed"]] == []
+
+
+@pytest.mark.torture
+def test_defects_in_repositories_are_mended_with_bash_read_and_edit(desk: RunDesk) -> None:
+    """By recorded replies, judged by tests that they do not see, which refuse what only passes those that they do."""
+    found = results_of(desk, REPOSITORIES, "--brain", "llm")
+    assert len(found) == 20
+    assert [one for one in found if not one["passed"]] == []
+    proven = results_of(desk, REPOSITORIES, "--prove")
+    assert [one for one in proven if one["passed"] != one["expected"]] == []
 
 
 def results_of(desk: RunDesk, *words: str) -> list[dict[str, Any]]:
