@@ -40,15 +40,15 @@ class CallKeys:
         tool: str,
         key: str,
         arguments: Mapping[str, Any],
-        run: Callable[[bool], Awaitable[ToolResult]],
+        run: Callable[[float], Awaitable[ToolResult]],
         *,
         resumable: bool,
         owner: str = "",
     ) -> ToolResult:
         """Run, join or repeat; nobody's key opens the result of another ``owner``.
 
-        ``resumable``: ``run(True)`` finds what the first ``run(False)`` began and starts
-        nothing anew.
+        ``resumable``: ``run`` of the time when the key was first seen finds what ``run(0)`` began then, and does not
+        begin it twice.
 
         Cancelling one caller leaves the call running for the others. Raises CallKeyConflict, CallInterrupted.
         """
@@ -70,16 +70,20 @@ class CallKeys:
                     f"a call with key {key[:40]!r} was begun, but ai-session stopped before its result was recorded",
                     suggestion="look at the session with get_session_info; use a new call_key to do it again",
                 )
-        _write(path, {"digest": digest})
-        task = asyncio.ensure_future(self._record(name, path, digest, run(stored is not None)))
+        begun = 0.0 if stored is None else float(stored.get("begun", path.stat().st_mtime))
+        entry = {"digest": digest, "begun": begun or time.time()}
+        _write(path, entry)
+        task = asyncio.ensure_future(self._record(name, path, entry, run(begun)))
         self._running[name] = (digest, task)
         return await asyncio.shield(task)
 
-    async def _record(self, name: str, path: Path, digest: str, call: Awaitable[ToolResult]) -> ToolResult:
+    async def _record(
+        self, name: str, path: Path, entry: Mapping[str, Any], call: Awaitable[ToolResult]
+    ) -> ToolResult:
         try:
             result = await call
             kept = {"text": result.text, "structured": dict(result.structured), "is_error": result.is_error}
-            _write(path, {"digest": digest, "result": kept})
+            _write(path, {**entry, "result": kept})
             return result
         except Exception:
             path.unlink(missing_ok=True)

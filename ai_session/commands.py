@@ -29,6 +29,9 @@ KEPT = 256
 
 STORED_COMMAND_CHARS = 4000
 BRIEF_CHARS = 80
+
+NEVER_BEGUN = "it was never begun"
+"""The note of a command that the shell does not know, though an earlier daemon had put it on record."""
 TITLE_CHARS = 150
 _FIELDS = tuple(f.name for f in fields(CommandRecord))
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -44,6 +47,7 @@ class RunningCommand:
     ``dropped``: the half-typed line that stood at the prompt before. ``never_ran``: its shell ended before it began.
     ``newest_pid`` was given out last before it began; ``beside`` still ran then, of commands before; ``late`` is what
     those printed after the last prompt.
+    ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
     ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did.
     """
 
@@ -61,6 +65,7 @@ class RunningCommand:
     newest_pid: int = 0
     beside: tuple[LeftRunning, ...] = ()
     late: str = ""
+    adopted: bool = False
     typed: bool = False
     prompt: Mark | None = None
     retries: int = 0
@@ -176,6 +181,12 @@ class CommandHistory:
     def by_key(self, call_key: str) -> CommandRecord | None:
         """The ended command that was started with this call key."""
         return next((r for r in reversed(self._records.values()) if r.call_key == call_key), None)
+
+    def reaches(self, moment: float) -> bool:
+        """Whether every command that was begun since ``moment`` and has ended is on record."""
+        oldest = next(iter(self._records.values()), None)
+        forgotten = self.count > len(self._records)
+        return self._fd >= 0 and (not forgotten or (oldest is not None and oldest.started_at < moment))
 
     def all(self) -> list[CommandRecord]:
         """Those that are remembered, oldest first."""

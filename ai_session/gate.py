@@ -251,8 +251,8 @@ class Gate(ChangeDoor):
     ) -> ToolResult:
         key: str = getattr(arguments, "call_key", "")
 
-        async def run(repeated: bool) -> ToolResult:
-            return await self._masked(await tool.run(replace(context, repeated=repeated), arguments), call, trace)
+        async def run(begun: float) -> ToolResult:
+            return await self._masked(await tool.run(replace(context, first_seen=begun), arguments), call, trace)
 
         if not key:
             return await tool.run(context, arguments)

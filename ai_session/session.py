@@ -166,7 +166,8 @@ class Session:
             record, offset = begun
             self._seq, self.at.cwd = record.seq, record.cwd
             if self.history.get(record.command_id) is None:
-                self.running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
+                ended = asyncio.get_running_loop().create_future()
+                self.running = RunningCommand(record, ended, offset, adopted=True)
             # Beyond the end: somebody removed the log, and this is another one.
             offset = max(offset, self.log.first) if offset <= self.log.end else self.log.first
         self._scanner = MarkScanner(self.spec.nonce, offset)
@@ -854,7 +855,9 @@ class Session:
     def _begin_again(self, running: RunningCommand) -> None:
         """The shell says that it has never begun the command: what was typed was lost."""
         running.retries += 1
-        if running.started or running.retries > RETRIES:
+        if running.adopted and not running.started:
+            running.note = commands.NEVER_BEGUN
+        if running.started or running.adopted or running.retries > RETRIES:
             self._end(running, "lost", self._quiet_end(running), None)
         else:
             running.recovery.again()

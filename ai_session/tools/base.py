@@ -88,7 +88,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a running tool may use. ``repeated``: the call's key was seen before, so nothing may be started anew.
+    """What a running tool may use. ``first_seen``: when the call's key was, if before; what it began may not begin twice.
 
     ``profile`` is a person's choice for a new session, empty: the configured one. ``spans`` finds secrets.
     """
@@ -99,9 +99,14 @@ class Context:
     limits: Limits
     profile: str = ""
     subject: Subject = Subject()
-    repeated: bool = False
+    first_seen: float = 0.0
     spans: Spans | None = None
     patience_seconds: float | None = None
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the call's key was seen before."""
+        return self.first_seen > 0
 
     def bounded(self, seconds: float, chars: int, notes: list[str]) -> tuple[float, int]:
         """A wait (negative: the default) and an output size (0: the default), clamped; ``notes`` says when."""

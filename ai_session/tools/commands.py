@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from ai_session import waiting
-from ai_session.commands import RunningCommand, ended
+from ai_session.commands import NEVER_BEGUN, RunningCommand, ended
 from ai_session.errors import CallInterrupted, NothingRunning
 from ai_session.models import CommandRecord, Effect, ToolResult
 from ai_session.report import INPUT_HINT, command_result, cut
@@ -56,7 +56,13 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
     seconds, chars = context.bounded(arguments.timeout_seconds, arguments.max_output_chars, notes)
     began = time.monotonic()
     found = _by_key(session, arguments.call_key)
-    if found is None and context.repeated:
+    if context.repeated and isinstance(found, RunningCommand) and not found.started:
+        # An earlier daemon had put it on record, and maybe no more than that.
+        await waiting.for_command(session, found, seconds, until_input=True)
+        found = _by_key(session, arguments.call_key)
+    if isinstance(found, CommandRecord) and found.note == NEVER_BEGUN:
+        found = None
+    elif found is None and context.repeated and not _never_begun(session, context.first_seen):
         raise CallInterrupted(
             "a call with this key was begun before, but its command is no longer known",
             suggestion="look at the session with get_session_info; use a new call_key to run it again",
@@ -74,6 +80,11 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
             notes.append(f"the half-typed line {cut(found.dropped, 0, DROPPED_CHARS, context.spans)!r} was dropped")
     left = max(0.0, min(seconds, MAX_WAIT_SECONDS - (time.monotonic() - began)))
     return await _wait_and_report(context, session, found, left, chars, notes)
+
+
+def _never_begun(session: Session, first_seen: float) -> bool:
+    """Whether a command that the session does not know was never begun: it is put on record before it is typed."""
+    return session.spec.created_at < first_seen and session.history.reaches(first_seen)
 
 
 def _by_key(session: Session, call_key: str) -> RunningCommand | CommandRecord | None:

@@ -61,7 +61,7 @@ class RawSession:
         self.wanted, self.user_rc, self.cwd, self.argv_prefix = wanted, user_rc, cwd, argv_prefix
         self.nonce = os.urandom(8).hex()
         self.log = bytearray()
-        self.seq, self.position, self.last, self.flags = 0, 0, 0, ""
+        self.seq, self.position, self.last, self.flags, self.as_typed = 0, 0, 0, "", False
         self._pattern = re.compile(rb"\x1b\]7777;" + self.nonce.encode() + rb";([A-Z])(?:;([^\x07]*))?\x07")
         self.start()
 
@@ -152,6 +152,8 @@ class RawSession:
         for seen in self.marks(self.position):
             if seen.kind in "AD":
                 self.last, self.flags = int(seen.fields[1]), seen.fields[3]
+            if seen.kind == "B":
+                self.as_typed = seen.fields[0] == "t"
         self.seq += 1
         command = CommandText(
             seq=self.seq,
@@ -163,12 +165,13 @@ class RawSession:
             last_exit_code=self.last,
             flags=self.flags,
             title=title,
+            as_typed=self.as_typed,
         )
-        self.plugin.write_command(self.directory, command)
+        more = self.plugin.write_command(self.directory, command)
         while self.pump(0):
             ready = ready or self.wait_ready(0)
         self.position = len(self.log)
-        self.send(self.plugin.trigger(ready=ready and self.plugin.line_editor))
+        self.send(self.plugin.trigger(ready=ready and self.plugin.line_editor) + more)
 
     def finish(self, bound: float = BOUND_SECONDS) -> Outcome:
         """Wait for the end of the command begun last."""

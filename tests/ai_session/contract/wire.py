@@ -182,14 +182,15 @@ def runtime(home: Path | None = None) -> Path:
 
 
 def daemon_pids(home: Path | None = None) -> list[int]:
-    """Daemons of a HOME that live."""
-    found: list[int] = []
+    """Daemons of a HOME that live; not what one of them has just forked and is still to become another program."""
+    found: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
             if b"daemon" in words and os.fsencode(runtime(home)) in words:
-                found.append(int(folder.name))
-    return found
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                found[int(folder.name)] = int(parent)
+    return [pid for pid, parent in found.items() if parent not in found]
 
 
 def stop_daemons(home: Path | None = None) -> None:

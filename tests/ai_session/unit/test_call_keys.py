@@ -19,8 +19,8 @@ class Counter:
         self.release = asyncio.Event()
         self.status = status
 
-    async def __call__(self, repeated: bool) -> ToolResult:
-        self.runs.append(repeated)
+    async def __call__(self, first_seen: float) -> ToolResult:
+        self.runs.append(first_seen > 0)
         await self.release.wait()
         return ToolResult(text=f"run {len(self.runs)}", structured={"status": self.status})
 
@@ -63,7 +63,7 @@ async def test_a_call_that_was_refused_may_be_tried_again(home: Path) -> None:
     keys, call = CallKeys(home / "calls", 3600), Counter()
     call.release.set()
 
-    async def busy(repeated: bool) -> ToolResult:
+    async def busy(first_seen: float) -> ToolResult:
         raise SessionBusy("busy", suggestion="wait")
 
     with pytest.raises(SessionBusy):
