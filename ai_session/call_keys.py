@@ -77,9 +77,7 @@ class CallKeys:
         self._running[name] = (digest, task)
         return await asyncio.shield(task)
 
-    async def _record(
-        self, name: str, path: Path, entry: Mapping[str, Any], call: Awaitable[ToolResult]
-    ) -> ToolResult:
+    async def _record(self, name: str, path: Path, entry: Mapping[str, Any], call: Awaitable[ToolResult]) -> ToolResult:
         try:
             result = await call
             kept = {"text": result.text, "structured": dict(result.structured), "is_error": result.is_error}

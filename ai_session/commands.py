@@ -20,7 +20,7 @@ from ai_session.errors import IntegrationLost, LimitReached, SessionBusy, Sessio
 from ai_session.marks import Mark
 from ai_session.models import CommandRecord, CommandStatus, ExitStatus
 from ai_session.recovery import Recovery
-from ai_session.shell_words import may_be_cut_off
+from ai_session.shell_words import is_whole, may_be_cut_off
 from ai_session.shells.base import CommandText
 from ai_session.turns import resolve, within
 
@@ -351,6 +351,7 @@ def command_text(
     last_exit_code: int,
     flags: str,
     version: str = "",
+    as_typed: bool = False,
 ) -> CommandText:
     """What the shell of that ``version`` is to run for ``record``, with a title for people who watch."""
     first, _, rest = record.command.partition("\n")
@@ -366,4 +367,6 @@ def command_text(
         flags=flags,
         title=title,
         check=corrupted_by_cuts(version) and may_be_cut_off(record.command),
+        as_typed=as_typed,
+        sound=is_whole(record.command),
     )

@@ -557,9 +557,9 @@ class Session:
             self.at.last_exit,
             self.at.flags,
             version,
+            self.at.as_typed,
         )
-        self.shell.write_command(self.files, text)
-        self._type_trigger()
+        self._type_trigger(self.shell.write_command(self.files, text))
 
     @property
     def ending(self) -> ExitStatus | None:
@@ -759,10 +759,10 @@ class Session:
         if self.ending is not None:
             self._check_free()
 
-    def _type_trigger(self) -> None:
+    def _type_trigger(self, more: bytes) -> None:
         assert self.terminal is not None
         self._quiet_from = -1
-        self.terminal.write(self.shell.trigger(ready=self.at.ready and self.shell.line_editor))
+        self.terminal.write(self.shell.trigger(ready=self.at.ready and self.shell.line_editor) + more)
         self.at.ready = False
 
     def _watch(self, running: RunningCommand, unread: int = 0, *, seconds: float = LOOK_SECONDS) -> None:

@@ -13,8 +13,8 @@ class ShellState:
     """The fold of all marks seen so far; ``apply`` them in order.
 
     ``ready`` means the prompt is drawn and takes a line (for a shell without a line editor: is about to be drawn).
-    ``human_line``: a line that a person typed runs, or is ``incomplete``. ``prompts`` counts those that followed on
-    typed lines.
+    ``as_typed``: it has traps that notice how a command is run. ``human_line``: a line that a person typed runs, or is
+    ``incomplete``. ``prompts`` counts those that followed on typed lines.
     """
 
     def __init__(self, cwd: str, *, line_editor: bool) -> None:
@@ -31,6 +31,7 @@ class ShellState:
         self.human_line = self.incomplete = False
         self.last_exit = 0
         self.flags = ""
+        self.as_typed = False
         self.exit_code: int | None = None
 
     def exit_status(self, status: ExitStatus, level: SandboxLevel) -> ExitStatus:
@@ -53,6 +54,7 @@ class ShellState:
             self.human_line, self.incomplete = True, kind is MarkKind.LINE_CONTINUED
         elif kind is MarkKind.PROMPT_READY:
             self.ready, self.human_line = True, False
+            self.as_typed = mark.flags == "t"
         elif kind is MarkKind.AT_PROMPT:
             # A line of a person's own may read with the line editor, in no file either.
             self.ready = self.ready or not self.human_line

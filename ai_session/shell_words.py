@@ -26,6 +26,8 @@ MAX_OPERATORS = 400
 
 MAX_COMMANDS = 50
 OPERATOR = re.compile(r"[|&;<>(){}$`]")
+OPEN_END = re.compile(r"(?:[|&]|\\|(?:^|\s)(?:!|time|in|do|then|else|elif))\s*\Z")
+DOCUMENT = re.compile(r"(?<!<)<<(?!<)(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?(\w+))?")
 SUBSTITUTION = re.compile(r"[$<>]\(")
 HEAD = re.compile(r"[A-Za-z0-9_./+\-]+\Z")
 BARE = re.compile(r"(?!.*==)[A-Za-z0-9_./:@+,\-][A-Za-z0-9_./:@%+,=\-]*\Z")
@@ -111,6 +113,20 @@ def parse(line: str) -> Line:
     if not walk.commands:
         walk.blur("no command")
     return Line(tuple(walk.commands), walk.obscure, walk.complete, tuple(walk.targets), tuple(walk.assignments))
+
+
+def is_whole(text: str) -> bool:
+    """Whether ``text`` surely ends where it should. Total, and bounded as ``parse`` is: of a long one nobody knows."""
+    data = text.encode(errors="replace")
+    if len(data) > MAX_BYTES or len(OPERATOR.findall(text)) > MAX_OPERATORS or OPEN_END.search(text):
+        return False
+    lines = set(text.splitlines()) if "<<" in text else set[str]()
+    for tabs, *words in DOCUMENT.findall(text):
+        end = "".join(words)
+        if not end or not any(line.lstrip("\t" if tabs else "") == end for line in lines):
+            return False
+    tree = _tree(data)
+    return tree is not None and not tree.root_node.has_error
 
 
 def may_be_cut_off(text: str) -> bool:

@@ -11,7 +11,8 @@ command::
     U;seq                      asked, the shell says that it has never begun seq
     P                          a line typed by a person starts to run
     A;seq;status;t;flags;cwd   a prompt is about to be drawn (a seq here means D for a command that was aborted)
-    B                          the prompt is drawn and the line editor is ready
+    B[;t]                      the prompt is drawn and the line editor is ready; t: there are traps that notice how
+                               a command is run
     L                          the line so far is not complete: the prompt for the rest of it
     X;seq;status;t;flags;cwd   the shell exits
 
@@ -23,6 +24,7 @@ by history.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -60,6 +62,7 @@ class CommandText:
     ``flags`` come from the latest mark and choose the cheapest prologue that keeps ``$?`` and ``set -x`` right.
     ``title`` (one line, printable) is shown to an attached person in place of the trigger; empty shows nothing.
     ``check``: another process looks first whether the text ends where it should. Where not, nothing of it runs.
+    ``sound``: it surely ends there. ``as_typed``: it would notice that it is not a line of the prompt.
     """
 
     seq: int
@@ -72,6 +75,8 @@ class CommandText:
     flags: str = ""
     title: str = ""
     check: bool = False
+    as_typed: bool = False
+    sound: bool = False
 
 
 class Shell(Protocol):
@@ -108,8 +113,11 @@ class Shell(Protocol):
         """
         ...
 
-    def write_command(self, directory: Path, command: CommandText) -> None:
-        """Put the command file in place so that a shell reading the previous one is not disturbed."""
+    def write_command(self, directory: Path, command: CommandText) -> bytes:
+        """Put the command file in place so that a shell reading the previous one is not disturbed.
+
+        Gives what is to be typed after the trigger, mostly nothing.
+        """
         ...
 
     def trigger(self, *, ready: bool) -> bytes:
@@ -205,9 +213,16 @@ def checked(directory: Path, command: CommandText, run: str) -> str:
     return f"{{ {look} || case $? in 2) __ais_s 2 ;; esac; }} && {{ {run}; }}"
 
 
-def probe(seq: int, aborted: int | None) -> str:
-    """The command file that asks what became of command ``seq``; the same in every shell."""
-    return f"__ais_pr {seq} '{'' if aborted is None else aborted}'\n"
+def probe(directory: Path, seq: int, aborted: int | None) -> str:
+    """The command file that asks what became of command ``seq``; the same in every shell.
+
+    It keeps the header of the one before, by which a next daemon knows what was begun.
+    """
+    header = b"#\n"
+    with contextlib.suppress(OSError), open(directory / "c", "rb") as file:
+        header = file.readline()
+    first = header.decode("utf-8", "surrogateescape") if header.startswith(b"#") else "#\n"
+    return f"{first}__ais_pr {seq} '{'' if aborted is None else aborted}'\n"
 
 
 def one_line(text: str) -> str:

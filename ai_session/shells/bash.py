@@ -20,6 +20,13 @@ from ai_session.shells.base import (
     title_of,
 )
 
+SEES_ITSELF = re.compile(r"\b(?:DEBUG|ERR|RETURN|xtrace)\b|\bset\s+-\w*x")
+"""What makes a command see how it is run."""
+
+DOCUMENT = re.compile(r"(?<!<)<<(?!<)")
+END = '__ais_e "$?" "$_" "${PIPESTATUS[@]}"'
+KEEP = '__ais_k "$?" "$_" "${PIPESTATUS[@]}"\n'
+
 
 class Bash:
     """The fast path costs no fork and no function call before the command."""
@@ -70,7 +77,7 @@ class Bash:
         write(directory / "rc", "\n".join([*lines, f". {start}", ""]))
         return Integration((executable, "--rcfile", str(directory / "rc"), "-i"), env)
 
-    def write_command(self, directory: Path, command: CommandText) -> None:
+    def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""
         flags, code = command.flags, command.last_exit_code & 255
         # A backslash at the very end of its text trips eval.
@@ -78,36 +85,52 @@ class Bash:
         redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
         redirections += f" 2>|{quote(command.stderr_path)}" if command.stderr_path else ""
         title = title_of(command)
-        lines = [f"# {one_line(command.header)}"]
-        if traced := "".join(flag for flag in "xv" if flag in flags):
+        traps = "__ais_t" if "trap" in text or "source" in text or ". " in text else ""
+        lines, more = [f"# {one_line(command.header)}"], b""
+        traced = "".join(flag for flag in "xv" if flag in flags)
+        as_typed = command.as_typed or traced == "x" or SEES_ITSELF.search(text)
+        # In an alias bash finds no document, and a text that does not end where it should goes on with what is typed.
+        if as_typed and command.sound and "v" not in traced and not DOCUMENT.search(text) and not redirections:
+            run = f"{command.seq} {code} {quote(title)} '{traced}' '{traps}'"
+            lines += [
+                *(["{ __ais_off; } 2>/dev/null"] if traced else []),
+                f"__ais_c={quote(text)}",
+                f'__ais_a "$__ais_c" {run}',
+            ]
+            more = b" __ais_run\n"
+        elif traced:
             status = f"__ais_s {code}" if code and "e" not in flags else "\\builtin :"
             run = f"\\builtin eval '{{ \\builtin set -{traced}; {status}; }} 2>/dev/null;'{quote(text)}{redirections}"
             lines += [
                 f"{{ __ais_b {command.seq} {quote(title)}; }} 2>/dev/null",
                 checked(directory, command, run),
                 '__ais_e "$?" 2>/dev/null',
+                traps,
             ]
         else:
             mark = f"'%s\\e]7777;{command.nonce};C;{command.seq};%s\\a' {quote(title)} \"${{EPOCHREALTIME-}}\""
-            # As the left side of || a failing status neither ends a set -e shell nor fires an ERR trap.
-            status = f"__ais_s {code}||" if code else ""
+            # As the left side of || a failing status does not end a set -e shell.
+            status = f'__ais_s {code} "$__ais_y"||' if code else '\\builtin : "$__ais_y";'
             private = '\\builtin export -n "${!__ais_@}";' if "a" in flags else ""
+            text += KEEP if command.sound else ""
+            run = f'{status}\\builtin eval "${{__ais_z:__ais_i}}"{quote(text)}{redirections}'
             lines += [
-                f"__ais_r={command.seq};{private}\\builtin printf {mark} >/dev/tty",
-                checked(directory, command, f"{status}\\builtin eval {quote(text)}{redirections}"),
-                '__ais_e "$?"',
+                f"__ais_r={command.seq} __ais_J=;{private}\\builtin printf {mark} >/dev/tty",
+                checked(directory, command, run),
+                '__ais_e "${__ais_J:-$?}"' if command.sound else END,
+                traps,
             ]
-        if "trap" in text or "source" in text or ". " in text:
-            lines.append("__ais_t")
         write(directory / "c", "\n".join([*lines, ""]))
+        return more
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``."""
-        return b'\x1e \\. "$__ais_f"\n' if ready else b' \\. "$__ais_f"\n'
+        typed = b' \\. "${__ais_f:__ais_9}"\n'
+        return b"\x1e" + typed if ready else typed
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
         """See ``Shell.write_probe``."""
-        write(directory / "c", probe(seq, aborted))
+        write(directory / "c", probe(directory, seq, aborted))
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``."""
@@ -117,8 +140,8 @@ class Bash:
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
-        ours = rb"(?:[^\n]*(?:__ais_|" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb'[^\n]*__ais_e "?(?:\d+|\$\?)"?[^\n]*\n' + ours + rb"\Z", b"", output)
+        ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
+        return re.sub(rb'[^\n]*__ais_[ek] "?(?:\d+|\$\?|\$\{__ais_J)[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
 def write(path: Path, text: str) -> None:

@@ -53,7 +53,7 @@ class Fish:
         argv = (executable, "-i", "--private", "--init-command", "; ".join(begin))
         return Integration(argv, {"XDG_CONFIG_HOME": str(directory / "out/config")})
 
-    def write_command(self, directory: Path, command: CommandText) -> None:
+    def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""
         text, code = quote(command.text), command.last_exit_code & 255
         if command.stdin_path:
@@ -65,6 +65,7 @@ class Fish:
         if code:
             lines.append(f"__ais_s {code}")
         replace(directory / "c", "\n".join([*lines, f"eval {text}", "__ais_e $status", ""]))
+        return b""
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``."""
@@ -74,7 +75,7 @@ class Fish:
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", probe(seq, aborted))
+        replace(directory / "c", probe(directory, seq, aborted))
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``. No function of fish hides a builtin that is called by this name."""

@@ -6,9 +6,18 @@ if \builtin shopt -q expand_aliases; then __ais_A=1; else __ais_A=; fi
 case $- in *a*) builtin set +a; __ais_a=1 ;; *) __ais_a= ;; esac
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
 # end was reported just now, j: the first prompt hook ran, u: the person's EXIT trap, E: there is a line editor, le: the
-# command that ended last and how, ab: the one that was open when this was read again, A: aliases were on.
+# command that ended last and how, ab: the one that was open when this was read again, A: aliases were on. y: $_ for the
+# next command, i: what assigns PIPESTATUS for it, I: the pipeline that does, c: its text where it runs as if typed, J: how that ended. X:
+# tracing is on, and off for us. 4: PS4 at the prompt, 5: PS4 when we took over, 9: the expression that takes it away:
+# expansions are not traced, so the person's PS4 is evaluated neither for the trigger nor for us. z: always empty. g:
+# traps may have changed, T: what the last prompt hook evaluates, D: the person's DEBUG trap, which is run from ours, W:
+# what sets that, C: the mark of the prompt, B: the same where it is to be shown.
 __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_j= __ais_u= __ais_E=
+__ais_y= __ais_i=0 __ais_I= __ais_c= __ais_J= __ais_X= __ais_4= __ais_9=0 __ais_z= __ais_g=1 __ais_T= __ais_D= __ais_W=
+builtin unset __ais_5
+__ais_H='2>"/dev/null${__ais_z##${__ais_5=${PS4-}}}${__ais_z:__ais_9}"'
+__ais_C=$'\e]7777;@N@;B\a'
 __ais_B=$'\e]7777;@N@;B\a' __ais_P=$'\e]7777;@N@;P\a' __ais_L=$'\e]7777;@N@;L\a'
 # PS1, PS2 and PS0 name variables, so that an exported prompt carries no nonce to children.
 if builtin shopt -q promptvars; then
@@ -39,27 +48,92 @@ __ais_s() { builtin return "$1"; }
 # Under set -e a hook that returns the last status would end the shell.
 __ais_z() { case $- in *e*) builtin return 0 ;; esac; builtin return "$__ais_l"; }
 
-# Start of a command, when tracing is on.
+# From here on nothing is traced, and PS4 is the person's again.
+__ais_off() {
+  case $- in *x*) builtin set +x; __ais_X=1 ;; esac
+  if [[ $__ais_9 != 0 ]]; then PS4=${__ais_5-$__ais_4}; fi
+  builtin unset __ais_5
+  __ais_9=0
+}
+# What is traced from here on until the next group with __ais_H is the person's.
+__ais_on() {
+  if [[ ${PS4@a} != *r* ]]; then __ais_4=${PS4-} __ais_9='PS4=0'; fi
+  __ais_X=
+  case $- in *a*) builtin export -n "${!__ais_@}" ;; esac
+}
+# The last thing before the text of a command that is traced.
+__ais_last() {
+  builtin local -
+  builtin set +x
+  if [[ $__ais_9 != 0 ]]; then PS4=$__ais_4; fi
+  builtin return "$1"
+}
+
+# Start of a command, when tracing is on or it runs as if typed.
 __ais_b() {
-  builtin set +xv
-  __ais_r=$1
+  __ais_off
+  builtin set +v
+  __ais_r=$1 __ais_X= __ais_B=$__ais_C
   case $- in *a*) builtin export -n "${!__ais_@}" ;; esac
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$2" "$1" "${EPOCHREALTIME-}" >/dev/tty
 }
 
-# End of a command. Command files call it as a plain word: after a failed eval bash no longer knows { or if there.
+# What the next command finds as $_ and PIPESTATUS: $1 and the rest.
+__ais_keep() {
+  __ais_y=${1-} __ais_i=0 __ais_I= __ais_w=0
+  for __ais_o in "${@:2}"; do
+    __ais_i+=",PIPESTATUS[$__ais_w]=$__ais_o" __ais_I+="|(\\builtin exit \"$__ais_o\$__ais_z\")" __ais_w=$((__ais_w + 1))
+  done
+  if ((__ais_w < 2)); then __ais_I=; fi
+}
+
+# The last command of a text that ends where it should: after the text $_ is the text itself. It succeeds, so that the
+# evaluation does not fail once more.
+__ais_k() {
+  __ais_keep "${@:2}"
+  __ais_J=$1
+}
+
+# The next line runs the text $1 as command $2, as if it had been typed there: an alias is text of its line. That line's
+# prompt is not reported. $3: the status before, $4: the title, $5: what switches tracing on, $6: what looks for traps.
+__ais_a() {
+  __ais_k=1 __ais_B= __ais_X= __ais_w=
+  if [[ $4 ]]; then builtin printf '\e[A\r\e[2K' >/dev/tty; fi
+  if ! builtin shopt -q expand_aliases; then
+    builtin shopt -s expand_aliases
+    __ais_w='\builtin shopt -u expand_aliases $__ais_z;'
+  fi
+  # One group: bash reads on in an alias that is not read to its end when a text evaluated meanwhile ends too early.
+  __ais_w="{ ${__ais_w}__ais_b $2 ${4@Q};__ais_on"$'\n'
+  case $5:$3:$__ais_I in
+  x:0:*) __ais_w+='{ \builtin set -x$__ais_z;__ais_last 0 "$__ais_y"; } 2>"/dev/null${__ais_z:__ais_9}"' ;;
+  x:*) __ais_w+="{ \\builtin set -x\$__ais_z;__ais_last $3 \"\$__ais_y\"&&\\builtin :; } 2>\"/dev/null\${__ais_z:__ais_9}\"" ;;
+  :0:) __ais_w+='\builtin : "$__ais_y"' ;;
+  :0:*) __ais_w+="\\builtin : \"\$__ais_y\";${__ais_I#|}" ;;
+  :*:) __ais_w+="__ais_s $3 \"\$__ais_y\"&&\\builtin :" ;;
+  *) __ais_w+="\\builtin : \"\$__ais_y\";${__ais_I#|}&&\\builtin :" ;;
+  esac
+  __ais_w+=$'\n'$1$'\n''{ __ais_e "$?" "$_" "${PIPESTATUS[@]}"&&\builtin : "$__ais_z"; } '$__ais_H$'\n'
+  builtin alias __ais_run="$__ais_w${6:+$6&&\\builtin : \"\$__ais_z\"$'\n'}}"
+}
+
+# End of a command. Command files call it as a plain word: after a failed eval bash no longer knows { or if there. What
+# comes after the status is kept for the next command.
 __ais_e() {
   __ais_w=${PWD-} __ais_le="$__ais_r;$1"
   builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' \
     "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
-  __ais_l=$1 __ais_r= __ais_k=1
+  __ais_off
+  __ais_l=$1 __ais_r= __ais_k=1 __ais_B=$__ais_C
+  if [[ ${2+x} ]]; then __ais_keep "${@:2}"; fi
   if [[ ${PROMPT_COMMAND[7777]-} != *__ais_q* ]]; then __ais_h; fi
   __ais_z
 }
 
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
 __ais_pr() {
-  __ais_w=${PWD-}
+  __ais_off
+  __ais_w=${PWD-} __ais_B=$__ais_C
   case $1 in
   "${__ais_le%%;*}") __ais_m "D;$__ais_le;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
   "$__ais_r" | "$__ais_ab") __ais_m "D;$1;$2;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}" ;;
@@ -70,27 +144,58 @@ __ais_pr() {
   __ais_z
 }
 
-# First prompt hook. A command that is still open was aborted: its end is reported here.
+# First prompt hook. A command that is still open was aborted: its end is reported here. The status is that of the line,
+# or $3; $1 and $2 are the line's $_ and PIPESTATUS.
 __ais_p() {
-  __ais_l=${1-$?} __ais_j=1
-  if [[ $__ais_r ]]; then __ais_e "$__ais_l"; __ais_t; fi
+  __ais_l=$? __ais_j=1
+  __ais_off
+  if [[ $__ais_r ]]; then __ais_e "$__ais_l" "$@"; __ais_t; fi
   if [[ $__ais_k ]]; then
     __ais_k=
   else
     __ais_w=${PWD-}
-    __ais_m "A;;$__ais_l;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}"
+    __ais_m "A;;$__ais_l;${EPOCHREALTIME-};${__ais_X:+x}$-;${__ais_w//[[:cntrl:]]/?}"
+    __ais_keep "$@"
     __ais_t
   fi
   __ais_z
 }
 
-# Last prompt hook: others before it may have replaced the first one or built the prompt anew.
+# Last prompt hook: others before it may have replaced the first one or built the prompt anew. What it leaves to be
+# evaluated after it looks for traps, which no function sees, and switches tracing on again.
 __ais_q() {
   __ais_w=$?
-  if [[ ! $__ais_j ]]; then __ais_p "$__ais_w" || builtin :; fi
-  __ais_j=
+  if [[ ! $__ais_j ]]; then __ais_s "$__ais_w" || __ais_p || builtin :; fi
+  __ais_j= __ais_T=
   __ais_h
+  if [[ $__ais_B && $__ais_c ]]; then
+    __ais_c=
+    builtin unalias __ais_run
+  fi
   case $- in *a*) builtin export -n "${!__ais_@}" ;; esac
+  if [[ $__ais_g ]]; then
+    __ais_g= __ais_T='\builtin trap -p DEBUG >|"$__ais_d/out/debug";\builtin trap -p ERR >|"$__ais_d/out/err";__ais_traps
+\builtin eval "$__ais_W"'
+  fi
+  if [[ $__ais_X ]]; then
+    __ais_on
+    __ais_T+=$'\n\\builtin set -x$__ais_z'
+  fi
+}
+
+# With one of those traps commands run as if typed, which the prompt's mark says: evaluated, more of them would fail.
+# The DEBUG trap is run for what is not ours.
+__ais_traps() {
+  IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/debug" || builtin :
+  __ais_W= __ais_C=$'\e]7777;@N@;B\a'
+  if [[ $__ais_w || -s $__ais_d/out/err ]]; then __ais_C=$'\e]7777;@N@;B;t\a'; fi
+  __ais_B=$__ais_C
+  if [[ $__ais_w && $__ais_w != *'*__ais_*)'* ]]; then
+    __ais_w=${__ais_w#trap -- }
+    builtin eval "__ais_D=${__ais_w% DEBUG*}"
+    __ais_D='case ${FUNCNAME-}$BASH_COMMAND in *__ais_*) ;; *)'$'\n'$__ais_D$'\n'';; esac'
+    __ais_W='\builtin trap "$__ais_D" DEBUG'
+  fi
 }
 
 __ais_h() {
@@ -106,16 +211,18 @@ __ais_h() {
   esac
   # What must not change cannot be hooked: then only commands of ours are reported.
   case ${PROMPT_COMMAND@a} in *r*) builtin return 0 ;; esac
-  case $- in *x*) __ais_o='{ __ais_p; } 2>/dev/null' ;; *) __ais_o=__ais_p ;; esac  # keeps set -x quiet
+  __ais_o='__ais_p "$_" "${PIPESTATUS[@]}"&&\builtin : "$__ais_z"'
+  if [[ $__ais_X ]]; then __ais_o="{ $__ais_o; } $__ais_H"; fi  # keeps set -x quiet
   if [[ ${PROMPT_COMMAND[0]-} != "$__ais_o"$'\n'* ]]; then
     __ais_w=${PROMPT_COMMAND[0]-}
-    case $__ais_w in __ais_p$'\n'* | '{ __ais_p; }'*$'\n'*) __ais_w=${__ais_w#*$'\n'} ;; esac
+    case $__ais_w in '__ais_p '*$'\n'* | '{ __ais_p '*$'\n'*) __ais_w=${__ais_w#*$'\n'} ;; esac
     PROMPT_COMMAND[0]=$__ais_o$'\n'${__ais_w//__ais_[pq]/:}
   fi
+  __ais_o=$'__ais_q\n\\builtin eval "$__ais_T"'
   if [[ $__ais_v ]]; then
-    PROMPT_COMMAND[7777]=${__ais_o/_p/_q}
-  elif [[ ${PROMPT_COMMAND[0]} != *"${__ais_o/_p/_q}" ]]; then
-    PROMPT_COMMAND[0]+=$'\n'${__ais_o/_p/_q}
+    PROMPT_COMMAND[7777]=$__ais_o
+  elif [[ ${PROMPT_COMMAND[0]} != *"$__ais_o" ]]; then
+    PROMPT_COMMAND[0]+=$'\n'$__ais_o
   fi
 }
 
@@ -123,15 +230,18 @@ __ais_h() {
 __ais_t() {
   # Where no file may grow, the first byte would end the shell.
   if [[ $(builtin ulimit -f) == 0 ]]; then __ais_z; builtin return; fi
+  __ais_g=1
   if builtin trap -p EXIT >|"$__ais_d/out/trap"; then
     IFS= builtin read -r -d '' __ais_w <"$__ais_d/out/trap" || builtin :
     if [[ $__ais_w != *__ais_x* ]]; then
       if [[ $__ais_w == *'7777;@N@;X'* ]]; then __ais_w=; fi
       __ais_w=${__ais_w#trap -- }
       builtin eval "__ais_u=${__ais_w% EXIT*}"
-      builtin trap '__ais_l=$?; __ais_x || builtin :
+      builtin trap '{ __ais_l=$?; __ais_off; __ais_x || builtin :; } '"$__ais_H"'
+        if [[ $__ais_X && $__ais_u ]]; then builtin set -x; fi
         if [[ $__ais_l != 0 ]]; then __ais_s "$__ais_l" || builtin eval "$__ais_u"
-        else builtin :; builtin eval "$__ais_u"; fi; __ais_y' EXIT
+        else builtin :; builtin eval "$__ais_u"; fi
+        { __ais_y; } 2>/dev/null' EXIT
     fi
   fi
   __ais_z
@@ -144,6 +254,8 @@ __ais_x() {
     builtin trap - ERR DEBUG RETURN
     builtin umask 077
     builtin unset -f __ais_m __ais_s __ais_z __ais_b __ais_e __ais_pr __ais_p __ais_q __ais_h __ais_t __ais_x __ais_y
+    builtin unset -f __ais_a __ais_off __ais_on __ais_last __ais_keep __ais_k __ais_traps
+    builtin unalias __ais_run
     builtin export -n TERM SHLVL PWD OLDPWD TMUX TMUX_PANE COLUMNS LINES "${!AI_SESSION_@}" "${!__ais_@}"
     {
       builtin printf 'builtin cd -- %q\n' "$PWD"
@@ -155,7 +267,7 @@ __ais_x() {
     } >|"$__ais_d/out/state"
   ) 2>/dev/null
 }
-__ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};$-;${__ais_w//[[:cntrl:]]/?}"; } 2>/dev/null
+__ais_y() { __ais_w=${PWD-}; __ais_m "X;$__ais_r;$__ais_l;${EPOCHREALTIME-};${__ais_X:+x}$-;${__ais_w//[[:cntrl:]]/?}"; } 2>/dev/null
 
 # What the trigger starts with: ^U would ring the bell on an empty line, and vi's command mode would eat the trigger.
 for __ais_w in emacs vi-insert; do builtin bind -m "$__ais_w" '"\C-^": kill-whole-line'; done 2>/dev/null

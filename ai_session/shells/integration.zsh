@@ -5,10 +5,17 @@ builtin unsetopt aliases
 if [[ -o allexport ]]; then __ais_o=1; else __ais_o=; fi
 builtin unsetopt allexport
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
-# end was reported just now, i: our line editor hook runs, t: what turns tracing on again, g: the exit was reported,
-# le: the command that ended last and how, ab: the one that was open when this was read again.
+# end was reported just now, i: our line editor hook runs, t: what comes before the text of a command, g: the exit was
+# reported, le: the command that ended last and how, ab: the one that was open when this was read again, y: $_ for the
+# next command, I: the pipeline that sets pipestatus for it. X: whether the person traces, 0: what switches that off, as
+# an expansion, because these are not traced themselves: so PS4 is not evaluated for us. 1: the same, after $? and $- were
+# kept in 5 and 6. 4: PS4 meanwhile. D: the
+# person's DEBUG trap, which is run from ours, j: how the text ended.
 __ais_ab=${__ais_r-}
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_k= __ais_i= __ais_t= __ais_g=
+__ais_y= __ais_I= __ais_X=off __ais_4= __ais_D= __ais_j=
+__ais_0='${${${options[xtrace]:#off}:+${__ais_X::=on}}:+}${${options[xtrace]::=off}:+}'
+__ais_1='${${__ais_5::=$?}:+}${${__ais_6::=$-}:+}'$__ais_0
 builtin zmodload zsh/datetime 2>/dev/null
 builtin enable printf eval return set trap local 2>/dev/null
 
@@ -28,13 +35,42 @@ fi
 __ais_m() { builtin printf '\e]7777;@N@;%s\a' "$1" >/dev/tty; }
 __ais_s() { builtin return "$1"; }
 
-# Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text.
+# The last command of a text that ends where it should: after the text $_ and pipestatus are those of the text itself.
+# It succeeds, so that the evaluation does not fail once more.
+__ais_q() {
+  builtin emulate -L zsh
+  builtin trap - DEBUG
+  __ais_k "${@[2,-1]}"
+  __ais_j=$1
+}
+# What the next command finds as $_ and pipestatus: $1 and the rest.
+__ais_k() {
+  builtin emulate -L zsh
+  __ais_y=${1-} __ais_I=
+  builtin local one
+  for one in "${@[2,-2]}"; do __ais_I+="__ais_s $one|"; done
+}
+# The last thing before the text of a command that is traced.
+__ais_l() {
+  builtin emulate -L zsh +x
+  PS4=$__ais_4
+  builtin return $1
+}
+
+# Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text, where
+# $?, $_ and pipestatus are what they were.
 __ais_b() {
   __ais_t=
-  if [[ -o xtrace ]]; then builtin set +x; __ais_t='builtin set -x;'; fi
-  if [[ -o verbose ]]; then builtin set +v; __ais_t="builtin set -v;$__ais_t"; fi
-  if [[ -n $__ais_t ]]; then __ais_t="{ $__ais_t __ais_s $2; } 2>/dev/null;"; fi
-  __ais_r=$1
+  if [[ -o verbose ]]; then builtin set +v; __ais_t="builtin set -v;"; fi
+  if [[ $__ais_X == on ]]; then
+    if [[ ${(t)PS4} == *readonly* ]]; then __ais_4=$PS4; else __ais_4=$PS4 PS4=; fi
+    __ais_t="{ $__ais_t builtin set -x;${__ais_I}__ais_l $2 \"\$__ais_y\"&&\\builtin :; } 2>/dev/null;"
+  else
+    __ais_t+="${__ais_I}__ais_s $2 \"\$__ais_y\"&&\\builtin :;"
+  fi
+  if (( ! $2 )); then __ais_t=${__ais_t/&&\\builtin :;/;}; fi
+  if [[ $__ais_t == *'set -v'* ]]; then __ais_t="{ ${__ais_t%;}; } 2>/dev/null;"; fi
+  __ais_r=$1 __ais_X=off __ais_j=
   if [[ -o allexport ]]; then builtin typeset -gm +x '__ais_*'; fi
   builtin printf '%s\e]7777;@N@;C;%s;%s\a' "$3" "$1" "${EPOCHREALTIME-}" >/dev/tty
 }
@@ -42,6 +78,7 @@ __ais_b() {
 # End of a command. A status returned under ERR_EXIT would end the shell.
 __ais_e() {
   builtin local o="$-" z="$1"
+  if [[ $__ais_X == on ]]; then o+=x; fi
   if [[ -o err_exit || -o err_return ]]; then z=0; fi
   # The mark of a partial line would add a line of blanks to the log at each prompt.
   builtin unsetopt prompt_sp prompt_cr
@@ -50,14 +87,15 @@ __ais_e() {
   __ais_l=$1 __ais_k=1 __ais_le="$__ais_r;$1"
   __ais_m "D;$__ais_r;$1;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}"
   __ais_r=
+  if (( $# > 2 )); then __ais_k "${@[2,-1]}"; fi
   __ais_h
   builtin return $z
 }
 
 # What became of command $1, for who missed its end: it ended, was aborted (with $2, where that is known), or never begun.
 __ais_pr() {
-  builtin local s="$?" o="$-"
-  builtin emulate -L zsh
+  builtin emulate -L zsh${(e)__ais_1}
+  builtin local s="$__ais_5" o="$__ais_6"
   case $1 in
   ${__ais_le%%;*}) __ais_m "D;$__ais_le;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
   $__ais_r | $__ais_ab) __ais_m "D;$1;$2;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}" ;;
@@ -70,22 +108,23 @@ __ais_pr() {
 
 # First prompt hook. A command that is still open was aborted: its end is reported here.
 __ais_p() {
-  builtin local s="$?" o="$-"
-  builtin emulate -L zsh
+  builtin emulate -L zsh${(e)__ais_1}
+  builtin local s="$__ais_5" o="$__ais_6"
+  if [[ $__ais_X == on ]]; then o+=x; fi
   __ais_l=$s
   # Where its end could not be reported, its own status is known.
   if [[ -n $__ais_r && $__ais_le == "$__ais_r;"* ]]; then s=${__ais_le#*;}; fi
   if [[ -n $__ais_r ]]; then __ais_e $s; fi
   if [[ -z $__ais_k ]]; then __ais_m "A;;$s;${EPOCHREALTIME-};$o;${PWD//[[:cntrl:]]/?}"; fi
-  __ais_k=
+  __ais_k= __ais_X=off
   builtin return $s
 } 2>/dev/null
-__ais_pe() { builtin emulate -L zsh; __ais_m P; } 2>/dev/null
+__ais_pe() { builtin emulate -L zsh${(e)__ais_0}; __ais_m P; } 2>/dev/null
 
 # Also the last prompt hook: others may have replaced ours.
 __ais_h() {
-  builtin local s="$?"
-  builtin emulate -L zsh
+  builtin emulate -L zsh${(e)__ais_1}
+  builtin local s="$__ais_5"
   # Without them a command would not run, and seem to have failed.
   builtin enable eval printf
   # What must not change cannot be hooked: then only commands of ours are reported.
@@ -115,6 +154,7 @@ __ais_h() {
 } 2>/dev/null
 # The line editor is ready. A hook of the person's own runs first; it may call us in turn.
 __ais_li() {
+  builtin : "${(e)__ais_0}"
   if [[ -n $__ais_i ]]; then builtin return; fi
   __ais_i=1
   if [[ -n ${widgets[__ais_prior]-} ]]; then builtin zle __ais_prior -- "$@"; fi
@@ -148,8 +188,8 @@ __ais_w() {
 
 # The last mark; once, by whatever way the shell ends.
 __ais_x() {
-  builtin local s="$?"
-  builtin emulate -L zsh
+  builtin emulate -L zsh${(e)__ais_1}
+  builtin local s="$__ais_5"
   if (( ZSH_SUBSHELL )) || [[ -n $__ais_g ]]; then builtin return; fi
   __ais_g=1
   if [[ -z ${1-} ]]; then __ais_w; fi
@@ -160,19 +200,28 @@ __ais_x() {
 # To be evaluated outside of any function, where such a trap belongs to the shell.
 # Where no file may grow, the first byte would end the shell.
 __ais_c='if [[ $(builtin ulimit -f) != 0 ]] && builtin trap >|"$__ais_d/out/trap" && __ais_u; then
-  builtin trap '\''__ais_l=$?; __ais_w; if (( __ais_l )); then __ais_s "$__ais_l" || builtin eval "$__ais_v"
+  builtin trap '\''__ais_l=$?${(e)__ais_0}; __ais_w; if (( __ais_l )); then __ais_s "$__ais_l" || builtin eval "$__ais_v"
     else builtin :; builtin eval "$__ais_v"; fi; __ais_x "$__ais_l"'\'' EXIT
-fi'
+fi
+if [[ -n $__ais_D ]]; then builtin trap "$__ais_D" DEBUG; __ais_D=; fi'
 __ais_u() {
   builtin emulate -L zsh
-  builtin local text line
+  builtin trap - DEBUG
+  builtin local text line own=0
   text=$(<"$__ais_d/out/trap")
-  if [[ $text == *__ais_x* ]]; then builtin return 1; fi
-  __ais_v=
+  if [[ $text == *__ais_x* ]]; then own=1; else __ais_v=; fi
   for line in ${(f)text}; do
-    if [[ $line == 'trap -- '*' EXIT' ]]; then line=${line% EXIT}; builtin eval "__ais_v=${line#trap -- }"; fi
+    case $line in
+    *__ais_*) ;;
+    'trap -- '*' EXIT') line=${line% EXIT}; builtin eval "__ais_v=${line#trap -- }" ;;
+    'trap -- '*' DEBUG')
+      line=${line% DEBUG}
+      builtin eval "__ais_D=${line#trap -- }"
+      __ais_D='case "$ZSH_DEBUG_CMD${funcstack[*]}" in *__ais_*) ;; *)'$'\n'$__ais_D$'\n'';; esac'
+      ;;
+    esac
   done
-  builtin return 0
+  builtin return $own
 } 2>/dev/null
 
 builtin unsetopt prompt_sp prompt_cr

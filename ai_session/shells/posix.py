@@ -75,7 +75,7 @@ class Posix:
         applet = ("sh",) if os.path.basename(executable) == "busybox" else ()
         return Integration((executable, *applet, "-i"), {"ENV": str(directory / "rc")})
 
-    def write_command(self, directory: Path, command: CommandText) -> None:
+    def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""
         code = command.last_exit_code & 255
         text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
@@ -92,6 +92,7 @@ class Posix:
         run = f'{status}\\eval "$__ais_t"{text}'
         run = checked(directory, command, run)
         replace(directory / "c", f'# {one_line(command.header)}\n{begin}\n{run}\n__ais_e "$?" 2>/dev/null\n')
+        return b""
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``. ^U clears a half-typed line, by the kernel where the shell has no line editor."""
@@ -99,7 +100,7 @@ class Posix:
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", probe(seq, aborted))
+        replace(directory / "c", probe(directory, seq, aborted))
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``. No function hides a special builtin of these shells."""

@@ -20,6 +20,8 @@ from ai_session.shells.base import (
     title_of,
 )
 
+KEEP = '__ais_q "$?" "$_" "${pipestatus[@]}${(e)__ais_0}"\n'
+
 
 class Zsh:
     """The start files are ours by ``ZDOTDIR``; they read the person's with the person's own ``ZDOTDIR``."""
@@ -58,7 +60,7 @@ class Zsh:
             f"  if [[ ${{HISTFILE-}} == {quoted}/* ]]; then HISTFILE=${{ZDOTDIR:-$HOME}}/${{HISTFILE:t}}; fi",
             "}",
             # The first file may switch the reading of the others off: the prompt hook then reads the integration.
-            f"__ais_late() {{ if (( $+__ais_n )); then __ais_back; {last}; fi; }}",
+            f"__ais_late() {{ builtin : ${{(e)__ais_0-}}; if (( $+__ais_n )); then __ais_back; {last}; fi; }}",
             "precmd_functions=(__ais_late)",
         ]
         keep = "__ais_z=$+ZDOTDIR __ais_y=${ZDOTDIR-}"
@@ -67,31 +69,38 @@ class Zsh:
         replace(directory / ".zshrc", "\n".join(["__ais_back", read_safely(".zshrc"), last, ""]))
         return Integration((executable, "-i"), {"ZDOTDIR": str(directory)})
 
-    def write_command(self, directory: Path, command: CommandText) -> None:
+    def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""
         code = command.last_exit_code & 255
-        text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
+        text = command.text + ("\n\n" if command.text.endswith("\\") else "\n")
+        text = quote(text + (KEEP if command.sound else ""))
         if command.stdin_path:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
-        # As the left side of || a failing status neither ends a set -e shell nor fires a ZERR trap.
-        status = f"__ais_s {code}||" if code else ""
         arguments = f"{command.seq} {0 if 'e' in command.flags else code} {quote(title)}"
-        # A function cannot switch tracing off for its caller.
-        begin = f"{{ __ais_b {arguments}; \\builtin set +x; }} 2>/dev/null"
-        run = f'{status}\\builtin eval "$__ais_t"{text}'
+        begin = f"__ais_b {arguments}"
+        if "v" in command.flags:
+            # A function cannot switch that off for its caller.
+            begin = f"{{ {begin}; \\builtin set +v; }} 2>/dev/null"
+        run = f'\\builtin eval "$__ais_t"{text}'
+        last = "" if command.sound else ' "$_" "${pipestatus[@]}"'
+        end = f'__ais_e "${{__ais_j:-$?}}${{(e)__ais_0}}"{last}&&\\builtin :'
+        if "x" in command.flags or "set" in text or "xtrace" in text:
+            end += "\nif [[ $__ais_X == on ]]; then { } 2>/dev/null${${options[xtrace]::=on}:+}; fi"
         trap = '\\builtin eval "$__ais_c"\n' if "trap" in command.text else ""
-        replace(directory / "c", f'# {one_line(command.header)}\n{begin}\n{run}\n__ais_e "$?"\n{trap}')
+        replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n{trap}")
+        return b""
 
     def trigger(self, *, ready: bool) -> bytes:
         """See ``Shell.trigger``."""
-        return b'\x1e \\. "$__ais_f"\n' if ready else b' \\. "$__ais_f"\n'
+        typed = b' \\. "$__ais_f${(e)__ais_0}"\n'
+        return b"\x1e" + typed if ready else typed
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:
         """See ``Shell.write_probe``."""
-        replace(directory / "c", probe(seq, aborted))
+        replace(directory / "c", probe(directory, seq, aborted))
 
     def reintegrate(self, directory: Path, *, restore: bool = False) -> bytes:
         """See ``Shell.reintegrate``."""
@@ -100,8 +109,8 @@ class Zsh:
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
-        ours = rb"(?:[^\n]*(?:__ais_|" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb'[^\n]*__ais_e "?(?:\d+|\$\?)"?[^\n]*\n' + ours + rb"\Z", b"", output)
+        ours = rb"(?:[^\n]*(?:__ais_|builtin |local |emulate |\[\[ |\(\( |" + nonce.encode() + rb")[^\n]*\n)*"
+        return re.sub(rb'[^\n]*__ais_[eq] "?(?:\d+|\$\?|\$\{__ais_j)[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
 def read_safely(name: str) -> str:

@@ -88,7 +88,8 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a running tool may use. ``first_seen``: when the call's key was, if before; what it began may not begin twice.
+    """What a running tool may use. ``first_seen``: when the call's key was, if before: what it began
+    may not begin twice.
 
     ``profile`` is a person's choice for a new session, empty: the configured one. ``spans`` finds secrets.
     """

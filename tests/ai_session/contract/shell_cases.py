@@ -84,6 +84,54 @@ STATE = (
     Case("  ...check", "echo $2; set --", b"q\n", 0),
 )
 
+LAST = (
+    Case("$_ persists", "echo a b", b"a b\n", 0),
+    Case("  ...check", "echo $_", b"b\n", 0),
+    Case("  ...after a loop", "for i in 1 2\ndo\n  : $i x$i\ndone", b"", 0),
+    Case("  ...and a failure", "echo $_; ls /nonexistent 2>/dev/null", b"x2\n", 2),
+    Case("  ...check", "echo $? $_", b"2 /nonexistent\n", 0),
+)
+
+TRACED = (
+    Case("PS4 that counts", "PS4='$(echo >>@DIR@/traced)+ '; : >@DIR@/traced", b"", 0),
+    Case("set -x", "set -x", b"", 0),
+    Case("  ...a command", "echo a; echo b", b"+ echo a\na\n+ echo b\nb\n", 0),
+    Case("  ...its status", "(exit 3) 2>/dev/null", None, 3),
+    Case("  ...a function", "f() { echo $?; }; f", None, 0),
+    Case("  ...none of it is ours", "set +x; wc -l <@DIR@/traced | tr -d ' '", b"+ set +x\n6\n", 0),
+    Case("undo", "PS4='+ '; unset -f f", b"", 0),
+    Case("set -x in a command", "set -x; echo ok", b"+ echo ok\nok\n", 0),
+    Case("undo", "{ set +x; } 2>/dev/null", None, 0),
+)
+
+AS_TYPED = (
+    *LAST,
+    Case("PIPESTATUS persists", "(exit 1) | true | (exit 3)", b"", 3),
+    Case("  ...check", "echo ${PIPESTATUS[@]} $?", b"1 0 3 3\n", 0),
+    Case("  ...after it", "echo ${PIPESTATUS[@]}", b"0\n", 0),
+    *TRACED,
+    Case("ERR trap", "trap 'echo err' ERR", b"", 0),
+    Case("  ...runs once", "false", b"err\n", 1),
+    Case("  ...status kept", "echo $? $_", b"1 err\n", 0),
+    Case("  ...as typed in a pipeline", "true | (exit 4)", b"err\nerr\n", 4),
+    Case("  ...not where it is asked", "false || echo $?; ! true", b"1\n", 1),
+    Case("undo", "trap - ERR", b"", 0),
+    Case("DEBUG trap", "trap 'echo d:$BASH_COMMAND' DEBUG", None, 0),
+    Case("  ...before each command", "echo a\necho b", b"d:echo a\na\nd:echo b\nb\n", 0),
+    Case("  ...not within functions", "g() { echo in; }; g", b"d:g\nin\n", 0),
+    Case("  ...a failure", "false", b"d:false\n", 1),
+    Case("  ...everywhere under set -T", "set -T; g", b"d:set -T\nd:g\nd:g\nd:echo in\nin\n", 0),
+    Case("  ...taken back", "set +T; trap - DEBUG", None, 0),
+    Case("  ...is gone", "echo a; unset -f g", b"a\n", 0),
+    Case("ERR trap and set -x", "trap 'echo err' ERR; set -x", None, 0),
+    Case("  ...both", "false", b"+ false\n++ echo err\nerr\n", 1),
+    Case("  ...unsound text", "echo 'abc", None, None),
+    Case("  ...evaluated, unsound", "eval 'echo \"'; echo on", None, 0),
+    Case("undo", "{ trap - ERR; set +x; } 2>/dev/null", None, 0),
+    ok(),
+)
+"""What commands see of how they are run."""
+
 DIGITS = (
     Case("IFS of digits", "IFS=0123456789", b"", 0),
     Case("  ...code", "(exit 21)", b"", 21),
@@ -124,9 +172,9 @@ HOOKS = (
     Case("hooks replaced and ^C at once", "unset PROMPT_COMMAND; . @DIR@/rc.sh; sleep 20", None, 130, STOP),
     ok(),
     Case("set -x", "set -x", b"", 0),
-    Case("  ...traced", "echo ok", b"+++ echo ok\nok\n", 0),
+    Case("  ...traced", "echo ok", b"+ echo ok\nok\n", 0),
     Case("  ...status kept", "false; (exit 3) 2>/dev/null", None, 3),
-    Case("  ...check", "echo $?", b"+++ echo 3\n3\n", 0),
+    Case("  ...check", "echo $?", b"+ echo 3\n3\n", 0),
     Case("set +x", "set +x", None, 0),
     Case("set -v", "set -v", b"", 0),
     ok(),
@@ -222,7 +270,7 @@ ENDINGS = (
     Case("kill -9 $$", "kill -9 $$", b"", -9, ends_shell=True),
 )
 
-BASH = TEXTS + STATE + TERMINAL + HOOKS + STREAMS + PROGRAMS + LIMITS + ENDINGS
+BASH = TEXTS + STATE + AS_TYPED + TERMINAL + HOOKS + STREAMS + PROGRAMS + LIMITS + ENDINGS
 
 POSIX = (
     *TEXTS[:4],
@@ -271,6 +319,25 @@ POSIX = (
     ok(),
     Case("nested bash", "PS1='n> ' bash --norc -i", None, 5, (("text:n> ", b"exit 5\n"),)),
     Case("background job", "sleep 0.05 & wait; echo done", None, 0),
+    *ENDINGS,
+)
+
+ZSH = (
+    *POSIX[: -len(ENDINGS)],
+    *LAST,
+    Case("pipestatus persists", "(exit 1) | true | (exit 3)", b"", 3),
+    Case("  ...check", "echo $pipestatus $?", b"1 0 3 3\n", 0),
+    Case("as bash expands and shows", "setopt prompt_subst; PS4='+ '", b"", 0),
+    *TRACED,
+    Case("ZERR trap", "trap 'echo err' ZERR", b"", 0),
+    Case("  ...runs once", "false", b"err\n", 1),
+    Case("  ...status kept", "echo $? $_", b"1 false\n", 0),
+    Case("undo", "trap - ZERR", b"", 0),
+    Case("DEBUG trap", "trap 'echo d:$ZSH_DEBUG_CMD' DEBUG", None, 0),
+    Case("  ...before each command", "echo a\necho b", b"d:echo a\na\nd:echo b\nb\n", 0),
+    Case("  ...a failure", "false", b"d:false\n", 1),
+    Case("  ...taken back", "trap - DEBUG", None, 0),
+    ok(),
     *ENDINGS,
 )
 
@@ -346,7 +413,7 @@ FISH = (
     Case("  ...jobs, kill", "kill (jobs -p); true", None, 0),
 )
 
-OF_SHELL = {"bash": BASH, "zsh": POSIX, "fish": FISH, "posix": POSIX, "mksh": MKSH, "ksh93": KSH93}
+OF_SHELL = {"bash": BASH, "zsh": ZSH, "fish": FISH, "posix": POSIX, "mksh": MKSH, "ksh93": KSH93}
 """By executable, else by plug-in."""
 
 STYLES = (

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ai_session import plugins
+from ai_session.shell_words import is_whole
 from ai_session.shells.base import CommandText, Shell
 from tests.bounds import BOUND_SECONDS
 
@@ -166,6 +167,7 @@ class RawSession:
             flags=self.flags,
             title=title,
             as_typed=self.as_typed,
+            sound=is_whole(text),
         )
         more = self.plugin.write_command(self.directory, command)
         while self.pump(0):

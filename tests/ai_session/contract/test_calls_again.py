@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ai_session.control_client import ControlClient
-from ai_session.errors import SessionExists, SessionNotFound
+from ai_session.errors import CallInterrupted, SessionExists, SessionNotFound
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import runtime
 from tests.bounds import BOUND_SECONDS
@@ -80,3 +80,25 @@ def test_a_shell_that_was_started_anew_by_a_daemon_that_was_killed(line: Command
     kill_before_it_is_on_record(line)
     with line.client() as client:
         assert facts(client, "create_session", name="a", call_key="k2")["state"] == "ready"
+
+
+def test_a_command_of_a_daemon_that_was_killed_before_it_began(line: CommandLine) -> None:
+    ran = line.home / "ran"
+    given = {"session_id": "a", "command": f"echo x >>{ran}", "call_key": "k1"}
+    with line.client() as client:
+        made = facts(client, "create_session", name="a")
+        facts(client, "execute_command", **given)
+    kill_before_it_is_on_record(line)
+    # As if it had not come so far as to put the command on record.
+    for name in ("history.jsonl", "shell/c"):
+        (runtime(line.home) / "sessions" / made["session_id"] / name).unlink()
+    with line.client() as client:
+        assert facts(client, "execute_command", **given)["exit_code"] == 0
+        assert facts(client, "execute_command", **given)["exit_code"] == 0
+        assert ran.read_text() == "x\nx\n"
+    kill_before_it_is_on_record(line)
+    with line.client() as client:
+        facts(client, "close_session", session_id="a")
+        facts(client, "create_session", name="a")
+        with pytest.raises(CallInterrupted):
+            client.call("execute_command", **given)

@@ -50,6 +50,7 @@ def kill(who: str) -> None:
 def answer(client: Client, wanted: int) -> Message:
     while (message := client.read()).get("id") != wanted or "method" in message:
         pass
+    assert "result" in message, message
     return message["result"]
 
 
