@@ -762,7 +762,9 @@ class Session:
     def _type_trigger(self, more: bytes) -> None:
         assert self.terminal is not None
         self._quiet_from = -1
-        self.terminal.write(self.shell.trigger(ready=self.at.ready and self.shell.line_editor) + more)
+        traced = "x" in self.at.flags
+        trigger = self.shell.trigger(ready=self.at.ready and self.shell.line_editor, traced=traced)
+        self.terminal.write(trigger + more)
         self.at.ready = False
 
     def _watch(self, running: RunningCommand, unread: int = 0, *, seconds: float = LOOK_SECONDS) -> None:

@@ -120,8 +120,11 @@ class Shell(Protocol):
         """
         ...
 
-    def trigger(self, *, ready: bool) -> bytes:
-        """What to type. ``ready``: the line editor was seen ready, so a half-typed human line is cleared first."""
+    def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
+        """What to type. ``ready``: the line editor was seen ready, so a half-typed human line is cleared first.
+
+        ``traced``: the shell would trace it.
+        """
         ...
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:

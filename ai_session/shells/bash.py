@@ -123,9 +123,9 @@ class Bash:
         write(directory / "c", "\n".join([*lines, ""]))
         return more
 
-    def trigger(self, *, ready: bool) -> bytes:
+    def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
         """See ``Shell.trigger``."""
-        typed = b' \\. "${__ais_f:__ais_9}"\n'
+        typed = b' \\. "${__ais_f:__ais_9}"\n' if traced else b' \\. "$__ais_f"\n'
         return b"\x1e" + typed if ready else typed
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:

@@ -67,7 +67,7 @@ class Fish:
         replace(directory / "c", "\n".join([*lines, f"eval {text}", "__ais_e $status", ""]))
         return b""
 
-    def trigger(self, *, ready: bool) -> bytes:
+    def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
         """See ``Shell.trigger``."""
         # Not sourced: exit in a sourced file only ends the file.
         typed = b" read -zg __ais_t <$__ais_f; eval $__ais_t\n"

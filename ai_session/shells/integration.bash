@@ -90,8 +90,8 @@ __ais_keep() {
 # The last command of a text that ends where it should: after the text $_ is the text itself. It succeeds, so that the
 # evaluation does not fail once more.
 __ais_k() {
-  __ais_keep "${@:2}"
   __ais_J=$1
+  case $# in 3) __ais_y=$2 __ais_i=PIPESTATUS[0]=$3 __ais_I= ;; *) __ais_keep "${@:2}" ;; esac
 }
 
 # The next line runs the text $1 as command $2, as if it had been typed there: an alias is text of its line. That line's
@@ -123,7 +123,7 @@ __ais_e() {
   __ais_w=${PWD-} __ais_le="$__ais_r;$1"
   builtin printf '\e]7777;@N@;D;%s;%s;%s;%s;%s\a' \
     "$__ais_r" "$1" "${EPOCHREALTIME-}" "$-" "${__ais_w//[[:cntrl:]]/?}" >/dev/tty
-  __ais_off
+  case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
   __ais_l=$1 __ais_r= __ais_k=1 __ais_B=$__ais_C
   if [[ ${2+x} ]]; then __ais_keep "${@:2}"; fi
   if [[ ${PROMPT_COMMAND[7777]-} != *__ais_q* ]]; then __ais_h; fi
@@ -148,7 +148,7 @@ __ais_pr() {
 # or $3; $1 and $2 are the line's $_ and PIPESTATUS.
 __ais_p() {
   __ais_l=$? __ais_j=1
-  __ais_off
+  case $-$__ais_9 in *x* | *=*) __ais_off ;; esac
   if [[ $__ais_r ]]; then __ais_e "$__ais_l" "$@"; __ais_t; fi
   if [[ $__ais_k ]]; then
     __ais_k=

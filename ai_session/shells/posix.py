@@ -94,7 +94,7 @@ class Posix:
         replace(directory / "c", f'# {one_line(command.header)}\n{begin}\n{run}\n__ais_e "$?" 2>/dev/null\n')
         return b""
 
-    def trigger(self, *, ready: bool) -> bytes:
+    def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
         """See ``Shell.trigger``. ^U clears a half-typed line, by the kernel where the shell has no line editor."""
         return b'\x15 \\. "$__ais_f"\n'
 

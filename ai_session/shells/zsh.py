@@ -93,9 +93,9 @@ class Zsh:
         replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n{trap}")
         return b""
 
-    def trigger(self, *, ready: bool) -> bytes:
+    def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
         """See ``Shell.trigger``."""
-        typed = b' \\. "$__ais_f${(e)__ais_0}"\n'
+        typed = b' \\. "$__ais_f${(e)__ais_0}"\n' if traced else b' \\. "$__ais_f"\n'
         return b"\x1e" + typed if ready else typed
 
     def write_probe(self, directory: Path, seq: int, aborted: int | None) -> None:

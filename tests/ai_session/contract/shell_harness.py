@@ -173,7 +173,8 @@ class RawSession:
         while self.pump(0):
             ready = ready or self.wait_ready(0)
         self.position = len(self.log)
-        self.send(self.plugin.trigger(ready=ready and self.plugin.line_editor) + more)
+        trigger = self.plugin.trigger(ready=ready and self.plugin.line_editor, traced="x" in self.flags)
+        self.send(trigger + more)
 
     def finish(self, bound: float = BOUND_SECONDS) -> Outcome:
         """Wait for the end of the command begun last."""
