@@ -10,9 +10,9 @@ import pytest
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import CallOutcome, CallStatus
 from ccswarm.servers.a2a_vault_card import card_of
-from ccswarm.servers.a2a_vault_targets import found, mapped, with_mapped
+from ccswarm.servers.a2a_vault_targets import caller_of_tools, found, mapped, with_mapped
 from ccswarm.servers.a2a_vault_told import line_of, told
-from ccswarm.settings import McpSettings, ServerSettings, Settings
+from ccswarm.settings import AgentSettings, McpSettings, ServerSettings, Settings
 
 
 def settings(*servers: ServerSettings) -> Settings:
@@ -130,3 +130,13 @@ def test_the_card_names_an_address_that_its_readers_take() -> None:
     assert url("https://swarm.example/a2a") == "https://swarm.example/a2a"
     card = card_of(Settings(), "http://localhost/a2a", secured=True)
     assert [one["scheme"] for one in card["authSchemes"]] == ["apiKey", "bearer"]
+
+
+def test_the_map_alone_says_who_calls_and_takes_nothing_from_whom_a_person_configured() -> None:
+    variables = {"MCP_SERVER_MAP": '{"filesystem": "http://127.0.0.1:1"}'}
+    alone = with_mapped(Settings(), variables)
+    assert [(agent.name, agent.grants) for agent in alone.agents] == [("proxy", ("filesystem.*",))]
+    assert caller_of_tools(alone).endswith("call tools as proxy, who may use filesystem.*")
+    one = Settings(agents=(AgentSettings(name="ada"),))
+    assert with_mapped(one, variables).agents == one.agents
+    assert "missing" in caller_of_tools(Settings(agents=(AgentSettings(name="a"), AgentSettings(name="b"))))
