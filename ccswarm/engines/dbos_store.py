@@ -130,6 +130,7 @@ class Store:
         self.bare = connect(settings, directory)
         self.remote = bool(settings.database_url)
         self._directory = directory
+        self.file = directory / "engine.db"
         self.client = DBOSClient(
             system_database_engine=self.bare,
             serializer=AsciiJson(),

@@ -7,16 +7,20 @@ import json
 import logging
 import os
 import platform
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from dbos import DBOS, DBOSConfig
+from dbos import _dbos as dbos_module  # pyright: ignore[reportPrivateUsage]
 from dbos._context import assert_current_dbos_context
+from dbos._queue import queue_thread as look_for_work
 
 from ccswarm.engines import dbos_accounts as accounts
 from ccswarm.engines.base import Durable
+from ccswarm.engines.dbos_bell import Doorbell
 from ccswarm.engines.dbos_flow import DbosFlow
 from ccswarm.engines.dbos_shared import Shared
 from ccswarm.engines.dbos_store import NAME
@@ -77,6 +81,7 @@ class Worker:
         store.beat(self.id, self._host, os.getpid())
 
     async def _launch(self) -> None:
+        dbos_module.queue_thread = self._queues  # pyright: ignore[reportPrivateImportUsage]
         for kind, (function, _) in self._shared.kinds.items():
             durable = self._durable(function)
             self._shared.registered[kind] = DBOS.workflow(name=kind, max_recovery_attempts=ATTEMPTS)(durable)
@@ -101,6 +106,17 @@ class Worker:
         self._instance = instance
         DBOS.listen_queues(sorted({queue for _, queue in self._shared.kinds.values()}))
         await self._shared.call(DBOS.launch)
+
+    def _queues(self, stopping: threading.Event, instance: DBOS) -> None:
+        """In place of the thread in which dbos looks for what is queued."""
+        bell = Doorbell(stopping, self._shared.settings.poll_seconds)
+        if self._shared.store.remote:
+            look_for_work(stopping, instance)
+            return
+        listening = threading.Thread(target=bell.listen, args=(self._shared.store.file,), daemon=True)
+        listening.start()
+        look_for_work(bell, instance)  # pyright: ignore[reportArgumentType]
+        listening.join()
 
     def _durable(self, function: Durable) -> Any:
         async def durable(payload: Json) -> Json:

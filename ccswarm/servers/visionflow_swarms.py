@@ -50,8 +50,10 @@ class Swarms:
         self.engine = self._app.engine
 
     async def open(self) -> None:
-        """What was left goes on: runs that a process of this machine had when it was killed, and agents."""
-        self._kept = self._files.read()
+        """What was left in this directory goes on: runs that a process of this machine had when it was killed, and
+        agents. Swarms of other directories are those of other servers."""
+        here = str(self._grounds.entrance.root(self._last()))
+        self._kept = {name: kept for name, kept in self._files.read().items() if kept.directory == here}
         for kept in self._kept.values():
             await self._work.resume(kept)
         self._reviving = asyncio.create_task(self._revive())

@@ -459,7 +459,7 @@ async def test_what_a_person_says_is_heard_before_the_next_answer_and_again_afte
         made.engine.kill()
     other = world(made.engine.store, "two")
     other.tool("srv.look", found=1)
-    async with other.working():
+    async with other.working("second"):
         done = await asyncio.wait_for(other.engine.wait("run_1"), BOUND_SECONDS)
     assert done.result["tasks"]["t"]["status"] == "succeeded"
     assert [(one["by"], one["text"]) for one in await told(other, "person.said")] == [("ann", "Leave the tests.")]
