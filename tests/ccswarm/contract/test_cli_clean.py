@@ -41,7 +41,14 @@ def test_clones_and_refs_of_work_that_failed_are_removed(home: Path) -> None:
     assert place.exists()
     assert "1 runs have clones" in desk.run("doctor", code=0).out
 
+    desk.rewrite(text.replace("[engine]\n", "[engine]\nclone_days = 0\n") + task("t", write, more='agent = "ada"'))
+    second = desk.result("run", code=1)["run"]
+    assert not place.exists(), "what is old goes when another run ends"
+    assert git(project, "for-each-ref", "--format=%(refname)", "refs/ccswarm", "--count=1").startswith(
+        f"refs/ccswarm/{second}/t.1"
+    )
+
     assert len(desk.json("clean", "--days", "0")["removed"]) == 1
-    assert not place.exists()
+    assert not place.with_name(second).exists()
     assert git(project, "for-each-ref", "refs/ccswarm") == ""
     assert desk.json("clean", "--days", "0") == {"removed": [], "left": []}
