@@ -13,23 +13,27 @@ from ccswarm.workspaces_git import Git
 
 HOOKS = ("pre-commit", "pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-merge")
 
+YES = ("true", "yes", "on", "1", "")
+"""How a setting says so; one without a value does, too."""
+
 
 def not_run(git: Git, directory: Path) -> tuple[str, ...]:
     """What of that the person has set up for the repository of ``directory``: names of hooks, and of a setting. Nothing
     where git does not say."""
+    asked = ("config", "--show-scope", "-z", "--get-regexp", r"^(core\.hookspath|commit\.gpgsign)$")
     try:
-        folder = _hooks(git, directory)
-        signs = git.person(directory, "config", "--type=bool", "--get", "commit.gpgSign", allowed=(0, 1)) == "true"
-    except WorkspaceUnusable:
+        said = git.person(directory, *asked, allowed=(0, 1))
+        top, common = git.person(directory, "rev-parse", "--show-toplevel", "--git-common-dir").split("\n")
+    except (WorkspaceUnusable, ValueError):
         return ()
+    # git itself is always told of another directory of hooks here, in the scope of its command line.
+    fields = said.split("\0")
+    pairs = zip(fields[::2], fields[1::2], strict=False)
+    settings = [setting.partition("\n") for scope, setting in pairs if scope != "command"]
+    values = {name: value for name, _, value in settings}
+    named = values.get("core.hookspath")
+    if named is not None and named.startswith("~/"):
+        named = git.home + named[1:]
+    folder = Path(top, named) if named is not None else directory / common / "hooks"
     found = [f"hook {name}" for name in HOOKS if os.access(folder / name, os.X_OK) and (folder / name).is_file()]
-    return (*found, *(["commit.gpgSign"] if signs else []))
-
-
-def _hooks(git: Git, directory: Path) -> Path:
-    """The person's directory of hooks: git itself is always told another one here."""
-    said = git.person(directory, "config", "--show-scope", "--type=path", "--get-all", "core.hooksPath", allowed=(0, 1))
-    named = [path for scope, _, path in (line.partition("\t") for line in said.splitlines()) if scope != "command"]
-    if named:
-        return Path(git.person(directory, "rev-parse", "--show-toplevel")) / named[-1]
-    return directory / git.person(directory, "rev-parse", "--git-common-dir") / "hooks"
+    return (*found, *(["commit.gpgSign"] if values.get("commit.gpgsign", "no").lower() in YES else []))
