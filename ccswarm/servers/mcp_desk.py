@@ -214,7 +214,7 @@ class Desk:
             if app and changed and not await self._wanted(app) and self._users <= 1:
                 await self._working.close()
             state, environ = config.state_directory(), config.server_environment()
-            app = await self._working.get(lambda: apps.working(settings, state, environ, swept=lambda _: None))
+            app = await self._working.get(lambda: apps.working(settings, state, environ))
             if self.resting is None or self.resting.done():
                 self.resting = asyncio.create_task(self._rest())
             return app

@@ -189,9 +189,7 @@ async def test_hooks_and_signing_are_not_run_and_that_is_said_once(house: Attemp
     own = "not run when work was merged, as always here: hook pre-commit, hook pre-merge-commit, hook post-merge"
     assert done["notes"] == [own]
     assert [one["notes"] for one in await house.events() if one["event"] == "run.ended"] == [[own]]
-    house.repository.write(
-        house.repository.directory / ".gitconfig", "[core]\nhooksPath = ~/mine\n[commit]\ngpgSign\n"
-    )
+    house.repository.write(house.repository.directory / ".gitconfig", "[core]\nhooksPath = ~/mine\n[commit]\ngpgSign\n")
     done = (await house.run(swarm(task("t", "echo 3 >x.txt")), "run_2", workspace=house.place)).result
     assert done["notes"][0].endswith(
         "hook pre-commit, hook pre-merge-commit, hook commit-msg, hook post-merge, commit.gpgSign"
