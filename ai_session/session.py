@@ -35,7 +35,7 @@ from ai_session.models import (
 )
 from ai_session.output_log import OutputLog
 from ai_session.recovery import LOOK_SECONDS, Evidence, Recovery, Step
-from ai_session.session_spec import find_shell
+from ai_session.session_spec import shell_named
 from ai_session.shell_state import ShellState
 from ai_session.shells.base import Shell
 from ai_session.timing import Timing
@@ -888,7 +888,7 @@ class Session:
         for name in (called, ""):
             name = name or os.path.basename(processes.program(pid))
             with contextlib.suppress(ShellUnavailable):
-                shell, _ = find_shell(name)
+                shell = shell_named(name)
                 ours = self._image == processes.image(pid) if self._image else os.fsencode(self.files) in arguments
                 replaced = shell is not self.shell or (not ours and bool(self._image or shell.asks))
                 return (shell if not replaced or processes.controls_jobs(pid) else None), replaced

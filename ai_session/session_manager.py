@@ -37,7 +37,7 @@ from ai_session.ownership import widening
 from ai_session.session import Session
 from ai_session.session_changes import ChangeFeed
 from ai_session.session_names import kept
-from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, store
+from ai_session.session_spec import NewSession, SessionDefaults, find_shell, read, shell_named, store
 from ai_session.shares import share
 from ai_session.shells.base import Shell, group_leader
 from ai_session.turns import Turns
@@ -150,7 +150,7 @@ class SessionManager:
         self._names[known_as] = session_id
         directory = self._root / session_id
         try:
-            shell_plugin, executable = self._shell_for(request)
+            shell_plugin, executable = await asyncio.to_thread(self._shell_for, request)
             backend = await self._backend_for(request.backend or self.defaults.backend)
             directory.mkdir(mode=0o700)
             spec = SessionSpec(
@@ -228,7 +228,7 @@ class SessionManager:
 
     async def _respawn(self, session: Session, call_key: str) -> Session:
         spec = session.spec
-        shell, _ = find_shell(spec.shell)
+        shell, _ = await asyncio.to_thread(find_shell, spec.shell)
         backend = await self._backend_for(spec.backend)
         directory = session.directory
         if session.terminal is not None:
@@ -397,7 +397,7 @@ class SessionManager:
     def _adopt_one(self, spec: SessionSpec, terminal: Terminal | None) -> None:
         directory = self._root / spec.session_id
         try:
-            shell, _ = find_shell(spec.shell)
+            shell = shell_named(spec.shell)
             session = self.session_class(
                 spec, directory, shell, self._log(spec, terminal), terminal, self.turns, self._looks
             )

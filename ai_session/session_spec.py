@@ -70,14 +70,20 @@ class NewSession:
 
 
 def find_shell(wanted: str) -> tuple[Shell, str]:
-    """The plugin and executable for ``bash``, ``/bin/dash``…; empty takes bash. Raises ShellUnavailable."""
+    """As ``shell_named``, and the executable, which is looked for: blocks."""
+    shell = shell_named(wanted)
+    return shell, shell.find(wanted or "bash")
+
+
+def shell_named(wanted: str) -> Shell:
+    """The plugin for ``bash``, ``/bin/dash``…; empty takes bash. Raises ShellUnavailable."""
     name = os.path.basename(wanted or "bash")
     known: list[str] = []
     for plugin_name in plugins.names("shells"):
         shell: Shell = plugins.load("shells", plugin_name)
         known += shell.names
         if name in shell.names:
-            return shell, shell.find(wanted or "bash")
+            return shell
     raise ShellUnavailable(
         f"no support for shell {wanted[:80]!r}", suggestion=f"use one of: {', '.join(sorted(known))}"
     )
