@@ -185,7 +185,7 @@ class Words:
 
     def so_far(self) -> Json:
         """See Partial."""
-        return {**({"playbook": self._chosen.name} if self._chosen else {}), "steps": dict(self._results)}
+        return {"steps": dict(self._results)}
 
     def _call(self, name: str, tool: str, arguments: Mapping[str, Json]) -> CallTool:
         return CallTool(f"{name}{self._suffix}", f"{self._shell}.{tool}", arguments)
