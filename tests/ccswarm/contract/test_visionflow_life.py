@@ -55,6 +55,18 @@ def test_swarms_outlive_the_server_and_their_tasks_go_on(desk: RunDesk, how: sig
         assert wire.fault("swarm_status", swarmId=swarm)["code"] == -32001
 
 
+def test_a_server_of_another_directory_has_none_of_its_swarms(desk: RunDesk, tmp_path: Path) -> None:
+    other = RunDesk(tmp_path)
+    other.state = desk.state
+    for one in (desk, other):
+        one.rewrite(desk.file.read_text())
+    with served(desk) as first, connected(first.port) as wire:
+        swarm, _ = wire.swarm("ring", "analyst")
+        with served(other) as second, connected(second.port) as elsewhere:
+            assert elsewhere.fault("swarm_status", swarmId=swarm)["code"] == -32001
+        assert wire.ask("swarm_status", swarmId=swarm)["topology"] == "ring"
+
+
 def test_what_is_to_follow_a_run_that_an_agent_left_follows_after_a_restart(desk: RunDesk) -> None:
     with served(desk) as first, connected(first.port) as wire:
         swarm, (_, bob, _) = wire.swarm("ring", "analyst", "coder", "researcher")
