@@ -210,7 +210,7 @@ def _planned(what: str | None, loaded: Loaded, workspace: Path | None, *, dry_ru
         if not loaded.settings.tasks:
             place = loaded.path or "there is no configuration, and so"
             raise PlanInvalid(
-                f"{place}: there are no tasks", suggestion='ccswarm run "list the files", or another task'
+                f"{place}: there are no tasks", suggestion='ccswarm init, or ccswarm run "list the files"'
             )
         return loaded
     if Path(what).exists():
