@@ -111,12 +111,15 @@ class Evaluation:
         self._tell = tell
         self._keep = keep
 
+    def _places(self, count: int) -> list[Place]:
+        return [Place(self._root / str(number), self._environ) for number in range(1, count + 1)]
+
     async def carry_out(self, tries: Sequence[Try], at_once: int) -> None:
         """All of them, ``at_once`` side by side. Raises PlanInvalid for solutions that the servers' tools make
         impossible, ServerUnavailable, EngineUnavailable."""
         state = self._root / "state"
         state.mkdir(mode=0o700)
-        places = [Place(self._root / str(number), self._environ) for number in range(1, min(at_once, len(tries)) + 1)]
+        places = await asyncio.to_thread(self._places, min(at_once, len(tries)))
         waiting = deque(tries)
         async with working(self._settings, state, self._environ) as app:
             await self._look(app, tries, str(places[0].directory))

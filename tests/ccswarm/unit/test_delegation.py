@@ -134,7 +134,13 @@ def test_the_schema_has_what_is_taken_at_every_level_and_nothing_else() -> None:
 
 def test_what_a_delegation_leaves_out_is_known() -> None:
     """Who adds a setting to a task decides whether a delegation may say it."""
-    assert set(TaskSettings.model_fields) - set(DelegatedTask.model_fields) == {"review", "retry", "budget"}
+    assert set(TaskSettings.model_fields) - set(DelegatedTask.model_fields) == {
+        "review",
+        "retry",
+        "budget",
+        "attempts",
+        "pick",
+    }
     assert set(PlanStep.model_fields) - set(DelegatedStep.model_fields) == {"agent"}
     assert set(Gate.model_fields) - set(DelegatedGate.model_fields) == {"tool", "args", "expect", "timeout_seconds"}
 

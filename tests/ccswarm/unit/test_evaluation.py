@@ -62,7 +62,7 @@ def test_a_suite_needs_a_name_and_cases_with_text_and_gates(tmp_path: Path) -> N
     ("text", "told"),
     [
         (CASE + 'gatefiles = { a = "" }\n', "[cases.one] gatefiles is not known (did you mean gate_files?)"),
-        (CASE + "[cases.setting]\n", "[cases.one] setting is not known (did you mean setup?)"),
+        (CASE + "[cases.setups]\n", "[cases.one] setups is not known (did you mean setup?)"),
         (
             CASE + 'steps = ["ls", { id = "a", tol = "x" }]\n',
             "[cases.one.steps.a] tol is not known (did you mean tool?)",
