@@ -43,11 +43,19 @@ class Workspaces:
 
     def place(self, wanted: str, client_directory: str, *, make: bool = True) -> Place:
         """Where ``wanted`` (relative to the client's directory; empty: the default) is. Without ``make`` the default
-        need not exist yet.
+        need not exist yet. ``client_directory`` is as the kernel named it, without links.
 
         Raises DirectoryUnusable, and SandboxRefused for a directory that can be nobody's workspace.
         """
         base = os.path.realpath(client_directory) if client_directory else ""
+        if client_directory and base != os.path.normpath(client_directory):
+            # The kernel told its name without links: one that is there now was put there since, maybe by a box.
+            if not os.path.isabs(os.path.expanduser(wanted)):
+                raise DirectoryUnusable(
+                    f"the client's directory {client_directory!r} has been replaced by a link, which is not followed",
+                    suggestion="pass an absolute working_directory, or start the client anew",
+                )
+            base = ""
         roots = [*self._roots, *([base] if base and os.path.isdir(base) and not self.unfit(base) else [])]
         start = base if base in roots else roots[0] if roots else self._default(make=make)
         directory = os.path.realpath(existing(wanted, start)) if wanted else start

@@ -11,7 +11,8 @@ import secrets
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ccswarm.errors import WorkspaceUnusable
@@ -56,6 +57,19 @@ def walked(directory: Path) -> int:
         os.close(at)
         raise
     return at
+
+
+@contextmanager
+def entered(directory: Path) -> Generator[str]:
+    """A name of an absolute directory for a child to start in: of that very directory, whatever comes to stand at its
+    path meanwhile, and none where a link stands on the way. Only Linux has such a name; elsewhere it is the path, as
+    it was found. Raises OSError."""
+    at = walked(directory)
+    try:
+        name = f"/proc/self/fd/{at}"
+        yield name if os.path.isdir(name) else str(directory)
+    finally:
+        os.close(at)
 
 
 def begin(file: Path, most: int) -> tuple[bytes, int] | None:

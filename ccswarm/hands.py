@@ -126,9 +126,14 @@ class ToolHands:
             own = bool(server.command or server.args) and not server.cwd
             key = (server.model_dump_json(), directory if own else "")
             if key not in self._clients:
-                settings = server.model_copy(update={"cwd": directory}) if own and directory else server
+                settings = server.placed_in(self._without_links(directory)) if own and directory else server
                 self._clients[key] = plugins.load("clients", server.protocol).open(
                     settings, env=self._environ, state_directory=self._state
                 )
             found[server.name] = self._clients[key]
         return found
+
+    def _without_links(self, directory: str) -> str:
+        """Where a run works has none; the state directory may lie behind those that the person made."""
+        at = Path(directory)
+        return str(self._state.resolve() / at.relative_to(self._state)) if at.is_relative_to(self._state) else directory

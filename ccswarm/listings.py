@@ -46,7 +46,7 @@ async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Li
     state, environ = config.state_directory(), config.server_environment()
 
     async def listing(server: ServerSettings) -> Listing:
-        placed = server if server.cwd or server.url else server.model_copy(update={"cwd": directory})
+        placed = server if server.cwd or server.url else server.placed_in(directory)
         began = time.monotonic()
         client: Any = None
         try:

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
 from ccswarm.models import Priority
 
@@ -95,6 +95,19 @@ class ServerSettings(Section):
     timeout_seconds: float = Field(default=60, gt=0, description="Longest wait for one call.")
     connect_seconds: float = Field(default=20, gt=0, description="Longest wait until it is started and answers.")
     at_once: int = Field(default=16, ge=1, description="Calls under way at the same time.")
+    _placed: bool = PrivateAttr(default=False)
+
+    @property
+    def placed(self) -> bool:
+        """Whether ``cwd`` is a directory of agents' rather than one that the person configured for the server."""
+        return self._placed
+
+    def placed_in(self, directory: str) -> ServerSettings:
+        """It as it is started in ``directory``, absolute and without links, which agents may be changing: it starts
+        there or not at all, even where a link has come to stand on the way."""
+        copy = self.model_copy(update={"cwd": directory})
+        copy._placed = True
+        return copy
 
 
 class McpSettings(Section):

@@ -11,8 +11,8 @@ import shlex
 import signal
 import struct
 import termios
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from shutil import which
 from typing import Any, cast
@@ -21,6 +21,7 @@ from ccswarm.clients.mcp_lines import LineCutter, read_message
 from ccswarm.clients.mcp_pipes import Incoming, Outgoing
 from ccswarm.config_programs import Command
 from ccswarm.config_trust import ConfigTrust
+from ccswarm.confined_files import entered
 from ccswarm.errors import ConfigInvalid, ServerUnavailable, SwarmError
 from ccswarm.settings import ServerSettings
 
@@ -222,13 +223,10 @@ async def started(
     try:
         if state_directory:
             await asyncio.to_thread(_judge, settings, words, environment, state_directory)
-        _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: ServerProcess(on_stderr),
-            *words,
-            cwd=settings.cwd or None,
-            env=environment,
-            start_new_session=True,
-        )
+        with _directory(settings) as directory:
+            _, process = await asyncio.get_running_loop().subprocess_exec(
+                lambda: ServerProcess(on_stderr), *words, cwd=directory, env=environment, start_new_session=True
+            )
     except SwarmError:
         await _let_go(guardian)
         raise
@@ -245,6 +243,24 @@ async def started(
             async with asyncio.timeout(KILL_SECONDS):
                 await process.explained.wait()
         process.transport.close()
+
+
+@contextmanager
+def _directory(settings: ServerSettings) -> Generator[str | None]:
+    """What it is started in. Raises ServerUnavailable where a directory of agents' is not what it was."""
+    if not settings.placed:
+        yield settings.cwd or None
+        return
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(entered(Path(settings.cwd)))
+        except OSError as error:
+            raise ServerUnavailable(
+                f"server {settings.name} is not started: {settings.cwd} cannot be entered without following a link "
+                f"({error.strerror})",
+                suggestion="look who replaced it, and make it a directory again",
+            ) from error
+        yield directory
 
 
 def _judge(settings: ServerSettings, words: list[str], env: Mapping[str, str], state_directory: Path) -> None:

@@ -41,6 +41,25 @@ def test_what_lies_in_no_workspace_is_outside_also_behind_a_link(tree: Path) -> 
         assert (place.directory, place.workspace, place.outside) == (str(tree / "other"), str(tree / "other"), True)
 
 
+def test_a_link_that_took_the_place_of_the_clients_directory_is_not_followed(tree: Path) -> None:
+    """Around that directory a box of another session may be at work."""
+    client = str(tree / "project/src")
+    for moved, link in (("project/src", "project/src"), ("project", "project")):
+        (tree / moved).rename(tree / "moved")
+        (tree / link).symlink_to(tree / "other")
+        (tree / "other/src").mkdir(exist_ok=True)
+        for workspaces in (make(tree), make(tree, str(tree / "private/sub"))):
+            for wanted in ("", ".", "src"):
+                with pytest.raises(DirectoryUnusable, match="replaced by a link") as caught:
+                    workspaces.place(wanted, client)
+                assert "absolute" in caught.value.suggestion
+            assert workspaces.place(client, client).outside
+        assert not make(tree, str(tree / "home/.local")).place(str(tree / "home/.local"), client).outside
+        (tree / link).unlink()
+        (tree / "moved").rename(tree / moved)
+    assert make(tree).place("", client).directory == client
+
+
 @pytest.mark.parametrize(
     "directory", ["/", "home", "", "private", "private/sub", "/etc", "/usr/lib", "/tmp", "/proc/self"]
 )

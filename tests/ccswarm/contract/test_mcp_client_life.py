@@ -15,7 +15,10 @@ import pytest
 
 from ccswarm.clients.mcp import PLUGIN, McpToolClient
 from ccswarm.errors import ServerLost, ServerUnavailable, SwarmError
-from ccswarm.settings import ServerSettings
+from ccswarm.hands import ToolHands
+from ccswarm.journal import Journal
+from ccswarm.models import CallRequest
+from ccswarm.settings import AgentSettings, ServerSettings
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, ROOT, client_of, ended, facts, held, settings, use
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +53,35 @@ async def test_a_server_gets_the_environment_it_is_meant_to_have() -> None:
         assert found["environment"] == env | {"TERM": "own", "TOKEN": "t"}
         assert found["directory"] == "/usr"
         assert found["pid"] == found["group"]
+
+
+async def test_where_agents_work_a_server_starts_behind_no_link(tmp_path: Path) -> None:
+    """One that took the place of the directory, or of one above it, leads no server elsewhere; a directory that the
+    person configured for a server may be a link."""
+    for place in ("work/deep", "outside/deep"):
+        (tmp_path / place).mkdir(parents=True)
+    agent = AgentSettings(name="ada", grants=("small.*",))
+    request = CallRequest("run_1", "t", "s", "ada", "small.facts", {})
+    server = settings("plain", cwd="")
+
+    async def started_in(directory: str, *servers: ServerSettings) -> Any:
+        journal = Journal(tmp_path / "state/journal", "w")
+        hands = ToolHands(servers, tmp_path / "state", {"PATH": os.environ["PATH"]}, journal)
+        try:
+            call = await hands.call({"ada": agent}, directory)
+            return await call(request)
+        finally:
+            await hands.close()
+            journal.close()
+
+    deep = str(tmp_path / "work/deep")
+    assert deep in str(await started_in(deep, server))
+    (tmp_path / "work").rename(tmp_path / "moved")
+    (tmp_path / "work").symlink_to(tmp_path / "outside")
+    told = str(await started_in(deep, server))
+    assert "cannot be entered without following a link" in told
+    assert "outside/deep" not in told
+    assert "outside/deep" in str(await started_in(deep, server.model_copy(update={"cwd": deep})))
 
 
 @pytest.mark.parametrize("kind", ["banner", "half_banner"])
@@ -264,7 +296,10 @@ async def test_every_error_says_what_to_do() -> None:
 KILLED = """
 import asyncio, os, sys
 from ccswarm.clients.mcp import McpToolClient
-from ccswarm.settings import ServerSettings
+from ccswarm.hands import ToolHands
+from ccswarm.journal import Journal
+from ccswarm.models import CallRequest
+from ccswarm.settings import AgentSettings, ServerSettings
 
 settings = ServerSettings(name="small", command=sys.argv[1])
 client = McpToolClient(settings, env=os.environ, era_cache={}, on_stderr=lambda words: print(words, end="", flush=True))

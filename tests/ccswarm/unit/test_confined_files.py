@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccswarm.brains.cli_programs import mend_gemini
-from ccswarm.confined_files import begin, put, walked
+from ccswarm.confined_files import begin, entered, put, walked
 from ccswarm.errors import WorkRefused
 
 
@@ -79,6 +79,19 @@ def test_what_is_read_is_no_link_anywhere_on_the_way(inside: Path) -> None:
     assert begin(inside / "plan", 9) is None
     with pytest.raises(NotADirectoryError):
         walked(inside / "by-link")
+
+
+def test_a_child_starts_in_the_directory_that_was_found_or_nowhere(inside: Path) -> None:
+    """Only Linux has names for directories that are open; anywhere a link is found that stood there before."""
+    (inside / "d/deep").mkdir(parents=True)
+    (inside.parent / "outside/deep").mkdir()
+    with entered(inside / "d/deep") as name:
+        (inside / "d").rename(inside / "moved")
+        (inside / "d").symlink_to(inside.parent / "outside")
+        if sys.platform == "linux":
+            assert subprocess.check_output(["pwd", "-P"], cwd=name, text=True).strip() == str(inside / "moved/deep")
+    with pytest.raises(NotADirectoryError), entered(inside / "d/deep"):
+        pytest.fail("a link was followed")
 
 
 def test_what_a_program_kept_is_changed_only_where_it_kept_it(inside: Path) -> None:
