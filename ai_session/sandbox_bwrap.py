@@ -84,6 +84,7 @@ class Sources:
             raise SandboxRefused(
                 f"{path!r} is neither a file nor a directory", suggestion="name the directory that it lies in"
             )
+        _check_unleased(fd, path)
 
     def __getitem__(self, path: str) -> int:
         return self._opened[path]
@@ -92,6 +93,20 @@ class Sources:
         """Can be called twice."""
         while self._opened:
             os.close(self._opened.popitem()[1])
+
+
+def _check_unleased(fd: int, path: str) -> None:
+    """Raises SandboxRefused where a program holds a write lease, which would keep whoever opens the file waiting up to
+    45 seconds, the box's starter too. Nobody can take one while ``fd`` is open."""
+    try:
+        os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except BlockingIOError:
+        raise SandboxRefused(
+            f"{path!r} is held by a program with a lease on it",
+            suggestion="do it again in a minute, when the system has ended the lease, or end that program first",
+        ) from None
+    except OSError:
+        pass  # what may not be read is told as that by whoever shows it
 
 
 def find() -> Bubblewrap | None:

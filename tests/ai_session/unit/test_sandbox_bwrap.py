@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -210,3 +211,29 @@ def test_the_starter_with_any_path(name: str, plain: bool, tmp_path_factory: pyt
     assert os.fsencode(name) in words[start + 3 :]  # V, of the arguments on descriptor 8
     expected = {"0", "1", "2", "3", "8", "9"} | (set() if plain else {"20"})
     assert {*told.stderr.decode().split()} == expected
+
+
+LEASE = """
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = open(sys.argv[1], "r+")
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_file_that_a_program_holds_a_lease_on_is_refused_rather_than_waited_for(root: Path, sources: Sources) -> None:
+    """Whoever opens it waits up to 45 seconds, also the shell that starts the box."""
+    words = [sys.executable, "-c", LEASE, str(root / "ws/.env")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(SandboxRefused, match=r"\.env' is held by a program with a lease on it") as caught:
+            sources.add(str(root / "ws/.env"))
+        assert "end that program" in caught.value.suggestion
+        sources.add(str(root / "ws/.git/config"))
+        holder.communicate(timeout=BOUND_SECONDS)
+    fresh = Sources()
+    fresh.add(str(root / "ws/.env"))
+    fresh.close()
