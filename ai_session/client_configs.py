@@ -16,7 +16,7 @@ from typing import Any
 from ai_session.config import read_toml
 from ai_session.errors import ConfigInvalid
 
-NAME = (__package__ or "").replace("_", "-")
+NAME = __name__.partition(".")[0].replace("_", "-")
 """What our entry is called, and the program it starts."""
 
 UNATTENDED = {"codex": 'default_tools_approval_mode = "approve"'}

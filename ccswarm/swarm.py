@@ -45,7 +45,7 @@ class Swarm:
     def __init__(
         self, engine: Engine, hands: Hands | None = None, telemetry: Telemetry | None = None, tidy: Tidy | None = None
     ) -> None:
-        """``tidy`` is called when a run is over here, in a thread, with the runs that are not."""
+        """``tidy`` is called when a run is over here, in a thread, with it and the runs that are not."""
         self.engine = engine
         self._tidy = tidy
         self._telemetry = telemetry or Telemetry()
@@ -178,7 +178,7 @@ class Swarm:
         async with self._places.run(root, whole=whole):
             result = await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
         if whole and self._tidy:
-            self._afterwards(self._tidied(self._tidy))
+            self._afterwards(self._tidied(self._tidy, flow.id))
         return result
 
     async def _task(self, flow: Flow, payload: Json) -> Json:
@@ -204,10 +204,10 @@ class Swarm:
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
-    async def _tidied(self, tidy: Tidy) -> None:
+    async def _tidied(self, tidy: Tidy, ended: str) -> None:
         try:
             unfinished = [run.id for run in await self.engine.list(top=True, unfinished=True, limit=MOST_RUNS)]
-            await asyncio.to_thread(tidy, unfinished)
+            await asyncio.to_thread(tidy, [ended, *unfinished])
         except Exception as error:  # nobody waits for it, and the next run's end does it
             log.info("what old runs left was not removed: %s", error)
 

@@ -56,7 +56,7 @@ def test_a_person_agrees_or_refuses_in_a_terminal(home: Path, files: RpcServer) 
         number = asked["id"]
         words = f"a person has to agree: ccswarm approve {number}, or ccswarm reject {number}"
         assert waits["message"] == words
-        assert [one["method"] for one in files.asked] == ["tools/list"] * len(files.asked)
+        assert {one["method"] for one in files.asked} <= {"tools/list", "list_sessions"}, "the tool was not called"
         desk.run("approve", number)
         told = vault.over(task)
         assert told["messages"][1]["parts"][0]["content"]["mcp_result"]["given"] == {"z": 1, "a": "x"}
