@@ -6,6 +6,7 @@ The twin of this file in the other package is the same but for the package's nam
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -62,13 +63,19 @@ def places(home: Path, here: Path, variables: Mapping[str, str]) -> list[Place]:
 def read(place: Place) -> str:
     """The file's text, empty when there is none. Raises ConfigInvalid when it cannot be read."""
     try:
-        return place.path.read_bytes().decode("utf-8-sig")
+        with open(place.path, "rb", opener=_at_once) as file:
+            return file.read().decode("utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigInvalid(
             f"{place.path} cannot be read: {error}", suggestion="fix the file, then try again"
         ) from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Never waits, as for who holds a lease on a project's file, or for who writes to a FIFO."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def entry(place: Place, text: str) -> dict[str, Any] | None:

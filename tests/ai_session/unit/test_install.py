@@ -293,3 +293,9 @@ def test_status_tells_each_file(home: Path) -> None:
     assert rows["claude-code", "user"] == "absent"
     assert rows["gemini", "user"] == "invalid"
     assert rows["vscode", "user"] == "no file"
+
+
+def test_a_fifo_in_place_of_a_projects_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".mcp.json")
+    place = client_configs.places(tmp_path / "home", tmp_path, {})
+    assert [client_configs.read(one) for one in place if one.path == tmp_path / ".mcp.json"] == [""]
