@@ -155,7 +155,10 @@ def read_toml(text: str) -> dict[str, Any]:
 def home_directory(environ: Mapping[str, str] | None = None) -> Path:
     """HOME, or the password database's word where a client passes none."""
     environ = os.environ if environ is None else environ
-    return Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+    try:
+        return Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a user of a container whom no file names
+        return Path("/")
 
 
 def default_path(environ: Mapping[str, str] | None = None) -> Path:

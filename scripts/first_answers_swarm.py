@@ -38,14 +38,12 @@ async def answers() -> dict[str, Any]:
         conversation.receive({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     await done.wait()
     results = {answer["id"]: answer["result"] for answer in sent}
-    initialize = {name: value for name, value in results[0].items() if name != "protocolVersion"}
+    told = [(method, "_meta" in params, results[number]) for number, (method, params) in enumerate(asked)]
+    (_, _, initialize), *others = told
     return {
-        "initialize": initialize,
-        "handshake": {"ping": results[1], **{method: results[2 + at] for at, method in enumerate(LISTS)}},
-        "modern": {
-            "server/discover": results[4],
-            **{method: results[5 + at] for at, method in enumerate(LISTS)},
-        },
+        "initialize": {name: value for name, value in initialize.items() if name != "protocolVersion"},
+        "handshake": {method: result for method, modern, result in others if not modern},
+        "modern": {method: result for method, modern, result in others if modern},
     }
 
 
