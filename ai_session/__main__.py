@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ai_session import inherited_signals
+from ai_session.system import inherited_signals
 
 DIALECTS = {
     "": ("mcp", ""),
@@ -26,23 +26,23 @@ def main() -> None:
     else:
         inherited_signals.keep_from_programs()
     if arguments[:2] == ["mcp-server", "--stdio"] and " ".join(arguments[2:]) in DIALECTS:
-        from ai_session import relay
+        from ai_session.client import relay
 
         relay.main(*DIALECTS[" ".join(arguments[2:])])
     elif arguments[:1] == ["mcp-server"] and sorted(arguments[1:]) == ["--no-daemon", "--stdio"]:
-        from ai_session import daemon
+        from ai_session.daemon import host
 
-        daemon.serve_stdio()
+        host.serve_stdio()
     elif arguments[:2] == ["daemon", "run"]:
-        from ai_session import daemon
+        from ai_session.daemon import host
 
-        daemon.main(arguments[2:])
+        host.main(arguments[2:])
     else:
         if COMPLETING not in os.environ:
-            from ai_session import cli_quick
+            from ai_session.cli import quick
 
-            cli_quick.main(arguments)
-        from ai_session import cli
+            quick.main(arguments)
+        from ai_session.cli import main as cli
 
         cli.main()
 

@@ -7,9 +7,9 @@ import os
 import time
 from pathlib import Path
 
-from ai_session.audit import AuditLog
-from ai_session.audit_files import segments, verify
-from ai_session.audit_keys import check, public_key
+from ai_session.audit.files import segments, verify
+from ai_session.audit.keys import check, public_key
+from ai_session.audit.log import AuditLog
 from ai_session.models import Principal
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized

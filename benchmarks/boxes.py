@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ai_session import plugins, waiting
-from ai_session.boxes import Boxes, BoxSettings
+from ai_session.config import plugins
 from ai_session.models import TRUSTED, SandboxProfile
-from ai_session.resource_watch import ResourceWatch
-from ai_session.sandbox import Sandbox
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.sandbox.boxes import Boxes, BoxSettings
+from ai_session.sandbox.limits.watch import ResourceWatch
+from ai_session.sandbox.sandbox import Sandbox
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 
@@ -78,7 +79,7 @@ async def commands(report: Report, unboxed: Session, boxed: Session) -> None:
             for _ in range(BATCH):
                 start = time.perf_counter()
                 running = await session.begin(":", command_id="cmd")
-                await waiting.for_command(session, running, 20.0, until_input=False)
+                await wait.for_command(session, running, 20.0, until_input=False)
                 seconds.append(time.perf_counter() - start)
     floor = median_ms(taken[unboxed])
     report.row("a trivial command, boxed", median_ms(taken[boxed]), "ms", floor=floor, most_ratio=1.1)
@@ -89,7 +90,7 @@ async def keystrokes(report: Report, unboxed: Session, boxed: Session) -> None:
     taken: dict[Session, list[float]] = {unboxed: [], boxed: []}
     for session in taken:
         running = await session.begin("stty -echo; cat", command_id="cmd")
-        await waiting.for_command(session, running, 20.0, until_input=True)
+        await wait.for_command(session, running, 20.0, until_input=True)
     for _ in range(ROUNDS):
         for session, seconds in taken.items():
             for _ in range(BATCH):

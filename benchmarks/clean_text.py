@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ai_session.clean_text import clean
-from ai_session.output_log import READ_BYTES, MappedLog
-from ai_session.transcript import Transcript
-from ai_session.turns import finished
+from ai_session.system.turns import finished
+from ai_session.terminal.log import READ_BYTES, MappedLog
+from ai_session.terminal.text import clean
+from ai_session.terminal.transcript import Transcript
 from benchmarks.report import Report
 from benchmarks.size import sized
 

@@ -12,9 +12,9 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ai_session import plugins
-from ai_session.config import runtime_directories
-from ai_session.settings import SessionSettings
+from ai_session.config import plugins
+from ai_session.config.config import runtime_directories
+from ai_session.config.settings import SessionSettings
 from benchmarks.report import Report
 from benchmarks.size import sized
 from benchmarks.wire import Client

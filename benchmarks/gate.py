@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ai_session import plugins
-from ai_session.app import App
+from ai_session.config import plugins
+from ai_session.config.settings import Settings
+from ai_session.daemon.app import App
+from ai_session.gate.results import validate
 from ai_session.models import Principal, ToolCall, ToolResult
-from ai_session.ownership import Reach
-from ai_session.results import validate
-from ai_session.session_reach import VisibleSessions
-from ai_session.settings import Settings
+from ai_session.sessions.ownership import Reach
+from ai_session.sessions.visible import VisibleSessions
+from ai_session.sessions.workspaces import Workspaces
 from ai_session.tools.base import Context, Limits, Tool
-from ai_session.workspace import Workspaces
 from benchmarks.floors import SyncedWrite
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized

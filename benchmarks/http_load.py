@@ -22,7 +22,7 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
-from ai_session.control_client import connect
+from ai_session.client.connection import connect
 from benchmarks.children import serving
 from benchmarks.report import Report
 from benchmarks.size import sized

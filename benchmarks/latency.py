@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ai_session import plugins, waiting
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.config import plugins
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import NewSession, SessionDefaults
 from benchmarks.floors import RawReadline, SyncedWrite
 from benchmarks.report import Report, median_ms
 from benchmarks.sdk_server import KINDS
@@ -49,7 +50,7 @@ async def sessions(report: Report, directory: Path, floor: RawReadline) -> None:
             for _ in range(BATCH):
                 start = time.perf_counter()
                 running = await session.begin(":", command_id="cmd")
-                await waiting.for_command(session, running, 20.0, until_input=True)
+                await wait.for_command(session, running, 20.0, until_input=True)
                 samples[backend].append(time.perf_counter() - start)
     medians = {name: median_ms(values) for name, values in samples.items()}
     report.row("raw readline, blocking reads (floor)", medians["floor"], "ms")

@@ -17,8 +17,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ai_session.network_proxy import SessionProxy
-from ai_session.network_rules import NetworkRules
+from ai_session.sandbox.network.proxy import SessionProxy
+from ai_session.sandbox.network.rules import NetworkRules
 from benchmarks.children import output, serving
 from benchmarks.report import Report
 from benchmarks.size import sized

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ai_session.boxes import Boxes, BoxSettings
 from ai_session.models import TRUSTED, SandboxProfile
-from ai_session.resource_watch import ResourceWatch
-from ai_session.sandbox import Sandbox
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.sandbox.boxes import Boxes, BoxSettings
+from ai_session.sandbox.limits.watch import ResourceWatch
+from ai_session.sandbox.sandbox import Sandbox
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import NewSession, SessionDefaults
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 

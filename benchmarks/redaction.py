@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from ai_session.hiding import Spans
-from ai_session.masking import MAX_KNOWN, Masking
-from ai_session.output_log import READ_BYTES, MappedLog
-from ai_session.redaction import Redactor
-from ai_session.transcript import Transcript
-from ai_session.turns import finished
+from ai_session.gate.redaction.known_secrets import MAX_KNOWN, Masking
+from ai_session.gate.redaction.redactor import Redactor
+from ai_session.system.turns import finished
+from ai_session.terminal.log import READ_BYTES, MappedLog
+from ai_session.terminal.masking import Spans
+from ai_session.terminal.transcript import Transcript
 from benchmarks.report import Report
 from benchmarks.size import sized
 

@@ -7,10 +7,11 @@ import os
 import time
 from pathlib import Path
 
-from ai_session import plugins, waiting
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.config import plugins
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from benchmarks.startup import resident_mb
@@ -64,7 +65,7 @@ async def repeat(session: Session, times: int) -> None:
     """Run an echo and check its answer, again and again."""
     for number in range(times):
         running = await session.begin(f"echo {number}", command_id="cmd")
-        await waiting.for_command(session, running, 20.0, until_input=False)
+        await wait.for_command(session, running, 20.0, until_input=False)
         record = running.record
         assert record.end_offset is not None
         assert session.log.read(record.start_offset, record.end_offset) == b"%d\r\n" % number

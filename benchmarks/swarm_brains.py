@@ -17,11 +17,11 @@ from benchmarks.report import Report
 from benchmarks.size import sized
 from benchmarks.swarm_scale import NoHands, peak_mb
 from ccswarm.app import new_run_id
+from ccswarm.config.plugins import load
+from ccswarm.config.settings import EngineSettings, Settings
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
-from ccswarm.plugins import load
-from ccswarm.settings import EngineSettings, Settings
-from ccswarm.swarm import Swarm
+from ccswarm.swarm.swarm import Swarm
 from tests.ccswarm.model_servers import ModelServer, loops
 
 AGENTS, TURNS, REQUESTS, MANY_TURNS = sized((20, 10, 200, 1000), (2, 2, 2, 4))
@@ -136,7 +136,7 @@ async def bare(requests: str, kind: str, url: str) -> None:
 
 def load_libraries(kind: str) -> Any:
     """What the first question to a model loads."""
-    from ccswarm.brains import llm_api
+    from ccswarm.brains.llm import api as llm_api
 
     llm_api.load(kind)
     return llm_api

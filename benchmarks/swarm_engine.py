@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.children import output
 from benchmarks.report import Report
 from benchmarks.size import sized
+from ccswarm.config.plugins import load
+from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import Limits
-from ccswarm.plugins import load
-from ccswarm.settings import EngineSettings
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Engine, Flow
 
 STEPS, AT_ONCE, STARTS, CHILDREN = sized((1000, 25, 20, 200), (4, 2, 1, 2))
 IDLE_SECONDS = sized(5.0, 0.01)
-IMPORT = "import time; t = time.perf_counter(); import ccswarm.engines.dbos_client; print(time.perf_counter() - t)"
+IMPORT = "import time; t = time.perf_counter(); import ccswarm.engines.dbos.client; print(time.perf_counter() - t)"
 
 
 async def nothing(_: str) -> None:

@@ -19,13 +19,13 @@ from benchmarks.children import serving
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from benchmarks.swarm_toolbox import ARGUMENTS, agreed, called, listed, unlimited
-from ccswarm.clients.mcp import McpToolClient
-from ccswarm.clients.mcp_logins import Login, Logins
-from ccswarm.journal import Journal
-from ccswarm.masks import Masks
+from ccswarm.clients.mcp.login_store import Login, Logins
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config.settings import AgentSettings, ServerSettings
+from ccswarm.journal.masks import Masks
+from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
-from ccswarm.settings import AgentSettings, ServerSettings
-from ccswarm.toolbox import Toolbox
+from ccswarm.toolbox.toolbox import Toolbox
 
 ROUNDS, BATCH = sized((8, 50), (1, 2))
 CALLERS, TURNS = sized((16, 20), (2, 2))

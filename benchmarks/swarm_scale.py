@@ -17,16 +17,16 @@ from benchmarks.report import Report
 from benchmarks.size import sized
 from ccswarm.app import new_run_id
 from ccswarm.brains.base import Means
-from ccswarm.crew import Crew
+from ccswarm.clones.clones import Workspaces
+from ccswarm.config.plugins import load
+from ccswarm.config.settings import AgentSettings, EngineSettings, Settings, TaskSettings
 from ccswarm.engines.base import Limits
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
-from ccswarm.plugins import load
-from ccswarm.scheduler import Scheduler
-from ccswarm.settings import AgentSettings, EngineSettings, Settings, TaskSettings
-from ccswarm.swarm import Swarm
-from ccswarm.swarm_task import Hands
-from ccswarm.topology import Links
-from ccswarm.workspaces import Workspaces
+from ccswarm.plan.crew import Crew
+from ccswarm.plan.topology import Links
+from ccswarm.swarm.scheduler import Scheduler
+from ccswarm.swarm.swarm import Swarm
+from ccswarm.swarm.task import Hands
 
 TASKS, LAYER, AGENTS, STEPS = sized((10_000, 100, 50, 30), (20, 10, 2, 6))
 MEASURES = sized(True, False)

@@ -15,11 +15,11 @@ from mcp_types import CallToolResult, ListToolsResult, RequestParamsMeta, TextCo
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 from ccswarm.clients.base import OnProgress
-from ccswarm.journal import Journal, verify
-from ccswarm.masks import Masks
+from ccswarm.config.settings import AgentSettings
+from ccswarm.journal.masks import Masks
+from ccswarm.journal.writer import Journal, verify
 from ccswarm.models import CallRequest, ServerAnswer, ToolInfo
-from ccswarm.settings import AgentSettings
-from ccswarm.toolbox import Toolbox
+from ccswarm.toolbox.toolbox import Toolbox
 
 ROUNDS, BATCH = sized((12, 100), (1, 2))
 CALLERS, TURNS = sized((32, 40), (2, 2))

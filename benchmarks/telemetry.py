@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ai_session.app import App
-from ai_session.gate_trace import Trace
+from ai_session.config.settings import Settings
+from ai_session.daemon.app import App
+from ai_session.gate.telemetry.base import Telemetry
+from ai_session.gate.trace import Trace
 from ai_session.models import Principal, ToolCall, ToolResult
-from ai_session.settings import Settings
-from ai_session.telemetry import Telemetry
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 

@@ -7,9 +7,10 @@ import resource
 import time
 from pathlib import Path
 
-from ai_session import plugins, waiting
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.config import plugins
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import NewSession, SessionDefaults
 from benchmarks.floors import read_loop_seconds
 from benchmarks.report import Report
 from benchmarks.size import sized
@@ -39,7 +40,7 @@ async def run(report: Report, directory: Path) -> None:
         for _ in range(3):
             start = time.perf_counter()
             running = await session.begin(f"cat {data}", command_id="cmd")
-            await waiting.for_command(session, running, 300.0, until_input=False)
+            await wait.for_command(session, running, 300.0, until_input=False)
             record = running.record
             assert record.end_offset is not None
             measured.append((record.end_offset - record.start_offset) / (time.perf_counter() - start) / 1e6)

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from ccswarm import inherited_signals
+from ccswarm.system import inherited_signals
 
 COMPLETING = "_CCSWARM_COMPLETE"
 """What a shell that completes a line asks with."""
@@ -17,18 +17,18 @@ def main() -> NoReturn:
     inherited_signals.keep_from_programs()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb == "mcp-server" and "CCSWARM_GUEST" in os.environ:
-        from ccswarm import guest_relay
+        from ccswarm.bridge import relay
 
-        guest_relay.main(os.environ)
+        relay.main(os.environ)
     if verb == "guest-program":
-        from ccswarm import guest_program
+        from ccswarm.bridge import keeper
 
-        guest_program.main(os.environ)
+        keeper.main(os.environ)
     if COMPLETING not in os.environ:
-        from ccswarm import cli_quick
+        from ccswarm.cli import quick
 
-        cli_quick.main(sys.argv[1:])
-    from ccswarm import cli
+        quick.main(sys.argv[1:])
+    from ccswarm.cli import main as cli
 
     cli.main()
 

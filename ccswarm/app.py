@@ -11,20 +11,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccswarm import config, plugins, workspaces_kept
-from ccswarm.config_trust import Source
+from ccswarm.clones import kept
+from ccswarm.clones.clones import Workspaces
+from ccswarm.config import config, plugins
+from ccswarm.config.settings import ServerSettings, Settings
+from ccswarm.config.trust import Source
 from ccswarm.engines.base import Engine, Limits
 from ccswarm.errors import ConfigInvalid, Conflict, WorkspaceUnusable
-from ccswarm.hands import ToolHands
-from ccswarm.journal import Journal
-from ccswarm.masks import Masks
-from ccswarm.plan import able
-from ccswarm.project import Project
-from ccswarm.settings import ServerSettings, Settings
-from ccswarm.swarm import Swarm
-from ccswarm.sweeping import Tell, sweep
-from ccswarm.telemetry_configured import open_telemetry
-from ccswarm.workspaces import Workspaces
+from ccswarm.journal.masks import Masks
+from ccswarm.journal.writer import Journal
+from ccswarm.plan.check import able
+from ccswarm.swarm.project import Project
+from ccswarm.swarm.swarm import Swarm
+from ccswarm.swarm.sweeping import Tell, sweep
+from ccswarm.swarm.worker_tools import ToolHands
+from ccswarm.telemetry.factory import open_telemetry
 
 JOURNALS = "journal"
 
@@ -88,7 +89,7 @@ async def working(
 
     def tidy(unfinished: Sequence[str]) -> None:
         days, most = settings.engine.clone_days, settings.engine.clone_bytes
-        workspaces_kept.expire(state_directory / workspaces_kept.FOLDER, unfinished, days, most, environ)
+        kept.expire(state_directory / kept.FOLDER, unfinished, days, most, environ)
 
     swarm = Swarm(engine, hands, telemetry, tidy)
     stop = asyncio.Event()

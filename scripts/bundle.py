@@ -84,7 +84,7 @@ You can watch and type along, see a record of every call, and change what is all
 
 def manifest(version: str) -> dict[str, Any]:
     """What Claude Desktop reads."""
-    answers: dict[str, Any] = json.loads((ROOT / "ai_session/servers/first_answers.json").read_text())["handshake"]
+    answers: dict[str, Any] = json.loads((ROOT / "ai_session/servers/mcp/first_answers.json").read_text())["handshake"]
     project = project_facts()
     return {
         "manifest_version": "0.4",

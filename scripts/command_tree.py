@@ -50,14 +50,14 @@ class Program:
 
 def programs() -> list[Program]:
     """Both, as they are now."""
-    import ai_session.cli
-    import ccswarm.cli
+    import ai_session.cli.main
+    import ccswarm.cli.main
 
     return [
         Program(_read(typer.main.get_command(app), (name,), None), version, exit_codes)
         for name, app, version, exit_codes in (
-            ("ai-session", ai_session.cli.program(), ai_session.__version__, ai_session.cli.EXIT_CODES),
-            ("ccswarm", ccswarm.cli.app, ccswarm.__version__, ccswarm.cli.EXIT_CODES),
+            ("ai-session", ai_session.cli.main.program(), ai_session.__version__, ai_session.cli.main.EXIT_CODES),
+            ("ccswarm", ccswarm.cli.main.app, ccswarm.__version__, ccswarm.cli.main.EXIT_CODES),
         )
     ]
 

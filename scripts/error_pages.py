@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import ai_session.cli_output
+import ai_session.cli.output
 import ai_session.errors
-import ccswarm.cli_output
+import ccswarm.cli.output
 import ccswarm.errors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,8 +23,8 @@ FAULTS = {
     "internal": "a mistake of ours",
 }
 PACKAGES = (
-    ("ai_session", "ai-session", ai_session.errors, ai_session.cli_output),
-    ("ccswarm", "ccswarm", ccswarm.errors, ccswarm.cli_output),
+    ("ai_session", "ai-session", ai_session.errors, ai_session.cli.output),
+    ("ccswarm", "ccswarm", ccswarm.errors, ccswarm.cli.output),
 )
 
 

@@ -1,4 +1,4 @@
-"""Records what the MCP server answers to a client's first questions in ai_session/servers/first_answers.json.
+"""Records what the MCP server answers to a client's first questions in ai_session/servers/mcp/first_answers.json.
 
 Run it after a change to tools, instructions or the SDK; with --check it only says whether the file is up to date.
 """
@@ -10,13 +10,14 @@ import json
 import sys
 from typing import Any
 
-from ai_session import __version__, plugins
+from ai_session import __version__
+from ai_session.config import plugins
 from ai_session.models import Principal
-from ai_session.servers import mcp_first, mcp_sdk
+from ai_session.servers.mcp import dispatch, first_answers
 
 ENVELOPE = {
-    mcp_first.ENVELOPE_VERSION: mcp_first.MODERN_VERSION,
-    mcp_first.ENVELOPE_CAPABILITIES: {},
+    first_answers.ENVELOPE_VERSION: first_answers.MODERN_VERSION,
+    first_answers.ENVELOPE_CAPABILITIES: {},
 }
 HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "first", "version": "1"}}
 
@@ -41,8 +42,8 @@ class AllTools:
 async def answers() -> dict[str, Any]:
     everything: Any = AllTools()
     sent: list[dict[str, Any]] = []
-    caller = mcp_sdk.Caller(everything, everything, Principal(kind="mcp", uid=0))
-    conversation = mcp_sdk.Conversation(caller, sent.append, heartbeat_seconds=10)
+    caller = dispatch.Caller(everything, everything, Principal(kind="mcp", uid=0))
+    conversation = dispatch.Conversation(caller, sent.append, heartbeat_seconds=10)
     asked = [("initialize", HANDSHAKE), *((method, {}) for method in ("ping", *LISTS))]
     asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
     for number, (method, params) in enumerate(asked):
@@ -60,11 +61,11 @@ async def answers() -> dict[str, Any]:
 
 def main() -> None:
     text = json.dumps(asyncio.run(answers()), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    text = text.replace(f'"version": "{__version__}"', f'"version": "{mcp_first.VERSION_MARK}"')
+    text = text.replace(f'"version": "{__version__}"', f'"version": "{first_answers.VERSION_MARK}"')
     if "--check" not in sys.argv:
-        mcp_first.FILE.write_text(text)
-    elif mcp_first.FILE.read_text() != text:
-        sys.exit(f"{mcp_first.FILE} is out of date: run {sys.argv[0]}")
+        first_answers.FILE.write_text(text)
+    elif first_answers.FILE.read_text() != text:
+        sys.exit(f"{first_answers.FILE} is out of date: run {sys.argv[0]}")
 
 
 if __name__ == "__main__":

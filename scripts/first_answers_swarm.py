@@ -1,4 +1,4 @@
-"""Records what the MCP server answers to a client's first questions in ccswarm/servers/first_answers.json.
+"""Records what the MCP server answers to a client's first questions in ccswarm/servers/mcp/first_answers.json.
 
 Run it after a change to tools, instructions or the SDK; with --check it only says whether the file is up to date.
 """
@@ -11,13 +11,13 @@ import sys
 from typing import Any
 
 from ccswarm import __version__
-from ccswarm.servers import mcp_first, mcp_sdk
 from ccswarm.servers.base import Entrance
+from ccswarm.servers.mcp import dispatch, first_answers
 
 LISTS = ("tools/list", "resources/templates/list", "prompts/list")
 ENVELOPE = {
-    mcp_first.ENVELOPE_VERSION: mcp_first.MODERN_VERSION,
-    mcp_first.ENVELOPE_CAPABILITIES: {},
+    first_answers.ENVELOPE_VERSION: first_answers.MODERN_VERSION,
+    first_answers.ENVELOPE_CAPABILITIES: {},
 }
 HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "first", "version": "1"}}
 
@@ -31,7 +31,7 @@ async def answers() -> dict[str, Any]:
         if len(sent) == len(asked):
             done.set()
 
-    conversation = mcp_sdk.Conversation(Entrance(), send)
+    conversation = dispatch.Conversation(Entrance(), send)
     asked = [("initialize", HANDSHAKE), ("ping", {}), *((method, {}) for method in LISTS)]
     asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]
     for number, (method, params) in enumerate(asked):
@@ -49,11 +49,11 @@ async def answers() -> dict[str, Any]:
 
 def main() -> None:
     text = json.dumps(asyncio.run(answers()), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    text = text.replace(f'"version": "{__version__}"', f'"version": "{mcp_first.VERSION_MARK}"')
+    text = text.replace(f'"version": "{__version__}"', f'"version": "{first_answers.VERSION_MARK}"')
     if "--check" not in sys.argv:
-        mcp_first.FILE.write_text(text)
-    elif mcp_first.FILE.read_text() != text:
-        sys.exit(f"{mcp_first.FILE} is out of date: run {sys.argv[0]}")
+        first_answers.FILE.write_text(text)
+    elif first_answers.FILE.read_text() != text:
+        sys.exit(f"{first_answers.FILE} is out of date: run {sys.argv[0]}")
 
 
 if __name__ == "__main__":

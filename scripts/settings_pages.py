@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-import ai_session.settings
-import ccswarm.settings
+import ai_session.config.settings
+import ccswarm.config.settings
 
 BOUNDS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
 KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", dict: "table", Any: "any"}
@@ -26,14 +26,14 @@ def settings() -> dict[str, str]:
             "Kept in `~/.config/ai-session/config.toml`, or where `AI_SESSION_CONFIG` says. The variable "
             "`AI_SESSION_<SECTION>_<NAME>` goes before the file: `AI_SESSION_SESSION_ROWS=60`. "
             "`ai-session config show` tells what is in force, and where it came from.",
-            ai_session.settings.Settings,
+            ai_session.config.settings.Settings,
         ),
         "swarm-settings.md": _page(
             "Settings and plans of ccswarm",
             "`ccswarm.toml`, `config/ccswarm.toml` or `$XDG_CONFIG_HOME/ccswarm/config.toml`, the first that is there. "
             "A plan has the same shape. `ccswarm config reference` prints this as a file to fill in, "
             "[playbooks](../playbooks.md) explain how a plan works.",
-            ccswarm.settings.Settings,
+            ccswarm.config.settings.Settings,
         ),
     }
 

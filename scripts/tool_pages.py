@@ -26,7 +26,7 @@ def tools() -> dict[str, str]:
 
 
 def _page(package: str, title: str, command: str, more: str) -> str:
-    answers: Facts = json.loads((ROOT / package / "servers/first_answers.json").read_text())
+    answers: Facts = json.loads((ROOT / package / "servers/mcp/first_answers.json").read_text())
     offered: Facts = answers["handshake"]
     lines = [f"# {title}", "", f"What {command} offers, in every protocol version ([how clients use it]({more})).", ""]
     for tool in offered["tools/list"]["tools"]:

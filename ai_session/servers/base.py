@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     # Loading the gate takes hundreds of milliseconds; a server must be able to answer before that.
     from asyncio import StreamReader, StreamWriter
 
-    from ai_session.gate import Gate
+    from ai_session.gate.gate import Gate
 
 
 class Host(Protocol):

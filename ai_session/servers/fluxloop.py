@@ -22,7 +22,7 @@ from ai_session.errors import AiSessionError, UnknownTool
 from ai_session.models import ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from ai_session.gate import Gate
+    from ai_session.gate.gate import Gate
     from ai_session.servers.base import Connection
 
 NAME = "fluxloop-mcp"

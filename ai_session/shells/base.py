@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ai_session import config
+from ai_session.config import config
 from ai_session.errors import ShellUnavailable
 
 ASK = b"\x1b[7777z"

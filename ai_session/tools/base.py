@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ai_session.hiding import Spans
 from ai_session.models import TRUSTED, Effect, Principal, SandboxLevel, SandboxProfile, ToolResult
-from ai_session.session import Session
-from ai_session.session_reach import VisibleSessions
-from ai_session.workspace import Place, Workspaces
+from ai_session.sessions.session import Session
+from ai_session.sessions.visible import VisibleSessions
+from ai_session.sessions.workspaces import Place, Workspaces
+from ai_session.terminal.masking import Spans
 
 MAX_WAIT_SECONDS = 50.0
 """Six clients give up on a call at 60 s whatever progress they get."""

@@ -19,16 +19,16 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from ai_session import waiting
-from ai_session.commands import ended
 from ai_session.errors import AiSessionError, ShellUnavailable
-from ai_session.hiding import CONTEXT_BYTES, Spans
 from ai_session.models import Effect, ToolResult
-from ai_session.report import open_plain, record_facts, result
-from ai_session.session import Session
-from ai_session.session_spec import NewSession
+from ai_session.sessions import wait
+from ai_session.sessions.commands import ended
+from ai_session.sessions.report import open_plain, record_facts, result
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession
+from ai_session.system.turns import Steps
+from ai_session.terminal.masking import CONTEXT_BYTES, Spans
 from ai_session.tools.base import Context, EffectfulArguments, Subject, Tool, output
-from ai_session.turns import Steps
 
 PROGRAM = "python3 -u -X utf8 -"
 """Unbuffered, so that what was printed is there when its time is over."""
@@ -115,7 +115,7 @@ async def _run(context: Context, arguments: RunPython, session: Session) -> Tool
         stdin=arguments.code.encode(),
         separate_stderr=True,
     )
-    reason = await waiting.for_command(session, running, seconds, until_input=False)
+    reason = await wait.for_command(session, running, seconds, until_input=False)
     record = running.record
     if record.exit_code == NO_PROGRAM and not path.exists():
         raise ShellUnavailable("there is no python3 in the sandbox", suggestion="install it where the box's PATH leads")

@@ -8,12 +8,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from ai_session import waiting
-from ai_session.commands import NEVER_BEGUN, RunningCommand, ended
 from ai_session.errors import CallInterrupted, NothingRunning
 from ai_session.models import CommandRecord, Effect, ToolResult
-from ai_session.report import INPUT_HINT, command_result, cut
-from ai_session.session import Session
+from ai_session.sessions import wait
+from ai_session.sessions.commands import NEVER_BEGUN, RunningCommand, ended
+from ai_session.sessions.report import INPUT_HINT, command_result, cut
+from ai_session.sessions.session import Session
 from ai_session.tools.base import (
     MAX_WAIT_SECONDS,
     Context,
@@ -58,7 +58,7 @@ async def execute_command(context: Context, arguments: ExecuteCommand) -> ToolRe
     found = _by_key(session, arguments.call_key)
     if context.repeated and isinstance(found, RunningCommand) and not found.started:
         # An earlier daemon had put it on record, and maybe no more than that.
-        await waiting.for_command(session, found, seconds, until_input=True)
+        await wait.for_command(session, found, seconds, until_input=True)
         found = _by_key(session, arguments.call_key)
     if isinstance(found, CommandRecord) and found.note == NEVER_BEGUN:
         found = None
@@ -106,7 +106,7 @@ async def _wait_and_report(
 ) -> ToolResult:
     if isinstance(command, CommandRecord):
         return await session.work(command_result(session, command, chars, notes, context.spans))
-    reason = await waiting.for_command(session, command, seconds, until_input=True)
+    reason = await wait.for_command(session, command, seconds, until_input=True)
     record = command.record
     if reason == "finished":
         await session.ended()
@@ -133,7 +133,7 @@ async def interrupt_command(context: Context, arguments: InterruptCommand) -> To
             f"{session.state()})",
             suggestion="for a program a person started, use send_input with keys ['C-c']",
         )
-    outcome = await waiting.interrupt(session, context.limits.interrupt_step_seconds)
+    outcome = await wait.interrupt(session, context.limits.interrupt_step_seconds)
     notes = [f"sent {', '.join(outcome.steps)}"] if outcome.steps else []
     if not outcome.ended:
         notes.append("it has not ended: look with read_screen, or close_session to end everything in the session")

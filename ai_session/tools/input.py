@@ -8,19 +8,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from ai_session import keys
 from ai_session.errors import InvalidArguments
 from ai_session.models import Effect, ToolResult
-from ai_session.tools.base import (
-    Context,
-    EffectfulArguments,
-    SessionId,
-    Subject,
-    Tool,
-    encodable,
-    output,
-    subject_of,
-)
+from ai_session.terminal import keys
+from ai_session.tools.base import Context, EffectfulArguments, SessionId, Subject, Tool, encodable, output, subject_of
 
 MODE_BYTES = 1 << 18
 """How far back the terminal's cursor-key mode is looked for; programs set it when they start and leave."""

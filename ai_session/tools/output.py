@@ -8,14 +8,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ai_session import waiting
 from ai_session.errors import CommandNotFound, InvalidArguments
-from ai_session.hiding import on_screen
 from ai_session.models import CommandRecord, Effect, InputMode, ToolResult
-from ai_session.report import INPUT_HINT, command_result, note_ending, note_lost, record_facts, result, transcript
-from ai_session.session import Session
+from ai_session.sessions import wait
+from ai_session.sessions.report import (
+    INPUT_HINT,
+    command_result,
+    note_ending,
+    note_lost,
+    record_facts,
+    result,
+    transcript,
+)
+from ai_session.sessions.session import Session
+from ai_session.terminal.masking import on_screen
+from ai_session.terminal.transcript import Found, Seeker, Transcript
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
-from ai_session.transcript import Found, Seeker, Transcript
 
 SEARCH_SECONDS = 20.0
 """A search that takes longer, as it does beside much else, says from where to go on."""
@@ -142,7 +150,7 @@ def _input_mode(session: Session, facts: dict[str, Any]) -> InputMode | None:
 
 async def _wait(
     context: Context, session: Session, record: CommandRecord, arguments: ReadOutput, seconds: float
-) -> waiting.Reason:
+) -> wait.Reason:
     running = session.running
     current = running is not None and running.record.command_id == record.command_id
     if arguments.wait_for in ("finish", "input") and record.command_id == "all":
@@ -157,7 +165,7 @@ async def _wait(
             # Until its start mark is read, the line that shows the command would count as its output.
             loop, begun = asyncio.get_running_loop(), running
             deadline = loop.time() + seconds
-            if not await waiting.for_output(session, seconds, lambda: begun.started or _over(session, begun.record)):
+            if not await wait.for_output(session, seconds, lambda: begun.started or _over(session, begun.record)):
                 return "timeout"
             record, seconds = find_command(session, record.command_id), deadline - loop.time()
         seeker = transcript(session, record, context.spans).seeker(arguments.pattern, max(arguments.offset, 0))
@@ -171,16 +179,14 @@ async def _wait(
             return transcript(session, running.record if running and current else record).end_offset
 
         base = arguments.offset if arguments.offset >= 0 else end()
-        if await waiting.for_output(session, seconds, lambda: _over(session, record) or end() > base):
+        if await wait.for_output(session, seconds, lambda: _over(session, record) or end() > base):
             return "finished" if _over(session, record) else "output"
         return "timeout"
     assert running is not None
-    return await waiting.for_command(session, running, seconds, until_input=True)
+    return await wait.for_command(session, running, seconds, until_input=True)
 
 
-async def _wait_for_pattern(
-    session: Session, seeker: Seeker, seconds: float, over: Callable[[], bool]
-) -> waiting.Reason:
+async def _wait_for_pattern(session: Session, seeker: Seeker, seconds: float, over: Callable[[], bool]) -> wait.Reason:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:

@@ -15,14 +15,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ai_session.audit_files import records, segments
-from ai_session.hiding import Spans
+from ai_session.audit.files import records, segments
 from ai_session.models import CommandRecord, Effect, ToolResult
-from ai_session.recording import exported
-from ai_session.report import cut, record_facts, recording_source
-from ai_session.session import Session
+from ai_session.sessions.report import cut, record_facts, recording_source
+from ai_session.sessions.session import Session
+from ai_session.system.turns import Steps
+from ai_session.terminal.masking import Spans
+from ai_session.terminal.recording import exported
 from ai_session.tools.base import Arguments, Context, SessionId, Tool, output
-from ai_session.turns import Steps
 
 COMMAND_CHARS = 200
 RECORDED_BYTES = 1 << 20

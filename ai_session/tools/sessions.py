@@ -10,12 +10,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from ai_session.errors import InvalidArguments
-from ai_session.hiding import Spans
 from ai_session.models import PROFILES, Effect, SandboxLevel, SessionSpec, SessionState, ToolResult
-from ai_session.report import cut, record_facts
-from ai_session.session import Session
-from ai_session.session_names import checked_name
-from ai_session.session_spec import NewSession
+from ai_session.sessions.names import checked_name
+from ai_session.sessions.report import cut, record_facts
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession
+from ai_session.sessions.workspaces import Place, unboxed
+from ai_session.terminal.masking import Spans
 from ai_session.tools.base import (
     Arguments,
     Context,
@@ -27,7 +28,6 @@ from ai_session.tools.base import (
     output,
     subject_of,
 )
-from ai_session.workspace import Place, unboxed
 
 COMMAND_CHARS = 200
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

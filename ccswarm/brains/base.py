@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from ccswarm.config.settings import AgentSettings
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, Json, ToolInfo
-from ccswarm.settings import AgentSettings
 
 
 @dataclass(frozen=True, slots=True)

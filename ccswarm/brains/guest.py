@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Think, Thinking
+from ccswarm.bridge.bridge import Desk, place
+from ccswarm.bridge.requests import Requests
+from ccswarm.config.settings import AgentSettings
 from ccswarm.engines.base import Flow
-from ccswarm.guest_requests import Requests
-from ccswarm.guests import Desk, place
 from ccswarm.models import CallOutcome, Json
-from ccswarm.settings import AgentSettings
 
 FIRST_SECONDS = 60.0
 LATER_SECONDS = 1.0

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.clients.base import OnProgress
-from ccswarm.crew import Crew
-from ccswarm.delegation import MOST_TASKS, SCHEMA
 from ccswarm.errors import InvalidArguments, MessageForbidden, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
+from ccswarm.plan.crew import Crew
+from ccswarm.plan.delegation import MOST_TASKS, SCHEMA
 
 NAME = "swarm"
 AGENT, RUN = "ai-session/agent", "ai-session/run"

@@ -16,11 +16,11 @@ from typing import Any, NoReturn, cast
 
 import httpx2
 
+from ccswarm.clients._address import Veil, client_options, headers_of
 from ccswarm.clients.base import OnProgress, ToolClient
+from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import CallTimedOut, InvalidArguments, ServerLost, ServerUnavailable, UnknownTool
 from ccswarm.models import ServerAnswer, ToolInfo
-from ccswarm.reach import Veil, client_options, headers_of
-from ccswarm.settings import ServerSettings
 
 MOST_BYTES = 8 << 20
 """Of one answer."""

@@ -17,14 +17,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ccswarm import peers
 from ccswarm.errors import UsageInvalid
+from ccswarm.wire import peers
 
 if TYPE_CHECKING:
-    from ccswarm.access_token import AccessToken
     from ccswarm.app import App
-    from ccswarm.config import Loaded
-    from ccswarm.settings import Settings
+    from ccswarm.config.config import Loaded
+    from ccswarm.config.settings import Settings
+    from ccswarm.wire.access_token import AccessToken
 
 
 WORKSPACE = "ccswarm-workspace"
@@ -47,19 +47,19 @@ class Entrance:
     async def loaded(self) -> Loaded:
         """The configuration as it is now, which a person has used, with agents to begin with where it names none: for
         what begins something. Raises ConfigInvalid, ConfigChanged."""
-        from ccswarm import config
+        from ccswarm.config import config
 
         given = partial(config.load, self.config, remember_absent=True, workspace=self.workspace)
         return self._with_agents(await asyncio.to_thread(given))
 
     def last(self) -> Loaded:
         """As ``loaded``, as a person used it last: for what looks at runs, goes on or ends. Raises ConfigInvalid."""
-        from ccswarm import config
+        from ccswarm.config import config
 
         return self._with_agents(config.load_last(self.config))
 
     def _with_agents(self, loaded: Loaded) -> Loaded:
-        from ccswarm import config
+        from ccswarm.config import config
 
         found = config.supplied(loaded.settings, self.types, config.server_environment())
         return replace(loaded, settings=found.settings)

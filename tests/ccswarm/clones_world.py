@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ccswarm.workspaces import Clone, Workspaces
+from ccswarm.clones.clones import Clone, Workspaces
 
 
 class World:

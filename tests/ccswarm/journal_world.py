@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ccswarm.journal import Journal
+from ccswarm.journal.writer import Journal
 
 
 @contextmanager

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from ccswarm.brains.base import Means
 from ccswarm.clients.mail import Mailboxes
-from ccswarm.journal import Journal, read, verify
-from ccswarm.toolbox import Toolbox
+from ccswarm.journal.writer import Journal, read, verify
+from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.unit.swarm_world import MemoryHands, World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccswarm.agent import Call
-    from ccswarm.crew import Crew
+    from ccswarm.config.settings import AgentSettings
     from ccswarm.models import CallOutcome, CallRequest, ToolInfo
-    from ccswarm.settings import AgentSettings
+    from ccswarm.plan.crew import Crew
+    from ccswarm.swarm.agent import Call
     from tests.ccswarm.doubles import MemoryClient
     from tests.ccswarm.engine_double import MemoryStore
     from tests.ccswarm.model_servers import ModelServer

@@ -24,9 +24,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ccswarm.clients.mcp import McpClients, McpToolClient
-from ccswarm.clients.mcp_logins import Login, Logins
-from ccswarm.settings import ServerSettings
+from ccswarm.clients.mcp.login_store import Login, Logins
+from ccswarm.clients.mcp.plugin import McpClients, McpToolClient
+from ccswarm.config.settings import ServerSettings
 from tests.bounds import BOUND_SECONDS
 
 

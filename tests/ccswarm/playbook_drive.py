@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Thinking, Wait
-from ccswarm.brains.playbook import PLUGIN
+from ccswarm.brains.playbook.plugin import PLUGIN
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, CallStatus, Json
 

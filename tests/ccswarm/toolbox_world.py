@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ccswarm.journal import Journal
-from ccswarm.masks import Masks
+from ccswarm.config.settings import AgentSettings
+from ccswarm.journal.masks import Masks
+from ccswarm.journal.writer import Journal
 from ccswarm.models import CallOutcome, CallRequest
-from ccswarm.settings import AgentSettings
-from ccswarm.toolbox import Toolbox
+from ccswarm.toolbox.toolbox import Toolbox
 from tests.ccswarm.doubles import MemoryClient, MemoryTool, tool
 
 KEYED = {"text": {"type": "string"}, "call_key": {"type": "string", "maxLength": 200}}

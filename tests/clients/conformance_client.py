@@ -15,10 +15,10 @@ from typing import Any
 import httpx2
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ccswarm.clients.mcp import McpClients, McpToolClient
+from ccswarm.clients.mcp.plugin import McpClients, McpToolClient
+from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import LoginNeeded, SwarmError
 from ccswarm.models import ToolInfo
-from ccswarm.settings import ServerSettings
 from tests.bounds import BOUND_SECONDS
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")

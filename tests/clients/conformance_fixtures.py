@@ -50,7 +50,7 @@ from mcp_types import (
     Tool,
 )
 
-from ai_session.servers import mcp_tasks
+from ai_session.servers.mcp import tasks
 from tests.clients.conformance_asking import ASKING, context_asked
 from tests.clients.conformance_jobs import Jobs
 
@@ -291,5 +291,5 @@ def make_server() -> Server[Any]:
             on_set_logging_level=accepted,
         )
     server.middleware.append(RequestStateBoundary(RequestStateSecurity(keys=[STATE_KEY]), default_audience="fixtures"))
-    mcp_tasks.register(server, jobs)
+    tasks.register(server, jobs)
     return server

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BYTES = 1 << 20
 TOLD = "MCP_CONFORMANCE_"
-IMPORTED = ("ccswarm.clients.mcp_http", "ccswarm.clients.mcp_login", "ai_session.servers.mcp_sdk")
+IMPORTED = ("ccswarm.clients.mcp.http", "ccswarm.clients.mcp.login", "ai_session.servers.mcp.dispatch")
 
 
 def ask(path: str, words: list[str]) -> int:

@@ -17,7 +17,7 @@ from mcp_types import (
     TextContent,
 )
 
-from ai_session.servers import mcp_tasks
+from ai_session.servers.mcp import tasks
 from tests.clients.conformance_asking import field, form, name_form
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Jobs:
             await over.wait()
             return said(f"computed {given.get('label')}")
 
-        return self._begin(work) if mcp_tasks.declared(ctx) else await work(None)
+        return self._begin(work) if tasks.declared(ctx) else await work(None)
 
     async def with_name(self, ctx: Context, params: CallToolRequestParams) -> Any:
         name = field((params.input_responses or {}).get("user_name"), "name")
@@ -145,12 +145,12 @@ class Jobs:
         async def work(job: Job) -> CallToolResult:
             return said(f"Hello, {name}!")
 
-        mcp_tasks.require(ctx)
+        tasks.require(ctx)
         return self._begin(work)
 
     def needing_tasks(self, work: Callable[[Job, dict[str, Any]], Awaitable[CallToolResult]]) -> Any:
         async def tool(ctx: Context, params: CallToolRequestParams) -> Any:
-            mcp_tasks.require(ctx)
+            tasks.require(ctx)
             return self._begin(lambda job: work(job, params.arguments or {}))
 
         return tool
@@ -158,12 +158,12 @@ class Jobs:
     def _begin(self, work: Work) -> dict[str, Any]:
         job = Job(work)
         self._jobs[job.task_id] = job
-        return mcp_tasks.created(job.seen())
+        return tasks.created(job.seen())
 
     def _find(self, task_id: str) -> Job:
         job = self._jobs.get(task_id)
         if job is None:
-            raise mcp_tasks.unknown(task_id)
+            raise tasks.unknown(task_id)
         return job
 
 

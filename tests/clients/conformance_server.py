@@ -14,21 +14,22 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ai_session import __version__, relay
-from ai_session.daemon import HELLO_BYTES, listen, parse_hello
-from ai_session.http_app import application
-from ai_session.http_connections import Door
-from ai_session.http_server import Front, find_place
+from ai_session import __version__
+from ai_session.client import relay
+from ai_session.config.settings import HttpSettings
+from ai_session.daemon.host import HELLO_BYTES, listen, parse_hello
+from ai_session.http.app import application
+from ai_session.http.connections import Door
+from ai_session.http.server import Front, find_place
 from ai_session.models import Principal
 from ai_session.servers.base import Connection
-from ai_session.servers.mcp import McpServer
-from ai_session.settings import HttpSettings
+from ai_session.servers.mcp.plugin import McpServer
 from tests.clients.conformance_fixtures import make_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ai_session.gate import Gate
+    from ai_session.gate.gate import Gate
 
 
 class FixtureHost:

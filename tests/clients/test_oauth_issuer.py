@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ai_session.settings import OauthSettings
+from ai_session.config.settings import OauthSettings
 from tests.ai_session.contract.oauth_elsewhere import Person, say_who
 from tests.ai_session.contract.oauth_world import BASE, Clock, Memory, opened, running
 from tests.bounds import BOUND_SECONDS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.servers.orchestre_starters import ABOUT, files_of
+from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, files_of
 
 BOUND_SECONDS = 600
 BUILT = {

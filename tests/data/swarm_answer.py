@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from ccswarm import config
 from ccswarm.app import submitting
+from ccswarm.config import config
 
 
 async def main(file: str, state: str, word: str, name: str) -> None:

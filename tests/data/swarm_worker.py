@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from ccswarm import config
 from ccswarm.app import working
+from ccswarm.config import config
 
 
 async def main(file: str, state: str) -> None:

@@ -13,12 +13,13 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ccswarm import config, plan
 from ccswarm.app import App, new_run_id, submitting
+from ccswarm.config import config
+from ccswarm.config.settings import Settings
 from ccswarm.engines.base import Execution
-from ccswarm.journal import JoinReport, Record, join, read
-from ccswarm.origin import Origin
-from ccswarm.settings import Settings
+from ccswarm.journal.writer import JoinReport, Record, join, read
+from ccswarm.plan import check
+from ccswarm.plan.origin import Origin
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import agreed
 from tests.conftest import client_environment, end_leftovers, environment, new_home
@@ -71,7 +72,7 @@ class House:
         file = self.home / "plan.toml"
         file.write_text(text)
         settings = config.peek_plan(file, self.settings)
-        assert plan.check(settings, None) == list(problems)
+        assert check.check(settings, None) == list(problems)
         return settings
 
     @asynccontextmanager

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ccswarm.app import App
+from ccswarm.config.settings import Settings
 from ccswarm.engines.base import Execution
-from ccswarm.journal import Record
-from ccswarm.journal_chain import opened
+from ccswarm.journal.chain import opened
+from ccswarm.journal.writer import Record
 from ccswarm.models import RunStatus
-from ccswarm.settings import Settings
 from tests.conftest import processes
 from tests.together.swarm_house import House, end, submit
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from ccswarm.bridge.bridge import place
 from ccswarm.engines.base import Execution
-from ccswarm.guests import place
 from ccswarm.models import RunStatus
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 
-from ccswarm import cli
-from ccswarm.cli_output import EXIT_CODES
+from ccswarm.cli import main
+from ccswarm.cli.output import EXIT_CODES
 
 PAGE = (Path(__file__).parents[2] / "docs/ccswarm-cli.md").read_text()
 EVERYWHERE = {"--json", "--config", "--help"}
@@ -32,7 +32,7 @@ def verbs(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
         yield " ".join(path), command
 
 
-COMMANDS = dict(verbs(typer.main.get_command(cli.app)))
+COMMANDS = dict(verbs(typer.main.get_command(main.app)))
 
 
 def rows() -> Iterator[tuple[str, Row]]:

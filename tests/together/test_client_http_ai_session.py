@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from ccswarm.clients.mcp import McpClients, McpToolClient
+from ccswarm.clients.mcp.plugin import McpClients, McpToolClient
+from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import LoginNeeded, ServerLost, ServerUnavailable
-from ccswarm.settings import ServerSettings
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.oauth_world import PASSWORD, Form
 from tests.bounds import BOUND_SECONDS

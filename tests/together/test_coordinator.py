@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm import config
-from ccswarm.settings import TaskSettings
+from ccswarm.config import config
+from ccswarm.config.settings import TaskSettings
 from tests.ccswarm.llm_world import KEY, SECRET, finish
 from tests.ccswarm.model_servers import Asked, Behaviour, ModelServer, Reply, each, plays
 from tests.conftest import environment

@@ -17,8 +17,8 @@ from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, agent
 from tests.conftest import UNBOXED, client_environment, environment, new_home
 
 ROOT = Path(__file__).parents[2]
-BASICS = str(ROOT / "ccswarm/suites/basics.toml")
-REPOSITORIES = str(ROOT / "ccswarm/suites/repositories.toml")
+BASICS = str(ROOT / "ccswarm/evaluation/suites/basics.toml")
+REPOSITORIES = str(ROOT / "ccswarm/evaluation/suites/repositories.toml")
 CONFIG = f"""
 [[mcp.servers]]
 name = "ai-session"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.journal import read
+from ccswarm.journal.writer import read
 from tests.ccswarm.contract.a2a_standard_desk import connected, plan_message, served
 from tests.ccswarm.contract.run_desk import QUICK, RunDesk
 from tests.ccswarm.contract.server_client import serving

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm import config
-from ccswarm.clients.mcp import McpToolClient
-from ccswarm.journal import Journal, join, read, verify
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config import config
+from ccswarm.config.settings import AgentSettings, ServerSettings
+from ccswarm.journal.writer import Journal, join, read, verify
 from ccswarm.models import CallRequest, CallStatus
-from ccswarm.settings import AgentSettings, ServerSettings
-from ccswarm.toolbox import Toolbox
+from ccswarm.toolbox.toolbox import Toolbox
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import UNBOXED, client_environment, end_leftovers, environment, new_home
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ccswarm.clients.mcp import McpToolClient
-from ccswarm.settings import ServerSettings
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config.settings import ServerSettings
 from tests.ai_session.contract.command_line import CommandLine
 from tests.conftest import UNBOXED_VARIABLES
 

@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
-from ccswarm.servers.orchestre_starters import ABOUT, files_of
+from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, files_of
 from tests.ccswarm.contract.server_client import ServerClient, serving
 from tests.conftest import client_environment
 from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, open_house

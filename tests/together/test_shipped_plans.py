@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from ccswarm import config, plan
 from ccswarm.brains.base import CallTool, Finish
+from ccswarm.config import config
+from ccswarm.config.settings import Settings
 from ccswarm.models import CallOutcome, CallStatus, ToolInfo
-from ccswarm.settings import Settings
+from ccswarm.plan import check
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.playbook_drive import Drive, drive
 from tests.conftest import client_environment, end_leftovers, environment, new_home
@@ -92,8 +93,8 @@ async def carry_out(settings: Settings, folder: Path) -> Mapping[str, Drive]:
     results: dict[str, Any] = {}
     ends: dict[str, Drive] = {}
     async with served(folder) as server:
-        assert plan.check(settings, await server.tools()) == []
-        for facts in plan.describe(settings)["tasks"]:
+        assert check.check(settings, await server.tools()) == []
+        for facts in check.describe(settings)["tasks"]:
             task = next(task for task in settings.tasks if task.id == facts["id"])
             told = {"inputs": {need: results[need] for need in task.needs}, "run_id": run_id, "workspace": str(folder)}
             end = await drive(task.model_dump(mode="json"), server.call, **told)

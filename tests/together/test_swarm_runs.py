@@ -11,11 +11,11 @@ from typing import TextIO
 
 import pytest
 
-from ccswarm.clients.mcp import McpToolClient
+from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.engines.base import Execution
-from ccswarm.journal import Journal, verify
+from ccswarm.journal.writer import Journal, verify
 from ccswarm.models import RunStatus
-from ccswarm.toolbox import Toolbox
+from ccswarm.toolbox.toolbox import Toolbox
 from tests.together.swarm_house import AI_SESSION, DATA, QUICK, House, event, git, open_house, over, submit
 
 pytestmark = pytest.mark.anyio

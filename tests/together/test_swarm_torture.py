@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.journal import verify
+from ccswarm.journal.writer import verify
 from tests.ccswarm.torture.engine_postgres import database, server
 from tests.conftest import UNBOXED
 from tests.together.swarm_house import AI_SESSION, House, open_house, over, submit

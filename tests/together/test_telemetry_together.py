@@ -11,7 +11,7 @@ from typing import TextIO
 import pytest
 
 from ccswarm.models import RunStatus
-from ccswarm.telemetry_spans import span_id_of, trace_id_of
+from ccswarm.telemetry.spans import span_id_of, trace_id_of
 from tests.collector import Collector, Seen
 from tests.conftest import UNBOXED, environment
 from tests.together.swarm_house import AI_SESSION, QUICK, open_house, over, submit

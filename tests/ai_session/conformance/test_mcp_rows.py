@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.models import Principal
 from ai_session.tools.base import MAX_WAIT_SECONDS, Context, Limits, Tool
 from tests.ai_session.contract.wire import Client, stop_daemons

@@ -20,11 +20,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# Imported before the fork, for the ordinary user may not be able to read where they lie.
-from ai_session import landlock, sandbox_probe  # noqa: F401
 from ai_session.models import SandboxProfile
-from ai_session.sandbox import Boxed, Sandbox, SandboxStatus
-from ai_session.sandbox_bwrap import Bubblewrap
+
+# Imported before the fork, for the ordinary user may not be able to read where they lie.
+from ai_session.sandbox import (
+    probe,
+)
+from ai_session.sandbox.bwrap import Bubblewrap
+from ai_session.sandbox.sandbox import Boxed, Sandbox, SandboxStatus
 from tests.bounds import BOUND_SECONDS
 
 ORDINARY = 12345
@@ -74,7 +77,7 @@ done
 @cache
 def probed(uid: int) -> tuple[SandboxStatus, Bubblewrap | None]:
     """What this user finds out about the machine, found out once."""
-    return as_user(uid, sandbox_probe.probe)
+    return as_user(uid, probe.probe)
 
 
 class Probed(Sandbox):

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from ai_session.boxes import Boxes, BoxSettings
 from ai_session.models import SandboxLevel, SandboxProfile
-from ai_session.sandbox import Sandbox, SandboxStatus
-from ai_session.sandbox_bwrap import Bubblewrap
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.sandbox.boxes import Boxes, BoxSettings
+from ai_session.sandbox.bwrap import Bubblewrap
+from ai_session.sandbox.sandbox import Sandbox, SandboxStatus
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
 
 
 class Known(Sandbox):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from ai_session.control_client import ControlClient, connect
+from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import DaemonUnavailable
 from tests.ai_session.contract import forked_verbs
 from tests.ai_session.contract.forked_verbs import Person

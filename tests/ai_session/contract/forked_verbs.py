@@ -33,10 +33,10 @@ from typing import Any, NoReturn
 
 from pexpect.fdpexpect import fdspawn
 
-from ai_session import cli_verbs
+from ai_session.cli import verbs
 
 ROOT = Path(__file__).parents[3]
-LOADED = ("ai_session.__main__", "ai_session.cli", "ai_session.client_configs", "ai_session.config")
+LOADED = ("ai_session.__main__", "ai_session.cli.main", "ai_session.config.mcp_clients", "ai_session.config.config")
 """Also what some verbs load late."""
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
@@ -245,7 +245,7 @@ def be_verb(plan: dict[str, Any], fds: list[int]) -> NoReturn:
 if __name__ == "__main__":
     for module in LOADED:
         import_module(module)
-    for load in cli_verbs.VERBS.values():
+    for load in verbs.VERBS.values():
         load()
     gc.freeze()
     fork_verbs(socket.socket(fileno=int(sys.argv[1])))

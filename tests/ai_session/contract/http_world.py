@@ -15,14 +15,14 @@ import httpx2
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 
-from ai_session.http_app import application
-from ai_session.http_connections import ALLOWED_SECONDS, Door, Owed
-from ai_session.http_server import Front, Place, find_place
-from ai_session.oauth import Access
-from ai_session.oauth_challenge import Challenges
-from ai_session.oauth_scopes import USUAL
-from ai_session.remote_gate import RemoteGate
-from ai_session.settings import HttpSettings
+from ai_session.config.settings import HttpSettings
+from ai_session.http.app import application
+from ai_session.http.connections import ALLOWED_SECONDS, Door, Owed
+from ai_session.http.gate_client import RemoteGate
+from ai_session.http.oauth.access import Access
+from ai_session.http.oauth.challenges import Challenges
+from ai_session.http.oauth.scopes import USUAL
+from ai_session.http.server import Front, Place, find_place
 from tests.ai_session.contract.wire import BOUND_SECONDS, ENVELOPE, Message, living_in
 from tests.conftest import environment
 

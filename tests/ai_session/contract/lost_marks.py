@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from ai_session import waiting
-from ai_session.marks import Mark, MarkKind
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.terminal.marks import Mark, MarkKind
 from tests.ai_session.contract.session_harness import request, until
 from tests.bounds import BOUND_SECONDS
 
@@ -68,7 +68,7 @@ async def play(manager: SessionManager, shell: str, name: str, faults: Faults, d
         running = await session.begin(f"sh -c 'echo x >>{ran}; exit {number}'", command_id=f"cmd_{number}")
         await until(session, lambda ran=ran: ran.exists() or session.running is None)
         began = loop.time()
-        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished", faults
+        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished", faults
         record = running.record
         times = ran.read_text().count("x") if ran.exists() else 0
         if (record.exit_code, record.status) not in ((number, "finished"), (None, "lost")):
@@ -80,7 +80,7 @@ async def play(manager: SessionManager, shell: str, name: str, faults: Faults, d
     del FaultySession.plans[name]
     for code in (7, 8):
         running = await session.begin(f"sh -c 'echo out; exit {code}'", command_id=f"cmd_{code}")
-        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished", faults
+        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished", faults
         if running.record.exit_code != code:
             wrong.append(f"{faults}: after it, {running.record.status} with {running.record.exit_code}")
     await manager.close(session)

@@ -17,8 +17,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ai_session.network_proxy import SessionProxy
-from ai_session.network_rules import NetworkRules
+from ai_session.sandbox.network.proxy import SessionProxy
+from ai_session.sandbox.network.rules import NetworkRules
 from tests.bounds import BOUND_SECONDS
 
 NAME = "origin.test"

@@ -21,16 +21,17 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.lowlevel import Server
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from ai_session import oauth, oauth_people
-from ai_session.oauth_fetch import Fetcher
-from ai_session.oauth_scopes import SCOPES
-from ai_session.oauth_store import FILE, Store
-from ai_session.settings import OauthSettings
+from ai_session.config.settings import OauthSettings
+from ai_session.http.oauth import access as oauth
+from ai_session.http.oauth import users
+from ai_session.http.oauth.fetch import Fetcher
+from ai_session.http.oauth.scopes import SCOPES
+from ai_session.http.oauth.store import FILE, Store
 
 BASE = "http://127.0.0.1:8765"
 CALLBACK = "http://127.0.0.1:33418/callback"
 PASSWORD = "correct horse battery staple"
-STORED = oauth_people.hashed(PASSWORD, (4, 8, 1))
+STORED = users.hashed(PASSWORD, (4, 8, 1))
 """Weaker than people get it, which would take a quarter of a second at each sign-in."""
 
 
@@ -155,7 +156,7 @@ async def stored(front: Front, work: Callable[[Connection], Any]) -> Any:
 
 
 async def add_person(front: Front, name: str = "alice", scopes: tuple[str, ...] = tuple(SCOPES)) -> None:
-    await stored(front, lambda db: oauth_people.add(db, front.clock(), name, STORED, scopes))
+    await stored(front, lambda db: users.add(db, front.clock(), name, STORED, scopes))
 
 
 @asynccontextmanager

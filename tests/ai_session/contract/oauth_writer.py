@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from sqlite3 import Connection
 
-from ai_session import oauth_grants
-from ai_session.oauth_grants import CodeShown, Issued, Lives, Wish
-from ai_session.oauth_store import Store
+from ai_session.http.oauth import grants
+from ai_session.http.oauth.grants import CodeShown, Issued, Lives, Wish
+from ai_session.http.oauth.store import Store
 
 LIVES = Lives(3600, 86_400)
 VERIFIER = "v" * 43
@@ -20,14 +20,14 @@ WISH = Wish("c_1", "Writer", "alice", ("sessions:read",), "http://127.0.0.1/mcp"
 
 def begun(db: Connection) -> Issued:
     now = time.time()
-    grant = oauth_grants.open_grant(db, now, WISH)
-    code = oauth_grants.issue_code(db, now, grant, "http://127.0.0.1/", False, CHALLENGE)
+    grant = grants.open_grant(db, now, WISH)
+    code = grants.issue_code(db, now, grant, "http://127.0.0.1/", False, CHALLENGE)
     shown = CodeShown(code, WISH.client_id, "", VERIFIER)
-    return oauth_grants.redeem_code(db, now, LIVES, shown, refresh=True)
+    return grants.redeem_code(db, now, LIVES, shown, refresh=True)
 
 
 def renewed(db: Connection, token: str) -> Issued:
-    return oauth_grants.refresh(db, time.time(), LIVES, token, WISH.client_id, WISH.resource, None)
+    return grants.refresh(db, time.time(), LIVES, token, WISH.client_id, WISH.resource, None)
 
 
 def main() -> None:

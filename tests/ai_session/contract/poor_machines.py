@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ai_session.cli_doctor import sandbox as findings
+from ai_session.cli.doctor import sandbox as findings
 from ai_session.models import SandboxLevel
-from ai_session.sandbox import Sandbox
+from ai_session.sandbox.sandbox import Sandbox
 from tests.ai_session import unprivileged
 from tests.ai_session.contract.box_harness import place
 from tests.bounds import BOUND_SECONDS

@@ -13,13 +13,13 @@ from typing import Any
 
 import httpx2
 
-from ai_session.http_connections import ALLOWED_SECONDS, Door, Owed
-from ai_session.http_rpc import RPC_PATH, application
-from ai_session.http_server import Front, find_place
-from ai_session.oauth import Access
-from ai_session.oauth_challenge import Challenges
-from ai_session.remote_gate import RemoteGate
-from ai_session.settings import HttpSettings
+from ai_session.config.settings import HttpSettings
+from ai_session.http.connections import ALLOWED_SECONDS, Door, Owed
+from ai_session.http.endpoints.rpc_app import RPC_PATH, application
+from ai_session.http.gate_client import RemoteGate
+from ai_session.http.oauth.access import Access
+from ai_session.http.oauth.challenges import Challenges
+from ai_session.http.server import Front, find_place
 from tests.ai_session.contract.http_world import Here, Tokens, shown
 from tests.ai_session.contract.wire import BOUND_SECONDS, Message, living_in
 from tests.conftest import environment, new_home

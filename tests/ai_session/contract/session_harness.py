@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ai_session import waiting
 from ai_session.models import CommandRecord
-from ai_session.report import transcript
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession
-from ai_session.turns import finished
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.report import transcript
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession
+from ai_session.system.turns import finished
 from tests.bounds import BOUND_SECONDS
 
 LOOK_SECONDS = 0.002
@@ -57,13 +57,13 @@ def text_of(session: Session, record: CommandRecord) -> str:
 
 async def run(session: Session, command: str, **options: object) -> Result:
     running = await session.begin(command, command_id="cmd", **options)  # pyright: ignore[reportArgumentType]
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     return Result(text_of(session, running.record), running.record.exit_code, running.record.status)
 
 
 async def until(session: Session, holds: Callable[[], object]) -> None:
     """Waits for output or marks until ``holds``."""
-    assert await waiting.for_output(session, BOUND_SECONDS, lambda: bool(holds()))
+    assert await wait.for_output(session, BOUND_SECONDS, lambda: bool(holds()))
 
 
 def printed(session: Session, text: bytes) -> Callable[[], bool]:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ai_session import plugins
-from ai_session.shell_words import is_whole
+from ai_session.config import plugins
 from ai_session.shells.base import CommandText, Shell
+from ai_session.system.shell_words import is_whole
 from tests.bounds import BOUND_SECONDS
 
 READY_SECONDS = 0.3

@@ -17,10 +17,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ai_session import plugins
 from ai_session.backends.base import Backend, Terminal
+from ai_session.config import plugins
 from ai_session.models import ExitStatus, TerminalSpec
-from ai_session.output_log import FollowedLog, MappedLog, OutputLog
+from ai_session.terminal.log import FollowedLog, MappedLog, OutputLog
 from tests.bounds import BOUND_SECONDS
 
 CHUNKS_PER_CALL = 8

@@ -17,7 +17,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.forked_verbs import Person
 from tests.ai_session.contract.ways import Audit

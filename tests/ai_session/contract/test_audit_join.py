@@ -20,8 +20,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from ai_session.audit_files import lines, records
-from ai_session.control_client import connect
+from ai_session.audit.files import lines, records
+from ai_session.client.connection import connect
 from ai_session.errors import DaemonUnavailable
 from tests.ai_session.contract import wire
 from tests.ai_session.contract.command_line import CommandLine

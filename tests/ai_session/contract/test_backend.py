@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.errors import BackendUnavailable, DirectoryUnusable, ShellUnavailable, TerminalsExhausted
 from ai_session.models import ExitStatus, ScreenSnapshot
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, World, gone, world

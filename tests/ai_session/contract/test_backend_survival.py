@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, Owned, World, gone, start_owner, world

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.session_harness import request, run, runtime_directory
 
 pytestmark = pytest.mark.anyio

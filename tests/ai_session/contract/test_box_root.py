@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ai_session import box_users
+from ai_session.sandbox import users
 from tests.ai_session.contract.box_harness import Place, place
 from tests.ai_session.contract.box_users import USERS
 
@@ -49,7 +49,7 @@ def test_what_was_given_away_is_nobodys_outside_and_the_same_users_in_the_next_b
         assert "not permitted" in done.stderr or "Invalid" in done.stderr
         return
     assert (done.stdout.split(), done.stderr) == ([f"{OTHER}:{OTHER}"] * 2 + ["0:0"], "")
-    assert (here.workspace / "file").stat().st_uid == box_users.FIRST + OTHER
+    assert (here.workspace / "file").stat().st_uid == users.FIRST + OTHER
     again = here.run(
         "stat -c %u file && chmod 600 file && echo x >>file && cat file && chown 0:0 file && stat -c %u file"
     )

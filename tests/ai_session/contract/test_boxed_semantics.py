@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.models import SandboxLevel
-from ai_session.session_spec import SessionDefaults
+from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.boxed import MANAGERS
 from tests.ai_session.contract.session_harness import runtime_directory, workspace
 from tests.ai_session.contract.shell_cases import Case, prepare

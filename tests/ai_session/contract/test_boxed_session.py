@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.models import SandboxLevel
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.boxed import MANAGERS
 from tests.ai_session.contract.session_harness import runtime_directory
 from tests.ai_session.contract.test_session import *  # noqa: F403

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ai_session.control_client import ControlClient
+from ai_session.client.connection import ControlClient
 from ai_session.errors import CallInterrupted, SessionExists, SessionNotFound
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import runtime

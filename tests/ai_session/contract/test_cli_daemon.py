@@ -16,7 +16,7 @@ import pexpect
 import pytest
 from typer.testing import CliRunner
 
-from ai_session.cli import program
+from ai_session.cli.main import program
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.bounds import BOUND_SECONDS
 
@@ -234,7 +234,7 @@ def test_what_starts_often_imports_nothing_heavy(cli: CommandLine) -> None:
         result = subprocess.run(line, env=cli.env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
         imported = {row.rpartition("|")[2].strip().partition(".")[0] for row in result.stderr.splitlines()}
         heavy = {"typer", "rich", "pydantic", "inspect", "dataclasses", "asyncio", "tomllib", "subprocess"}
-        assert "control_client" in result.stderr or words == "--version"
+        assert "ai_session.client.connection" in result.stderr or words == "--version"
         assert not imported & heavy, words
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ai_session.oauth_store import FILE
+from ai_session.http.oauth.store import FILE
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.oauth_world import BASE, PASSWORD, Browser, Clock, Pkce, granted, opened, request_for
 

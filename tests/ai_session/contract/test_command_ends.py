@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.errors import SessionBusy, SessionExited
 from ai_session.models import Principal, SessionState
-from ai_session.ownership import Reach
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_reach import VisibleSessions
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.ownership import Reach
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
+from ai_session.sessions.visible import VisibleSessions
 from ai_session.tools.base import Context, Limits
 from ai_session.tools.commands import ExecuteCommand, InterruptCommand, execute_command, interrupt_command
 from ai_session.tools.input import SendInput, send_input

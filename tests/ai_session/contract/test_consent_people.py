@@ -14,7 +14,7 @@ from mcp import StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from ai_session import plugins
+from ai_session.config import plugins
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import FORMS, client, error_of, form, greet, person
 from tests.ai_session.contract.command_line import LINE

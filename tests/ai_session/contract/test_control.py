@@ -17,7 +17,7 @@ import pytest
 from ai_session.errors import SessionNotFound, UnknownTool
 from ai_session.models import ExitStatus, Principal, ToolCall, ToolResult
 from ai_session.servers.base import Connection
-from ai_session.servers.control import PLUGIN
+from ai_session.servers.control.plugin import PLUGIN
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins, waiting
+from ai_session.config import plugins
 from ai_session.models import SandboxLevel
-from ai_session.session_spec import SessionDefaults
+from ai_session.sessions import wait
+from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.boxed import MANAGERS
 from tests.ai_session.contract.session_harness import (
     request,
@@ -38,7 +39,7 @@ async def test_a_program_in_the_place_of_the_shell_has_its_terminal(
     try:
         session = await manager.create(request("one"))
         running = await session.begin("exec sh -c 'read x; echo got:$x; exit 5'", command_id="cmd")
-        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
+        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
         session.send(b"word\n")
         await until(session, lambda: session.exit)
         assert ("got:word" in text_of(session, running.record), running.record.exit_code) == (True, 5)
@@ -46,7 +47,7 @@ async def test_a_program_in_the_place_of_the_shell_has_its_terminal(
         session = await manager.create(request("two"))
         running = await session.begin("sleep 1000", command_id="cmd")
         await until(session, lambda: running.started)
-        assert (await waiting.interrupt(session, 5.0)).ended
+        assert (await wait.interrupt(session, 5.0)).ended
         assert (await run(session, "echo next")).output == "next\n"
     finally:
         await manager.stop()

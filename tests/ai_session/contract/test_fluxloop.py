@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -327,7 +328,7 @@ def test_it_needs_no_daemon_and_never_the_sdk(home: Path) -> None:
         assert client.tool("faq", query=QUESTION)["result"]["citations"]
         assert client.end()[0] == 0
     loaded = {line.rpartition("|")[2].strip() for line in (home / "imports").read_text().splitlines()}
-    assert {"ai_session.documentation", "ai_session.gate"} <= loaded
+    assert {"ai_session.tools.documentation.index", "ai_session.gate.gate"} <= loaded
     assert not {name for name in loaded if name.partition(".")[0] in ("mcp", "mcp_types")}
     assert not (home / ".local/state/ai-session/sock").exists()
 
@@ -335,12 +336,13 @@ def test_it_needs_no_daemon_and_never_the_sdk(home: Path) -> None:
 def test_its_relay_starts_as_fast_as_mcps() -> None:
     """It loads nothing that the other one does not."""
     code = "import sys; from ai_session.__main__ import main; sys.argv[1:] = {!r}; {}main()"
-    tell = "import os; from ai_session import relay; relay.connect = lambda *a, **k: (print(a, k, sorted("
+    tell = "import os; from ai_session.client import relay; relay.connect = lambda *a, **k: (print(a, k, sorted("
     tell += "m for m in sys.modules if m.startswith('ai_session'))), sys.stdout.flush(), os._exit(0)); "
     said: list[str] = []
     for words in (FLUXLOOP[3:], SERVER[3:]):
         with Client([sys.executable, "-c", code.format(words, tell)], env=dict(os.environ)) as client:
             said.append(client.line().decode())
     assert [line.partition(")")[0] for line in said] == ["('fluxloop',", "('mcp',"]
-    loaded = "'ai_session', 'ai_session.__main__', 'ai_session.inherited_signals', 'ai_session.relay'"
-    assert [line.partition("[")[2] for line in said] == [f"{loaded}]", f"{loaded}, 'ai_session.relay_resume']"]
+    loaded = {"", ".__main__", ".client", ".client.relay", ".system", ".system.inherited_signals"}
+    found = [{name.removeprefix("ai_session") for name in re.findall(r"'(ai_session[.\w]*)'", line)} for line in said]
+    assert found == [loaded, loaded | {".client.resume"}]

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from ai_session.config.settings import HttpSettings
 from ai_session.errors import ConfigInvalid
-from ai_session.http_server import find_place
-from ai_session.settings import HttpSettings
+from ai_session.http.server import find_place
 from tests.ai_session.contract.command_line import CommandLine, finish
 from tests.ai_session.contract.http_world import running
 from tests.ai_session.contract.wire import BOUND_SECONDS, stop_daemons

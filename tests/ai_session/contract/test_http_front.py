@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
-from ai_session.audit_files import lines, records
+from ai_session.audit.files import lines, records
 from tests.ai_session.contract.http_world import answer_of, answers_in, called, running
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import ENVELOPE, runtime, stop_daemons

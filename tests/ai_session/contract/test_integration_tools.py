@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ai_session.integration_fastapi import SOURCE
+from ai_session.tools.integration.recipes.fastapi import SOURCE
 from tests.ai_session.contract.fluxloop_wire import Flux
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import Client, living_in, runtime, stop_daemons

@@ -14,8 +14,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from ai_session import landlock, seccomp
 from ai_session.models import SandboxProfile
+from ai_session.sandbox import landlock, seccomp
 from tests.ai_session import unprivileged
 from tests.bounds import BOUND_SECONDS
 

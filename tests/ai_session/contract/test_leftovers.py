@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from ai_session import box_processes, processes
-from ai_session.leftovers import Leftovers, Looks, Rounds
 from ai_session.models import SandboxLevel
+from ai_session.sandbox.limits import processes as box_processes
+from ai_session.sessions.leftovers import Leftovers, Looks, Rounds
+from ai_session.system import processes
 from tests.bounds import BOUND_SECONDS
 from tests.own_time import computing_seconds, once_within
 

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from ai_session import plugins
-from ai_session.marks import MarkKind
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
+from ai_session.config import plugins
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
+from ai_session.terminal.marks import MarkKind
 from tests.ai_session.contract.lost_marks import Faults, FaultyManager, play
 from tests.ai_session.contract.session_harness import runtime_directory
 

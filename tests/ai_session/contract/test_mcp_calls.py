@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ai_session.servers.base import Connection
-from ai_session.servers.mcp import McpServer
-from ai_session.servers.mcp_first import FirstAnswers
+from ai_session.servers.mcp.first_answers import FirstAnswers
+from ai_session.servers.mcp.plugin import McpServer
 from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
 from tests.ai_session.contract.wire import ENVELOPE, Client, Message, double, living_in
 from tests.bounds import BOUND_SECONDS

@@ -11,10 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ai_session.models import Question, ToolCall, ToolResult
-from ai_session.servers import mcp_sdk, mcp_tools
-from ai_session.servers.mcp_caller import Caller
-from ai_session.servers.mcp_lines import Message, encode
-from ai_session.servers.mcp_tasks import EXTENSION as TASKS
+from ai_session.servers.mcp import dispatch
+from ai_session.servers.mcp import tools as mcp_tools
+from ai_session.servers.mcp.caller import Caller
+from ai_session.servers.mcp.framing import Message, encode
+from ai_session.servers.mcp.tasks import EXTENSION as TASKS
 from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
 from tests.bounds import BOUND_SECONDS
 
@@ -68,7 +69,7 @@ async def answers(
             arrived[message["id"]].set()
 
     caller = Caller(AskingGate(), MemoryHost(), PERSON)  # pyright: ignore[reportArgumentType]
-    conversation = mcp_sdk.Conversation(caller, send, 60.0, server)
+    conversation = dispatch.Conversation(caller, send, 60.0, server)
     hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     method, first = opening or ("initialize", hello)
     conversation.receive({"jsonrpc": "2.0", "id": 1, "method": method, "params": first})
@@ -86,7 +87,7 @@ def both(
     version: str, params: Message | None, opening: tuple[str, Message] | None = None
 ) -> tuple[list[bytes], list[bytes]]:
     """The quick way's, and the SDK's."""
-    quick, long = (asyncio.run(answers(server, version, params, opening)) for server in (None, mcp_sdk.make_server()))
+    quick, long = (asyncio.run(answers(server, version, params, opening)) for server in (None, dispatch.make_server()))
     return quick, long
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ai_session.servers.mcp_resources import OUTPUT_CHARS, PAGE_SESSIONS
+from ai_session.servers.mcp.resources import OUTPUT_CHARS, PAGE_SESSIONS
 from tests.ai_session.contract.wire import Client, Message, living_in, stop_daemons
 from tests.conftest import new_home
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from ai_session.servers.mcp_tasks import COMMAND_ID, EXTENSION, PATIENCE_SECONDS, TTL_SECONDS
+from ai_session.servers.mcp.tasks import COMMAND_ID, EXTENSION, PATIENCE_SECONDS, TTL_SECONDS
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import decide
 from tests.ai_session.contract.wire import Client, Message, daemon_pids, living_in, stop_daemons

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.servers.mcp_tasks import EXTENSION
+from ai_session.servers.mcp.tasks import EXTENSION
 from tests.ai_session.contract.http_world import Here, answer_of, running
 from tests.ai_session.contract.wire import Message, stop_daemons
 from tests.conftest import UNBOXED, new_home

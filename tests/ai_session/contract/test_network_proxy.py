@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.network_connection import HEAD_BYTES
-from ai_session.network_proxy import EVENTS_WHOLE, environment
+from ai_session.sandbox.network.connection import HEAD_BYTES
+from ai_session.sandbox.network.proxy import EVENTS_WHOLE, environment
 from tests.ai_session.contract.network_harness import BOUND_SECONDS, NAME, Names, origin, proxied, refusal, request
 
 pytestmark = pytest.mark.anyio

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ai_session import oauth_clients, oauth_people
-from ai_session.oauth_authority import PER_MINUTE
-from ai_session.oauth_authorize import MAX_VISITS
-from ai_session.settings import OauthSettings
+from ai_session.config.settings import OauthSettings
+from ai_session.http.oauth import clients, users
+from ai_session.http.oauth.authority import PER_MINUTE
+from ai_session.http.oauth.authorize import MAX_VISITS
 from tests.ai_session.contract.oauth_world import (
     CALLBACK,
     PASSWORD,
@@ -300,7 +300,7 @@ async def test_nothing_ticked_is_nothing_granted(front: Front) -> None:
 
 async def guess(front: Front, address: str, name: str = "alice", password: str = "a guess of mine") -> int:
     """The status of a try in a visit of its own."""
-    client = (await stored(front, oauth_clients.listed))[0]
+    client = (await stored(front, clients.listed))[0]
     async with Browser(front, address) as browser:
         page = await browser.http.get(request_for(client["client_id"], Pkce()))
         if page.status_code != 200:
@@ -395,9 +395,9 @@ async def test_a_browser_is_known_only_by_what_it_was_given(front: Front, how: s
             "no signature": f"{name}.{nonce}.{made}.",
         }.get(how, given)
         if how == "another password":
-            await stored(front, lambda db: oauth_people.remove(db, front.clock(), "alice"))
+            await stored(front, lambda db: users.remove(db, front.clock(), "alice"))
             await add_person(front)
-            other = oauth_people.hashed(PASSWORD, (4, 8, 1))
+            other = users.hashed(PASSWORD, (4, 8, 1))
             await stored(front, lambda db: db.execute("UPDATE people SET password = ?", (other,)))
         if how == "too old":
             front.clock.now += 181 * 86_400
@@ -495,5 +495,5 @@ async def test_a_front_of_another_address_takes_no_token_of_this_one(front: Fron
 
 async def test_removing_a_person_ends_what_they_granted(front: Front) -> None:
     _, tokens = await granted(front)
-    assert await stored(front, lambda db: oauth_people.remove(db, front.clock(), "alice"))
+    assert await stored(front, lambda db: users.remove(db, front.clock(), "alice"))
     assert not await front.holds(tokens["access_token"])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ai_session.oauth_authority import PER_MINUTE
-from ai_session.oauth_fetch import MAX_BYTES, Fetcher, Unreachable
-from ai_session.settings import OauthSettings
+from ai_session.config.settings import OauthSettings
+from ai_session.http.oauth.authority import PER_MINUTE
+from ai_session.http.oauth.fetch import MAX_BYTES, Fetcher, Unreachable
 from tests.ai_session.contract.oauth_issuer import Documents, documents
 from tests.ai_session.contract.oauth_world import (
     CALLBACK,

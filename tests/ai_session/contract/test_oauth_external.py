@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from ai_session.config.settings import OauthSettings
 from ai_session.errors import ConfigInvalid
-from ai_session.oauth_claims import Expected
-from ai_session.oauth_fetch import Fetcher, Unreachable
-from ai_session.oauth_jwt import JwtVerifier, KeyCache
-from ai_session.settings import OauthSettings
+from ai_session.http.oauth.claims import Expected
+from ai_session.http.oauth.fetch import Fetcher, Unreachable
+from ai_session.http.oauth.jwt import JwtVerifier, KeyCache
 from tests.ai_session.contract.oauth_issuer import (
     EC_KEY,
     ED_KEY,

@@ -12,10 +12,10 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 from pydantic import AnyUrl
 
-from ai_session import oauth_clients
-from ai_session.oauth_challenge import Challenges
-from ai_session.oauth_store import FILE
-from ai_session.settings import OauthSettings
+from ai_session.config.settings import OauthSettings
+from ai_session.http.oauth import clients
+from ai_session.http.oauth.challenges import Challenges
+from ai_session.http.oauth.store import FILE
 from tests.ai_session.contract.oauth_world import (
     BASE,
     CALL,
@@ -149,7 +149,7 @@ async def test_declining_tells_the_client(front: Front) -> None:
 
 async def test_a_machine_asks_with_its_secret(front: Front) -> None:
     machine, secret = await stored(
-        front, lambda db: oauth_clients.add_machine(db, front.clock(), "ci", ("sessions:read", "sessions:execute"))
+        front, lambda db: clients.add_machine(db, front.clock(), "ci", ("sessions:read", "sessions:execute"))
     )
     form = {"grant_type": "client_credentials", "resource": f"{BASE}/mcp", "scope": "sessions:read"}
     async with running(front):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ai_session.oauth_authority import PER_MINUTE
-from ai_session.oauth_clients import MAX_REGISTERED, SIGN_IN_SECONDS
+from ai_session.http.oauth.authority import PER_MINUTE
+from ai_session.http.oauth.clients import MAX_REGISTERED, SIGN_IN_SECONDS
 from tests.ai_session.contract.oauth_world import CALLBACK, Front, opened, stored
 
 pytestmark = pytest.mark.anyio

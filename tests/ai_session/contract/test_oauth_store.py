@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import oauth_grants
 from ai_session.errors import StorageFull
-from ai_session.oauth_store import FILE, Refused, Store
+from ai_session.http.oauth import grants
+from ai_session.http.oauth.store import FILE, Refused, Store
 from tests.ai_session.contract.oauth_writer import LIVES, WISH, begun, renewed
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +56,7 @@ def check(file: Path, told: list[tuple[str, str]]) -> None:
     with Store(file) as store:
         now = time.time()
         for access, _ in told:
-            assert store.do(lambda db, token=access: oauth_grants.verify(db, now, token)), "what was told holds"
+            assert store.do(lambda db, token=access: grants.verify(db, now, token)), "what was told holds"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -85,7 +85,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
         assert [stream.readline().count("ais_") for stream in (one.stdout, other.stdout) for _ in range(3)] == [2] * 6
         with Store(file) as store:
             access = store.do(begun).access_token
-            assert store.do(lambda db: oauth_grants.verify(db, time.time(), access))
+            assert store.do(lambda db: grants.verify(db, time.time(), access))
 
 
 def test_one_of_many_gets_a_refresh_token_turned(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_one_of_many_gets_a_refresh_token_turned(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(turned, range(4))) <= 1
     with Store(file) as store:
-        assert store.do(lambda db: oauth_grants.listed(db, time.time())) == [], "the family ended"
+        assert store.do(lambda db: grants.listed(db, time.time())) == [], "the family ended"
 
 
 def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_full_disk_is_told_and_nothing_is_half_done(tmp_path: Path) -> None:
                 store.do(lambda db: [begun(db) for _ in range(200)])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert store.do(lambda db: oauth_grants.verify(db, time.time(), before.access_token))
+        assert store.do(lambda db: grants.verify(db, time.time(), before.access_token))
         store.do(begun)
     check(file, [(before.access_token, before.refresh_token)])
 
@@ -128,10 +128,10 @@ def test_what_is_over_is_forgotten_and_what_holds_is_not(tmp_path: Path) -> None
     with Store(tmp_path / FILE) as store:
         access = store.do(begun).access_token
         now = time.time()
-        store.do(lambda db: oauth_grants.sweep(db, now))
-        assert store.do(lambda db: oauth_grants.verify(db, now, access))
+        store.do(lambda db: grants.sweep(db, now))
+        assert store.do(lambda db: grants.verify(db, now, access))
         later = now + 3 * 86_400
-        store.do(lambda db: oauth_grants.sweep(db, later))
+        store.do(lambda db: grants.sweep(db, later))
         rows = store.do(
             lambda db: [db.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("grants", "codes", "tokens")]
         )
@@ -140,6 +140,6 @@ def test_what_is_over_is_forgotten_and_what_holds_is_not(tmp_path: Path) -> None
 
 def test_machines_have_one_grant_however_often_they_ask(tmp_path: Path) -> None:
     with Store(tmp_path / FILE) as store:
-        issued = [store.do(lambda db: oauth_grants.machine_token(db, time.time(), LIVES, WISH)) for _ in range(3)]
+        issued = [store.do(lambda db: grants.machine_token(db, time.time(), LIVES, WISH)) for _ in range(3)]
         assert len({each.grant_id for each in issued}) == 1
         assert len({each.access_token for each in issued}) == 3

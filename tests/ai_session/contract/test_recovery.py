@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins, waiting
+from ai_session.config import plugins
 from ai_session.errors import IntegrationLost
 from ai_session.models import SessionState
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.recovery_cases import OF_SHELL, Lost
 from tests.ai_session.contract.session_harness import (
     Result,
@@ -53,7 +54,7 @@ async def goes_on(manager: SessionManager, shell: str, number: int, case: Lost) 
     """What is wrong after ``case``; the next command is begun at once, as a caller would that does not look."""
     session = await manager.create(request(f"s{number}", shell=shell))
     running = await session.begin(case.command, command_id="cmd")
-    if await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) != "finished":
+    if await wait.for_command(session, running, BOUND_SECONDS, until_input=True) != "finished":
         return f"{case.command}: still {session.state()}"
     record = running.record
     if record.exit_code != case.exit_code or record.status != ("lost" if case.exit_code is None else "finished"):
@@ -71,9 +72,9 @@ async def test_what_a_command_asks_with_the_line_editor_stays_its_own(manager: S
                            ("fish", "read x; echo got:$x"), ("dash", "read x; echo got:$x")):  # fmt: skip
         session = await manager.create(request(shell, shell=shell))
         running = await session.begin(command, command_id="cmd")
-        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", shell
+        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", shell
         session.send(b"whole line\r")
-        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", shell
+        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", shell
         assert "got:whole line\n" in text_of(session, running.record), shell
         assert running.record.exit_code == 0
 
@@ -172,9 +173,9 @@ async def test_an_old_prompt_that_is_printed_again_ends_nothing(manager: Session
     await run(session, "true")
     (home / "old").write_bytes(session.log.read(session.log.first, session.log.end))
     running = await session.begin(f"cat {home}/old; read -e x; echo got:$x; (exit 9)", command_id="cmd")
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
     session.send(b"mine\r")
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     assert text_of(session, running.record).endswith("got:mine\n")
     assert running.record.exit_code == 9
 
@@ -183,5 +184,5 @@ async def test_a_shell_that_was_asked_before_it_began_loses_no_output(manager: S
     session = await manager.create(request(shell="bash"))
     running = await session.begin("echo kept", command_id="cmd")
     running.quiet_end = session.log.end
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     assert text_of(session, running.record) == "kept\n"

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from ai_session import relay
+from ai_session.client import relay
 from ai_session.errors import Denied, InsufficientScope, UnknownTool
+from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Answer, Principal, Question, ToolCall
-from ai_session.remote_gate import RemoteGate
-from ai_session.session_changes import Change
+from ai_session.sessions.changes import Change
 from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
 from tests.conftest import UNBOXED, environment, new_home
 

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import box_processes, cgroup, landlock, seccomp
 from ai_session.models import SandboxProfile
-from ai_session.resource_watch import ResourceWatch
+from ai_session.sandbox import landlock, seccomp
+from ai_session.sandbox.limits import cgroup
+from ai_session.sandbox.limits import processes as box_processes
+from ai_session.sandbox.limits.watch import ResourceWatch
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

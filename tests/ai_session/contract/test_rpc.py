@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ai_session.audit_files import lines, records
-from ai_session.servers.rpc_http import MAX_BATCH
-from ai_session.servers.rpc_methods import METHODS
+from ai_session.audit.files import lines, records
+from ai_session.http.endpoints.rpc import MAX_BATCH
+from ai_session.http.endpoints.rpc_methods import METHODS
 from tests.ai_session.contract.rpc_world import House, new_house, serving
 from tests.ai_session.contract.wire import runtime, stop_daemons
 

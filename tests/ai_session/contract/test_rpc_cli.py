@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_session.servers.rpc_methods import METHODS
+from ai_session.http.endpoints.rpc_methods import METHODS
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.rpc_world import House, new_house
 from tests.ai_session.contract.wire import stop_daemons

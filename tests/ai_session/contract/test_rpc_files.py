@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.tools.files import MAX_READ_BYTES
+from ai_session.tools.files.plugin import MAX_READ_BYTES
 from tests.ai_session.contract.asking import approvals, control
 from tests.ai_session.contract.rpc_world import House, new_house, serving
 from tests.ai_session.contract.wire import stop_daemons

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.models import SandboxLevel
-from ai_session.sandbox import Sandbox
+from ai_session.sandbox.sandbox import Sandbox
 from tests.ai_session.contract.box_harness import Place, as_user, place, python_inside
 from tests.ai_session.contract.box_users import MOSTLY_ORDINARY, USERS
 

@@ -11,7 +11,7 @@ import pytest
 
 from ai_session.errors import SandboxRefused, SandboxUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile
-from ai_session.sandbox import Sandbox
+from ai_session.sandbox.sandbox import Sandbox
 from tests.ai_session.contract.box_harness import Place, as_user, place
 from tests.ai_session.contract.box_users import MOSTLY_ORDINARY
 
@@ -135,7 +135,7 @@ def _with_no_namespaces(work: Any) -> None:
     """As in a container whose filter allows neither namespaces nor mounts."""
     import ctypes
 
-    from ai_session import seccomp
+    from ai_session.sandbox import seccomp
 
     program = seccomp.build(network=True)
     buffer = ctypes.create_string_buffer(program, len(program))

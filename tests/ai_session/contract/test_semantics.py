@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins, waiting
-from ai_session.marks import strip_marks
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.config import plugins
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
+from ai_session.terminal.marks import strip_marks
 from tests.ai_session.contract.shell_cases import BASH, FISH, MKSH, POSIX, Case, prepare
 from tests.bounds import BOUND_SECONDS
 
@@ -75,9 +76,9 @@ async def play(session: Session, case: Case, data: Path) -> list[str]:
         if not await happened(session, event):
             return [f"{case.name}: {event} never happened, state {session.state()}"]
         session.send(keys)
-    if await waiting.for_command(session, running, 2.0, until_input=False) != "finished":
+    if await wait.for_command(session, running, 2.0, until_input=False) != "finished":
         session.probe_end()
-        if await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) != "finished":
+        if await wait.for_command(session, running, BOUND_SECONDS, until_input=False) != "finished":
             return [f"{case.name}: no end, state {session.state()}, {output(session)[-300:]!r}"]
     record = running.record
     raw = output(session)
@@ -86,7 +87,7 @@ async def play(session: Session, case: Case, data: Path) -> list[str]:
         wrong.append(f"{case.name}: output {raw[-200:]!r}")
     if case.exit_code is not None and record.exit_code != SIGNALS_AS_CODES.get(case.exit_code, case.exit_code):
         wrong.append(f"{case.name}: exit code {record.exit_code}")
-    if case.ends_shell and not await waiting.for_output(session, BOUND_SECONDS, lambda: session.exit is not None):
+    if case.ends_shell and not await wait.for_output(session, BOUND_SECONDS, lambda: session.exit is not None):
         wrong.append(f"{case.name}: the shell has not ended")
     return wrong
 
@@ -94,11 +95,11 @@ async def play(session: Session, case: Case, data: Path) -> list[str]:
 async def happened(session: Session, event: str) -> bool:
     running = session.running
     assert running is not None
-    if not await waiting.for_output(session, BOUND_SECONDS, lambda: running.started):
+    if not await wait.for_output(session, BOUND_SECONDS, lambda: running.started):
         return False
     if event.startswith("text:"):
         text = event[5:].encode()
-        return await waiting.for_output(session, BOUND_SECONDS, lambda: text in output(session))
+        return await wait.for_output(session, BOUND_SECONDS, lambda: text in output(session))
     if event == "foreground":
         return await asyncio.to_thread(spin, lambda: runs_another_program(session))
     if event == "reading":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins, processes, waiting
+from ai_session.config import plugins
 from ai_session.errors import (
     DirectoryUnusable,
     LimitReached,
@@ -18,10 +18,12 @@ from ai_session.errors import (
     ShellUnavailable,
 )
 from ai_session.models import ExitStatus, SessionState
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
-from ai_session.viewer import Viewer
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import SessionDefaults
+from ai_session.sessions.viewer import Viewer
+from ai_session.system import processes
 from tests.ai_session.contract.session_harness import (
     Result,
     printed,
@@ -69,10 +71,10 @@ async def test_one_command_at_a_time_and_it_says_so(session: Session) -> None:
     running = await session.begin("read x; echo got:$x", command_id="cmd_a")
     with pytest.raises(SessionBusy, match="cmd_a"):
         await session.begin("echo no", command_id="cmd_b")
-    assert await waiting.for_command(session, running, 0.0, until_input=False) == "timeout"
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
+    assert await wait.for_command(session, running, 0.0, until_input=False) == "timeout"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
     session.send(b"hello\n")
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     assert text_of(session, running.record) == "hello\ngot:hello\n"
 
 
@@ -85,19 +87,19 @@ async def test_wanting_input_is_seen_from_the_kernel(session: Session) -> None:
         ("cat", "line", b"\x04"),
     ):
         running = await session.begin(command, command_id="cmd")
-        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", command
+        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", command
         assert session.input_wanted() == mode, command
         assert session.state() is SessionState.WAITING_INPUT, command
         session.send(answer)
-        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", command
+        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", command
 
 
 async def test_a_sleeping_command_is_running_and_not_waiting(session: Session) -> None:
     running = await session.begin("sleep 30", command_id="cmd")
     await until(session, lambda: running.started)
-    assert await waiting.for_command(session, running, 0.5, until_input=True) == "timeout"
+    assert await wait.for_command(session, running, 0.5, until_input=True) == "timeout"
     assert session.state() is SessionState.RUNNING
-    outcome = await waiting.interrupt(session, 5.0)
+    outcome = await wait.interrupt(session, 5.0)
     assert (outcome.steps, outcome.ended) == (("Ctrl-C",), True)
     assert (running.record.status, running.record.exit_code) == ("interrupted", 130)
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
@@ -107,7 +109,7 @@ async def test_interrupt_climbs_to_sigkill_and_spares_the_shell(session: Session
     stubborn = 'import signal as s\nfor n in (2, 3, 15): s.signal(n, s.SIG_IGN)\nprint("deaf", flush=True)\ns.pause()'
     running = await session.begin(f"kept=1; python3 -c '{stubborn}'", command_id="cmd")
     await until(session, printed(session, b"deaf"))
-    outcome = await waiting.interrupt(session, 0.2)
+    outcome = await wait.interrupt(session, 0.2)
     assert outcome.steps == ("Ctrl-C", "Ctrl-C", "Ctrl-\\", "SIGTERM", "SIGKILL")
     assert outcome.ended
     assert running.record.exit_code == 137
@@ -116,7 +118,7 @@ async def test_interrupt_climbs_to_sigkill_and_spares_the_shell(session: Session
 
 async def test_a_stopped_shell_is_continued(session: Session) -> None:
     running = await session.begin("kill -STOP $$; echo after", command_id="cmd")
-    await waiting.interrupt(session, 2.0)
+    await wait.interrupt(session, 2.0)
     assert running.finished.done()
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
 
@@ -128,7 +130,7 @@ async def test_nothing_waits_for_keys_before_it_has_started(session: Session) ->
         await session.begin("echo no", command_id="cmd")
     session.send(b"\x03")
     running = await session.begin("echo ran", command_id="cmd")
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished"
     assert text_of(session, running.record) == "ran\n"
 
 
@@ -137,12 +139,12 @@ async def test_interrupt_presses_the_keys_that_the_terminal_has(session: Session
     holder = session.holder
     running = await session.begin("sleep 1000", command_id="cmd")
     await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.name == "sleep")
-    outcome = await waiting.interrupt(session, BOUND_SECONDS)
+    outcome = await wait.interrupt(session, BOUND_SECONDS)
     assert (outcome.steps, running.record.exit_code) == (("Ctrl-X",), 130)
     await run(session, "stty intr undef")
     running = await session.begin("sleep 1000", command_id="cmd")
     await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.name == "sleep")
-    outcome = await waiting.interrupt(session, BOUND_SECONDS)
+    outcome = await wait.interrupt(session, BOUND_SECONDS)
     assert (outcome.steps, running.record.exit_code) == (("SIGINT",), 130)
     await run(session, "stty sane")
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
@@ -152,14 +154,14 @@ async def test_interrupt_finds_the_end_also_when_the_command_replaced_the_hooks(
     running = await session.begin("PS1='evil> ' PROMPT_COMMAND=; sleep 30", command_id="cmd")
     holder = session.holder
     await asyncio.to_thread(spin, lambda: (h := holder()) is not None and not h.leads_itself)
-    assert (await waiting.interrupt(session, 2.0)).ended
+    assert (await wait.interrupt(session, 2.0)).ended
     assert running.record.exit_code == 130
     assert await run(session, "echo ok") == Result("ok\n", 0, "finished")
 
 
 async def test_a_stopped_foreground_program_is_reported(session: Session) -> None:
     running = await session.begin("sh -c 'kill -STOP $$'; echo after", command_id="cmd")
-    await waiting.for_command(session, running, BOUND_SECONDS, until_input=False)
+    await wait.for_command(session, running, BOUND_SECONDS, until_input=False)
     assert "after" in text_of(session, running.record)
     assert (await run(session, "kill -9 %1; wait 2>/dev/null; echo ok")).output.endswith("ok\n")
 
@@ -245,7 +247,7 @@ async def test_a_new_manager_takes_over_a_running_command(
         assert again.running.record.call_key == "key"
         taken = again.running
         again.send(b"go\n")
-        assert await waiting.for_command(again, taken, BOUND_SECONDS, until_input=False) == "finished"
+        assert await wait.for_command(again, taken, BOUND_SECONDS, until_input=False) == "finished"
         assert text_of(again, taken.record) == "one\ngo\ntwo go\n"
         assert (taken.record.exit_code, taken.record.command_id) == (4, "cmd_over")
         assert await run(again, "echo $kept") == Result("1\n", 0, "finished")
@@ -268,7 +270,7 @@ async def test_a_command_that_ended_while_nobody_was_there(
         await later.adopt()
         again = later.named("", "main")
         if again.running is not None:
-            await waiting.for_command(again, again.running, BOUND_SECONDS, until_input=False)
+            await wait.for_command(again, again.running, BOUND_SECONDS, until_input=False)
         record = again.history.get("cmd_away")
         assert record is not None
         assert (text_of(again, record), record.exit_code) == ("fed\ndone\n", 5)
@@ -286,7 +288,7 @@ async def test_a_command_whose_trigger_may_not_have_been_typed_runs_once(
         await later.adopt()
         again = later.named("", "main")
         if again.running is not None:
-            await waiting.for_command(again, again.running, BOUND_SECONDS, until_input=False)
+            await wait.for_command(again, again.running, BOUND_SECONDS, until_input=False)
         record = again.history.get("cmd_early")
         assert record is not None
         assert record.exit_code == 5
@@ -323,7 +325,7 @@ async def test_viewers_see_everything_and_may_type(session: Session) -> None:
 
 async def test_the_screen_of_a_full_screen_program(session: Session) -> None:
     running = await session.begin("vim -u NONE -c 'set noswapfile'", command_id="cmd")
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input"
     session.send("ihällo 世界\x1b".encode())
     await until(session, printed(session, "世界".encode()))
     screen = await session.screen()
@@ -331,7 +333,7 @@ async def test_the_screen_of_a_full_screen_program(session: Session) -> None:
     assert screen.alternate_screen
     assert (screen.rows, screen.cols) == (50, 200)
     session.send(b":q!\r")
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished"
     assert not (await session.screen()).alternate_screen
 
 

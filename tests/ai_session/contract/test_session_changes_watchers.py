@@ -13,11 +13,11 @@ import pytest
 
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.base import Connection
-from ai_session.servers.mcp import McpServer
-from ai_session.session import Session
-from ai_session.session_changes import Change, ChangeFeed, Changes
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
+from ai_session.servers.mcp.plugin import McpServer
+from ai_session.sessions.changes import Change, ChangeFeed, Changes
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.session_harness import request, run, runtime_directory, successor
 from tests.ai_session.contract.test_control import MemoryHost
 from tests.ai_session.contract.wire import ENVELOPE, Message

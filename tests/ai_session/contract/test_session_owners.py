@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.tools.base import Tool
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import Client, Message, daemon_pids, living_in, stop_daemons

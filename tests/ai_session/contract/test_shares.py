@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import processes
-from ai_session.daemon import THREADS, started_threads
+from ai_session.daemon.host import THREADS, started_threads
 from ai_session.errors import LimitReached
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
-from ai_session.shares import share
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
+from ai_session.system import processes
+from ai_session.system.shares import share
 from tests.ai_session.contract.http_world import Here, called, running
 from tests.ai_session.contract.session_harness import Result, request, run, runtime_directory
 from tests.ai_session.contract.wire import stop_daemons

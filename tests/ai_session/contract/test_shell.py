@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from tests.ai_session.contract import shell_cases
 from tests.ai_session.contract.shell_cases import Case
 from tests.ai_session.contract.shell_harness import Outcome, RawSession

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.errors import ShellUnavailable
 from tests.ai_session.contract.shell_cases import STYLES
 from tests.ai_session.contract.shell_harness import RawSession, Seen, start

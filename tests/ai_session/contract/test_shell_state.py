@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from tests.ai_session.contract.shell_harness import RawSession, start
 
 SHELLS = plugins.names("shells")

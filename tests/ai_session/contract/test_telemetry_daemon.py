@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from ai_session.settings import TelemetrySettings
-from ai_session.telemetry import Telemetry
-from ai_session.telemetry_configured import open_telemetry
+from ai_session.config.settings import TelemetrySettings
+from ai_session.gate.telemetry.base import Telemetry
+from ai_session.gate.telemetry.factory import open_telemetry
 from tests.ai_session.contract.planting import GIVEN, VARIABLES, Places, lines, one_line
 from tests.ai_session.contract.wire import BOUND_SECONDS, Client, Message, living_in, runtime, stop_daemons
 from tests.collector import Collector
@@ -158,11 +158,11 @@ def test_off_is_not_there(home: Path) -> None:
         call(one, "create_session", name="s", backend="pty")
         call(one, "execute_command", session_id="s", command="true")
     found = {line.rpartition("|")[2].strip() for line in (runtime(home) / "daemon.log").read_text().splitlines()}
-    assert {"ai_session.gate", "ai_session.telemetry", "mcp.server.lowlevel.server"} <= found
+    assert {"ai_session.gate.gate", "ai_session.gate.telemetry.base", "mcp.server.lowlevel.server"} <= found
     assert not {
         name for name in found if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "google.prot"))
     }
-    assert "ai_session.telemetry_spans" not in found
+    assert "ai_session.gate.telemetry.spans" not in found
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ class Without:
         if name.startswith("opentelemetry.sdk") or name.startswith("opentelemetry.exporter"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Without())
-from ai_session.settings import TelemetrySettings
-from ai_session.telemetry_configured import open_telemetry
+from ai_session.config.settings import TelemetrySettings
+from ai_session.gate.telemetry.factory import open_telemetry
 print(type(open_telemetry(TelemetrySettings(endpoint="http://x"), [], str, {})).__name__)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND_SECONDS)
@@ -200,7 +200,7 @@ print(type(open_telemetry(TelemetrySettings(endpoint="http://x"), [], str, {})).
 
 
 def test_the_standard_variables_set_what_the_file_does_not(home: Path) -> None:
-    from ai_session import config
+    from ai_session.config import config
 
     def read(**variables: str) -> dict[str, Any]:
         return config.load(environ={"HOME": str(home), **variables}).telemetry.model_dump(exclude_defaults=True)

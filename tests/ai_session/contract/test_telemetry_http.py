@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from mcp.server.context import ServerRequestContext
 
-from ai_session.servers.mcp_trace import trace_of
+from ai_session.servers.mcp.trace import trace_of
 from tests.ai_session.contract.wire import BOUND_SECONDS, ENVELOPE, living_in, stop_daemons
 from tests.collector import Collector, Seen
 

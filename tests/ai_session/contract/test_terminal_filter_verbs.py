@@ -10,9 +10,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from ai_session import plugins
-from ai_session.cli_record import RESET
-from ai_session.terminal_filter import LEAVE
+from ai_session.cli.record import RESET
+from ai_session.config import plugins
+from ai_session.terminal.filter import LEAVE
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.unit.terminal_sequences import ACTING, DRAWING, draws, tokens
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.backends.tmux import creation
+from ai_session.backends.tmux.plugin import creation
+from ai_session.backends.tmux.terminal import HOLD_BYTES
 from ai_session.errors import BackendUnavailable
-from ai_session.kernel_events import FileGrowth, process_ended
 from ai_session.models import ExitStatus
-from ai_session.tmux_terminal import HOLD_BYTES
+from ai_session.system.events import FileGrowth, process_ended
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, Owned, World, gone
 from tests.ai_session.contract.tmux_harness import (
     CAT,

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
-from ai_session.commands import RunningCommand
+from ai_session.config import plugins
 from ai_session.errors import SessionBusy
 from ai_session.models import SessionState
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
-from ai_session.terminal_device import unread_bytes
+from ai_session.sessions.commands import RunningCommand
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
+from ai_session.system.terminal_device import unread_bytes
 from tests.ai_session.contract.session_harness import Result, run, runtime_directory, spin, until, workspace
 
 pytestmark = pytest.mark.anyio

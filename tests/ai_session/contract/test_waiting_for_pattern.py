@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ai_session.models import Principal
-from ai_session.ownership import Reach
-from ai_session.session_manager import SessionManager
-from ai_session.session_reach import VisibleSessions
-from ai_session.session_spec import NewSession, SessionDefaults
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.ownership import Reach
+from ai_session.sessions.spec import NewSession, SessionDefaults
+from ai_session.sessions.visible import VisibleSessions
 from ai_session.tools.base import Context, Limits
 from ai_session.tools.commands import ExecuteCommand, execute_command
 from ai_session.tools.output import ReadOutput, read_output

@@ -18,9 +18,11 @@ import pexpect
 import pytest
 from typer.main import get_command
 
-from ai_session import cli, daemon, plugins
-from ai_session.control_client import connect
-from ai_session.servers import control
+from ai_session.cli import main
+from ai_session.client.connection import connect
+from ai_session.config import plugins
+from ai_session.daemon import host
+from ai_session.servers.control import plugin as control
 from tests.ai_session.contract import forked_verbs
 from tests.ai_session.contract.command_line import finish
 from tests.ai_session.contract.ways import Audit, House, denial, house
@@ -140,7 +142,7 @@ def verbs(command: Any, *names: str) -> Iterator[str]:
 
 
 def test_every_verb_has_its_entry() -> None:
-    assert set(verbs(get_command(cli.program()))) == set(VERBS)
+    assert set(verbs(get_command(main.program()))) == set(VERBS)
 
 
 def enter(here: House, verb: str, way: Way) -> tuple[int, str]:
@@ -299,5 +301,5 @@ def test_a_daemon_that_cannot_write_its_audit_log_runs_nothing_and_can_be_ended(
 
 def test_no_role_and_no_server_is_left_out() -> None:
     """Who says ``leave`` only makes a daemon go that serves nobody and holds no session."""
-    assert daemon.ROLES == ("mcp", "fluxloop", "control", "front", "leave")
+    assert host.ROLES == ("mcp", "fluxloop", "control", "front", "leave")
     assert [name for name in plugins.names("servers") if "_" not in name] == ["control", "fluxloop", "front", "mcp"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
+from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Principal, ToolCall, ToolResult
-from ai_session.remote_gate import RemoteGate
 from ai_session.tools.base import Tool
 from tests.ai_session.contract.ways import SHUT, Audit, House, house
 from tests.ai_session.contract.wire import SERVER, Client, living_in, runtime, stop_daemons

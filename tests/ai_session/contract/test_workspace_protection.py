@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from ai_session.audit_files import lines, records
-from ai_session.control_client import ControlClient, Reply
+from ai_session.audit.files import lines, records
+from ai_session.client.connection import ControlClient, Reply
 from ai_session.errors import AiSessionError
-from ai_session.protected_paths import MOST_BY_BUBBLEWRAP, PLACEHOLDERS
+from ai_session.sandbox.workspace.protected_paths import MOST_BY_BUBBLEWRAP, PLACEHOLDERS
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.wire import daemon_pids, runtime
 from tests.ai_session.escape.session import without_namespaces

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ai_session.backends.tmux import TmuxBackend
-from ai_session.kernel_events import process_ended
-from ai_session.tmux_terminal import TmuxTerminal
+from ai_session.backends.tmux.plugin import TmuxBackend
+from ai_session.backends.tmux.terminal import TmuxTerminal
+from ai_session.system.events import process_ended
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, Owned, World
 
 CAT = "stty raw -echo; printf ready; exec cat"

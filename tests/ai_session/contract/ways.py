@@ -14,10 +14,10 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import ai_session.config  # noqa: F401 - what verbs load late is there when they are forked
-from ai_session import cli
-from ai_session.audit_files import lines, records
-from ai_session.control_client import ControlClient
+import ai_session.config.config  # noqa: F401 - what verbs load late is there when they are forked
+from ai_session.audit.files import lines, records
+from ai_session.cli import main
+from ai_session.client.connection import ControlClient
 from ai_session.errors import AiSessionError, DaemonUnavailable
 from tests.ai_session.contract.command_line import CommandLine
 from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids, living_in, runtime, stop_daemons
@@ -78,7 +78,7 @@ def verb(home: Path, *words: str) -> tuple[int, str]:
             redirect_stdout(printed),
             redirect_stderr(printed),
         ):
-            cli.main()
+            main.main()
     except SystemExit as left:
         printed.seek(0)
         return int(left.code or 0), printed.read()

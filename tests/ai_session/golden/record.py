@@ -14,8 +14,8 @@ from pathlib import Path
 
 import ptyprocess
 
-from ai_session import processes
-from ai_session.screen import Screen
+from ai_session.system import processes
+from ai_session.terminal.screen import Screen
 from tests.ai_session.golden.tmux_reference import TmuxReference, tmux_reference
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.screen import Screen
+from ai_session.terminal.screen import Screen
 from tests.ai_session.golden.tmux_reference import Drawn, TmuxReference, tmux_reference
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"

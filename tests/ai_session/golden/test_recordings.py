@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.models import ScreenSnapshot
-from ai_session.screen import Screen
+from ai_session.terminal.screen import Screen
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
 NAMES = sorted(path.stem for path in RECORDINGS.glob("*.raw"))

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ai_session.audit_files import lines, records
+from ai_session.audit.files import lines, records
 from tests.ai_session.escape.battery import BOXED, NO_NAMESPACES, UNBOXED, Setting, ready
 from tests.ai_session.escape.session import Session
 from tests.ai_session.escape.world import World

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ai_session.config import runtime_directories
-from ai_session.control_client import ControlClient, connect
+from ai_session.client.connection import ControlClient, connect
+from ai_session.config.config import runtime_directories
 from tests.bounds import BOUND_SECONDS
 
 LINES = 200_000

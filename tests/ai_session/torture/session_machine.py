@@ -12,14 +12,15 @@ from random import Random
 
 import pytest
 
-from ai_session import processes, waiting
 from ai_session.errors import SessionBusy, SessionExited
 from ai_session.models import ExitStatus, SessionState
-from ai_session.report import transcript
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
-from ai_session.turns import finished
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.report import transcript
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
+from ai_session.system import processes
+from ai_session.system.turns import finished
 from tests.ai_session.torture.kills import spin
 from tests.ai_session.torture.random_material import characters
 from tests.ai_session.torture.random_posix import quote
@@ -143,7 +144,7 @@ class SessionMachine:
 
     async def _execute(self, command: str, text: str, code: int) -> None:
         running = await self.session.begin(command, command_id=self._new_id())
-        assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
+        assert await wait.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
         self.model.ended.append(Ended(running.record.command_id, text, code, "finished"))
         self.model.fresh = False
 
@@ -168,7 +169,7 @@ class SessionMachine:
 
     async def _begin(self, command: str, begun: Begun) -> None:
         running = await self.session.begin(command, command_id=begun.command_id)
-        assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: running.started)
+        assert await wait.for_output(self.session, BOUND_SECONDS, lambda: running.started)
         self.model.begun = begun
         await self._until_shown()
         if begun.kind != "reader":
@@ -180,18 +181,18 @@ class SessionMachine:
         begun, running = self.model.begun, self.session.running
         assert begun
         assert running
-        assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: running.started)
+        assert await wait.for_output(self.session, BOUND_SECONDS, lambda: running.started)
         seen = lambda: finished(transcript(self.session, running.record).render(9999)).text  # noqa: E731
-        assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: len(seen()) >= len(begun.text))
+        assert await wait.for_output(self.session, BOUND_SECONDS, lambda: len(seen()) >= len(begun.text))
         if begun.kind == "reader":
-            assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=True) == "input"
+            assert await wait.for_command(self.session, running, BOUND_SECONDS, until_input=True) == "input"
         assert seen() == begun.text, (seen(), begun)
 
     async def _wait_in_vain(self) -> None:
         running, begun = self.session.running, self.model.begun
         assert running
         assert begun
-        assert await waiting.for_command(self.session, running, 0.0, until_input=False) == "timeout"
+        assert await wait.for_command(self.session, running, 0.0, until_input=False) == "timeout"
         assert (running.record.status, running.record.command_id) == ("running", begun.command_id)
         with pytest.raises(SessionBusy, match=begun.command_id):
             await self.session.begin("echo never", command_id="cmd_never")
@@ -207,13 +208,13 @@ class SessionMachine:
         if begun.reads:
             await self._until_shown()
         else:
-            assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
+            assert await wait.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
             self._end("finished", begun.code)
 
     async def _interrupt(self) -> None:
         begun = self.model.begun
         assert begun
-        outcome = await waiting.interrupt(self.session, 5.0)
+        outcome = await wait.interrupt(self.session, 5.0)
         assert (outcome.steps, outcome.ended) == (("Ctrl-C",), True), outcome
         # bash tells of an interrupted builtin what stood in $? before, where that was 128 or more.
         builtin_first = begun.kind == "reader" and not begun.text
@@ -229,7 +230,7 @@ class SessionMachine:
         begun = self.model.begun
         assert begun
         if (running := self.session.running) is not None:
-            assert await waiting.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
+            assert await wait.for_command(self.session, running, BOUND_SECONDS, until_input=False) == "finished"
         begun.text += "food\nfed\n"
         if begun.ends_shell:
             await self._until_dead(ExitStatus(code=begun.code))
@@ -284,7 +285,7 @@ class SessionMachine:
             self._end("finished", 128 + signal.SIGKILL)
 
     async def _until_dead(self, status: ExitStatus) -> None:
-        assert await waiting.for_output(self.session, BOUND_SECONDS, lambda: self.session.exit is not None)
+        assert await wait.for_output(self.session, BOUND_SECONDS, lambda: self.session.exit is not None)
         assert self.session.exit == status, self.session.exit
         self.model.exit = status
 

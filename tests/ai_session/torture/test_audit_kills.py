@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.audit import AuditLog
-from ai_session.audit_chain import Anchor, Report
-from ai_session.audit_files import lines, records, segments, verify
-from ai_session.audit_keys import check, public_key
+from ai_session.audit.chain import Anchor, Report
+from ai_session.audit.files import lines, records, segments, verify
+from ai_session.audit.keys import check, public_key
+from ai_session.audit.log import AuditLog
 
 ROOT = Path(__file__).parents[3]
 FEW, MANY = 5, 100
@@ -29,7 +29,7 @@ MOMENTS: list[Callable[[random.Random], int]] = [
 CALLER = """
 import asyncio, os, sys
 from pathlib import Path
-from ai_session.audit import AuditLog
+from ai_session.audit.log import AuditLog
 from ai_session.models import Principal
 me = Principal("mcp", uid=0, client="torture")
 def say(*words): os.write(1, " ".join(map(str, words)).encode() + b"\\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.models import ExitStatus
 from tests.ai_session.contract.terminal_harness import World, gone, start_owner, world
 from tests.ai_session.contract.test_backend_survival import (

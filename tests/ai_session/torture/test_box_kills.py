@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import processes
-from ai_session.control_client import connect
+from ai_session.client.connection import connect
 from ai_session.models import SandboxLevel
+from ai_session.system import processes
 from tests.ai_session.torture.kills import EXPECTED, Round, daemon, keepers, kill
 from tests.ai_session.torture.test_kills import HOLDER
 from tests.bounds import BOUND_SECONDS

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import relay
-from ai_session.control_client import ControlClient, connect
+from ai_session.client import relay
+from ai_session.client.connection import ControlClient, connect
 from tests.ai_session.torture.kills import daemon, runtime, spin
 
 BACKENDS = ["pty", "tmux"]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ai_session import plugins
-from ai_session.control_client import ControlClient, connect
+from ai_session.client.connection import ControlClient, connect
+from ai_session.config import plugins
 from benchmarks.flood import ALL, flooding, on_disk, session_folder, written
 from tests.ai_session.torture.kills import daemon, spin
 from tests.own_time import once_within

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from ai_session.http_connections import raise_limits
+from ai_session.http.connections import raise_limits
 from tests.ai_session.contract.http_world import Here, called, running
 from tests.ai_session.contract.wire import ENVELOPE, stop_daemons
 from tests.conftest import UNBOXED, new_home

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ai_session.control_client import connect
+from ai_session.client.connection import connect
 from tests.ai_session.torture.kills import Round, daemon, keepers, kill, spin
 
-HOLDER = r"ai_session[./]holder"
+HOLDER = r"pty[./]holder"
 ROUNDS = [pytest.param(1, id="once"), pytest.param(50, id="many", marks=pytest.mark.torture)]
 
 

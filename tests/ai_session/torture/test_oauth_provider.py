@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from ai_session.settings import OauthSettings
+from ai_session.config.settings import OauthSettings
 from tests.ai_session.contract.oauth_elsewhere import Person, say_who
 from tests.ai_session.contract.oauth_world import Clock, Memory, opened, running
 from tests.bounds import BOUND_SECONDS

@@ -11,15 +11,16 @@ from typing import Protocol
 
 import pytest
 
-from ai_session import plugins, waiting
-from ai_session.clean_text import clean
-from ai_session.marks import strip_marks
+from ai_session.config import plugins
 from ai_session.models import CommandRecord, ExitStatus
-from ai_session.report import transcript
-from ai_session.session import Session
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import NewSession, SessionDefaults
-from ai_session.turns import finished
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.report import transcript
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults
+from ai_session.system.turns import finished
+from ai_session.terminal.marks import strip_marks
+from ai_session.terminal.text import clean
 from tests.ai_session.torture.random_fish import FishCommands
 from tests.ai_session.torture.random_material import Expected
 from tests.ai_session.torture.random_posix import PosixCommands
@@ -71,9 +72,9 @@ async def answer(session: Session, expected: Expected, number: int) -> Expected:
         separate_stderr=expected.stderr is not None,
     )
     for line in expected.answers:
-        assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", expected
+        assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "input", expected
         session.send(line)
-    assert await waiting.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", expected
+    assert await wait.for_command(session, running, BOUND_SECONDS, until_input=False) == "finished", expected
     record = running.record
     assert record.status == "finished"
     assert record.end_offset is not None
@@ -118,7 +119,7 @@ async def run_random(manager: SessionManager, shell: str, count: int, seed: int)
         found = await answer(session, expected, number)
         assert found == expected, told(expected, found, f"command {number} of seed {seed}")
         if expected.ends:
-            assert await waiting.for_output(session, BOUND_SECONDS, lambda: session.exit is not None)
+            assert await wait.for_output(session, BOUND_SECONDS, lambda: session.exit is not None)
             assert session.exit == ExitStatus(code=expected.exit_code)
             await manager.create(request)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import relay
+from ai_session.client import relay
 from tests.ai_session.contract.wire import Client, Message, daemon_pids, stop_daemons
 from tests.ai_session.torture.kills import keepers
 from tests.bounds import BOUND_SECONDS
@@ -21,7 +21,7 @@ from tests.bounds import BOUND_SECONDS
 pytestmark = pytest.mark.torture
 
 ROUNDS = 200
-KEEPERS = {"holder": r"ai_session[./]holder", "tmux": r"tmux\.sock"}
+KEEPERS = {"holder": r"pty[./]holder", "tmux": r"tmux\.sock"}
 LONGEST_SECONDS = 0.06
 """From a call to the kill: the call takes less, so some are killed before it begins and some after it has ended."""
 

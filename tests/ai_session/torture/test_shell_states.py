@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import plugins, waiting
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
+from ai_session.config import plugins
+from ai_session.sessions import wait
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
 from tests.ai_session.contract.recovery_cases import Lost
 from tests.ai_session.contract.session_harness import request, run, runtime_directory
 from tests.ai_session.torture.shell_states import cases
@@ -49,7 +50,7 @@ async def goes_on(manager: SessionManager, shell: str, number: int, case: Lost) 
     session = await manager.create(request(f"s{number}", shell=shell))
     try:
         running = await session.begin(case.command, command_id="cmd")
-        reason = await waiting.for_command(session, running, BOUND_SECONDS, until_input=True)
+        reason = await wait.for_command(session, running, BOUND_SECONDS, until_input=True)
         if reason != "finished":
             return f"{case.command!r}: {reason}, {session.state()}"
         record = running.record

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ai_session.consent import Asker, Consent, Deferred
 from ai_session.errors import ConsentNeeded
-from ai_session.lineage import Lineage
+from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.consent import Asker, Consent, Deferred
+from ai_session.gate.consent.person_check import PersonCheck
+from ai_session.gate.consent.terminal_origin import Finding, Origin, Terminals
 from ai_session.models import Answer, Principal, Question
-from ai_session.person_check import PersonCheck
-from ai_session.terminal_origin import Finding, Origin, Terminals
 from tests.bounds import BOUND_SECONDS
 
 UID = os.getuid()

@@ -11,23 +11,23 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from ai_session.audit import Entry
-from ai_session.consent import Asker, Deferred
+from ai_session.audit.log import Entry
 from ai_session.errors import SignatureNeeded
-from ai_session.gate import Gate
-from ai_session.masking import Masking
+from ai_session.gate.consent.consent import Asker, Deferred
+from ai_session.gate.consent.person_check import Standing, Way
+from ai_session.gate.consent.person_signature import PublicKey, public_key
+from ai_session.gate.consent.terminal_origin import Finding, Origin
+from ai_session.gate.gate import Gate
+from ai_session.gate.policy.mode import PolicyInForce
+from ai_session.gate.policy.policy import Action, Decision, Policy
+from ai_session.gate.rate_limits import RateLimiter
+from ai_session.gate.redaction.known_secrets import Masking
+from ai_session.gate.telemetry.base import Telemetry
 from ai_session.models import Answer, Effect, Principal, Question, ToolCall, ToolResult
-from ai_session.person_check import Standing, Way
-from ai_session.person_signature import PublicKey, public_key
-from ai_session.policy import Action, Decision, Policy
-from ai_session.policy_mode import PolicyInForce
-from ai_session.rate_limits import RateLimiter
-from ai_session.session_manager import SessionManager
-from ai_session.session_spec import SessionDefaults
-from ai_session.telemetry import Telemetry
-from ai_session.terminal_origin import Finding, Origin
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.spec import SessionDefaults
+from ai_session.sessions.workspaces import Workspaces
 from ai_session.tools.base import Context, EffectfulArguments, Limits, Subject, Tool, output
-from ai_session.workspace import Workspaces
 
 CLIENT = Principal("mcp", uid=os.getuid(), pid=7, client="test")
 PERSON = Principal("person", uid=os.getuid(), pid=8)

@@ -15,8 +15,8 @@ from typing import Any
 import ptyprocess  # pyright: ignore[reportMissingTypeStubs]
 
 import ai_session
-from ai_session.channel import Channel, Message
-from ai_session.output_log import MappedLog
+from ai_session.backends.pty.channel import Channel, Message
+from ai_session.terminal.log import MappedLog
 from tests.bounds import BOUND_SECONDS
 
 PACKAGE = Path(ai_session.__file__).parent
@@ -119,7 +119,7 @@ class Keeper:
         subprocess.run(self.command(), env={}, start_new_session=True, check=True, timeout=BOUND_SECONDS)
 
     def command(self) -> list[str]:
-        return [sys.executable, "-I", "-S", str(PACKAGE / "holder.py"), str(self.runtime), *PATHS]
+        return [sys.executable, "-I", "-S", str(PACKAGE / "backends/pty/holder.py"), str(self.runtime), *PATHS]
 
     def connect(self) -> Client:
         self.clients.append(Client(self.runtime))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ai_session.integration_frameworks import framework
-from ai_session.integration_plans import propose, validate
-from ai_session.integration_profile import Profile, survey
-from ai_session.integration_tree import Tree
-from ai_session.redaction import Redactor
+from ai_session.gate.redaction.redactor import Redactor
+from ai_session.tools.integration.frameworks import framework
+from ai_session.tools.integration.plans import propose, validate
+from ai_session.tools.integration.project.profile import Profile, survey
+from ai_session.tools.integration.project.tree import Tree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session.administrator import Administrator, Bounds, read
+from ai_session.config.settings import Settings
 from ai_session.errors import ConfigInvalid, Denied
+from ai_session.gate.policy.administrator import Administrator, Bounds, read
+from ai_session.gate.policy.mode import PolicyInForce
+from ai_session.gate.policy.policy import MODES, STRICTNESS, Action, Policy
 from ai_session.models import Effect, Principal, SandboxLevel
-from ai_session.policy import MODES, STRICTNESS, Action, Policy
-from ai_session.policy_mode import PolicyInForce
-from ai_session.settings import Settings
 from tests.ai_session.unprivileged import GROUP, USER
 
 UID = os.getuid()

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ai_session.approvals import (
+from ai_session.errors import LimitReached
+from ai_session.gate.consent.store import (
     MAX_GRANTS,
     MAX_OPEN,
     MAX_OPEN_OF_ONE,
@@ -24,7 +25,6 @@ from ai_session.approvals import (
     binding,
     covers,
 )
-from ai_session.errors import LimitReached
 from ai_session.models import Answer, Principal, Question
 
 TEXT = st.text(max_size=30)

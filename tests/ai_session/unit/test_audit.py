@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ai_session.audit import WAITING_BYTES, AuditLog
-from ai_session.audit_chain import CHECKPOINT_RECORDS, Anchor, Report
-from ai_session.audit_files import lines, records, segments, verify
-from ai_session.audit_keys import check, public_key
+from ai_session.audit.chain import CHECKPOINT_RECORDS, Anchor, Report
+from ai_session.audit.files import lines, records, segments, verify
+from ai_session.audit.keys import check, public_key
+from ai_session.audit.log import WAITING_BYTES, AuditLog
 from ai_session.errors import AuditBroken, StorageFull
 from ai_session.models import Effect, Principal
 from tests.bounds import BOUND_SECONDS

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.audit_chain import (
+from ai_session.audit.chain import (
     CHECKPOINT_RECORDS,
     GENESIS,
     MOST_PROBLEMS,
@@ -25,7 +25,7 @@ from ai_session.audit_chain import (
     seal,
     statement,
 )
-from ai_session.audit_keys import check
+from ai_session.audit.keys import check
 
 OWN, FOREIGN = Ed25519PrivateKey.from_private_bytes(b"k" * 32), Ed25519PrivateKey.from_private_bytes(b"x" * 32)
 

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_session.audit import AuditLog
-from ai_session.audit_chain import GENESIS, Anchor, Report, seal
-from ai_session.audit_files import RESERVE_BYTES, Writer, end_of, last_lines, lines, records, segments, verify
-from ai_session.audit_keys import check, public_key
+from ai_session.audit.chain import GENESIS, Anchor, Report, seal
+from ai_session.audit.files import RESERVE_BYTES, Writer, end_of, last_lines, lines, records, segments, verify
+from ai_session.audit.keys import check, public_key
+from ai_session.audit.log import AuditLog
 from tests.conftest import BY_CHANCE
 
 ROOT = Path(__file__).parents[3]
 SMALL_DISK = """
 import asyncio, os, sys
 from pathlib import Path
-from ai_session.audit import AuditLog
+from ai_session.audit.log import AuditLog
 from ai_session.errors import StorageFull
 from ai_session.models import Effect, Principal
 me, home = Principal("person", uid=0), Path(sys.argv[1])

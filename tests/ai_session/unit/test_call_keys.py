@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.call_keys import CallKeys
 from ai_session.errors import CallInterrupted, CallKeyConflict, SessionBusy
+from ai_session.gate.idempotency import CallKeys
 from ai_session.models import ToolResult
 
 pytestmark = pytest.mark.anyio

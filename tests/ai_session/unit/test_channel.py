@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ai_session.channel import HEADER, MAX_MESSAGE_BYTES, Channel, Message
+from ai_session.backends.pty.channel import HEADER, MAX_MESSAGE_BYTES, Channel, Message
 
 Received = list[tuple[Message, list[int]]]
 

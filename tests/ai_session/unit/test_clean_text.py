@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ai_session.clean_text import clean
+from ai_session.terminal.text import clean
 
 CASES = {
     "plain": (b"one\r\ntwo\r\n", "one\ntwo\n"),

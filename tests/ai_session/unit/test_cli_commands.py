@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ai_session.cli_commands import Run
-from ai_session.control_client import ControlClient
+from ai_session.cli.commands import Run
+from ai_session.client.connection import ControlClient
 
 
 def said(capsys: pytest.CaptureFixture[str], **facts: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ai_session.cli import program
+from ai_session.cli.main import program
 from ai_session.errors import ConfigInvalid
 
 ROOT = Path(__file__).parents[3]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.cli_approvals import told
-from ai_session.cli_question import FEWER, NOT_YET, QUIET_SECONDS, QuestionPanel
-from ai_session.screen import Screen
+from ai_session.cli.approvals import told
+from ai_session.cli.question_panel import FEWER, NOT_YET, QUIET_SECONDS, QuestionPanel
+from ai_session.terminal.screen import Screen
 
 
 class Clock:

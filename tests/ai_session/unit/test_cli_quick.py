@@ -10,9 +10,11 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session import cli_lines, cli_quick, cli_typer
-from ai_session.cli_options import Argument, Group, Option, Verb
-from ai_session.cli_verbs import VERBS
+from ai_session.cli import lines as cli_lines
+from ai_session.cli import parser
+from ai_session.cli import quick as cli_quick
+from ai_session.cli.options import Argument, Group, Option, Verb
+from ai_session.cli.verbs import VERBS
 
 FREQUENT = ("ls", "exec", "send", "screen", "logs", "info", "interrupt", "kill")
 WORDS = (
@@ -66,7 +68,7 @@ READ_HERE = dict(all_verbs())
 
 def by_typer(verb: Verb, words: list[str]) -> dict[str, Any] | None:
     """What typer calls the function with; None where it says something else instead."""
-    translated = cli_typer.for_typer(verb)
+    translated = parser.for_typer(verb)
     called: list[dict[str, Any]] = []
 
     def note(**given: Any) -> None:

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.cli_table import COLOURS, LEAST, PLAIN, draw
+from ai_session.cli.table import COLOURS, LEAST, PLAIN, draw
 
 CELL = st.text(st.characters(categories=["L", "Nd", "Pd"]), max_size=30)
 

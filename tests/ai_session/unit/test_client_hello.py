@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.client_hello import Incomplete, NotHello, server_name
+from ai_session.sandbox.network.tls_hello import Incomplete, NotHello, server_name
 
 
 def hello(name: str | None, **options: ssl.TLSVersion) -> bytes:

@@ -4,8 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.commands import KEPT, CommandHistory, RunningCommand, corrupted_by_cuts, header_of, parse_header
 from ai_session.models import CommandRecord
+from ai_session.sessions.commands import (
+    KEPT,
+    CommandHistory,
+    RunningCommand,
+    corrupted_by_cuts,
+    header_of,
+    parse_header,
+)
 
 pytestmark = pytest.mark.anyio
 RECORD = CommandRecord("cmd_1", 3, "echo 'a\nb' # ü", "running", 12.5, 100, call_key="k", stderr_path="/x/e")

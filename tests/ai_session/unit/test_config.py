@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session import config, settings
+from ai_session.config import config, settings
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
 
 ROOT = Path(__file__).parents[3]

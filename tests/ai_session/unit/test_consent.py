@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ai_session.approvals import MAX_OPEN_OF_ONE
-from ai_session.consent import DECISION, Deferred
 from ai_session.errors import ConsentNeeded, Denied, InvalidArguments, LimitReached, QuestionNotFound, RateLimited
+from ai_session.gate.consent.consent import DECISION, Deferred
+from ai_session.gate.consent.store import MAX_OPEN_OF_ONE
 from ai_session.models import Answer, Principal, Question
 from tests.ai_session.unit.asking_world import NO, PERSON, UID, YES, Asking, Broken, Form, Later
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.consent_state import MAX_CHARS, NONCE_BYTES, Seal, Sealed, new_nonce
 from ai_session.errors import InvalidArguments
+from ai_session.gate.consent.sealed_state import MAX_CHARS, NONCE_BYTES, Seal, Sealed, new_nonce
 
 IDS = st.from_regex(r"[A-Za-z0-9_-]{1,80}", fullmatch=True)
 SEALED = st.builds(

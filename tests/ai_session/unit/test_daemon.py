@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from ai_session import __version__, relay
-from ai_session.control_client import connect
-from ai_session.daemon import THREADS, parse_hello, peer_credentials
+from ai_session import __version__
+from ai_session.client import relay
+from ai_session.client.connection import connect
+from ai_session.daemon.host import THREADS, parse_hello, peer_credentials
 from ai_session.errors import ConfigInvalid, Incompatible, InvalidArguments
 from tests.ai_session.contract.wire import (
     BOUND_SECONDS,

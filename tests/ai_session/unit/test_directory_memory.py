@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session.directory_events import CREATE, LISTED, WRITTEN, DirectoryEvents
-from ai_session.directory_memory import DirectoryTree, Inner
+from ai_session.sandbox.workspace.directory_cache import DirectoryTree, Inner
+from ai_session.system.directory_events import CREATE, LISTED, WRITTEN, DirectoryEvents
 from tests.ai_session import unprivileged
 
 LATER = 10_000_000_000

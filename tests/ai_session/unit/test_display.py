@@ -18,9 +18,9 @@ def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path
     program = """
         import asyncio, os
         from pathlib import Path
-        from ai_session.display import Display
-        from ai_session.output_log import MappedLog
-        from ai_session.turns import Turns
+        from ai_session.terminal.display import Display
+        from ai_session.terminal.log import MappedLog
+        from ai_session.system.turns import Turns
 
         def printed(log, data):
             reader, writer = os.pipe()

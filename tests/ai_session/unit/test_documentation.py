@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.documentation import Index, folder, index, read_pages, sections, stem, terms
-from ai_session.tools.documentation import NOTHING, answer, hints
+from ai_session.tools.documentation.index import Index, folder, index, read_pages, sections, stem, terms
+from ai_session.tools.documentation.plugin import NOTHING, answer, hints
 
 ROOT = folder()
 assert ROOT

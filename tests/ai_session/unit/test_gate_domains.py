@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ai_session.errors import ConsentNeeded, Denied
-from ai_session.gate_domains import MAX_SESSIONS, UNKNOWN, DomainQuestions
+from ai_session.gate.domains import MAX_SESSIONS, UNKNOWN, DomainQuestions
+from ai_session.gate.policy.mode import PolicyInForce
+from ai_session.gate.policy.policy import Policy
 from ai_session.models import Answer, Principal, SandboxLevel, SandboxProfile, SessionSpec
-from ai_session.policy import Policy
-from ai_session.policy_mode import PolicyInForce
 from tests.ai_session.unit.asking_world import NO, PERSON, UID, YES, Asking
 
 pytestmark = pytest.mark.anyio

@@ -11,15 +11,8 @@ from typing import Any
 
 import pytest
 
-from ai_session.errors import (
-    AiSessionError,
-    Denied,
-    InsufficientScope,
-    InvalidArguments,
-    RateLimited,
-    SessionNotFound,
-)
-from ai_session.gate import Gate
+from ai_session.errors import AiSessionError, Denied, InsufficientScope, InvalidArguments, RateLimited, SessionNotFound
+from ai_session.gate.gate import Gate
 from ai_session.models import Answer, Principal
 from tests.ai_session.unit.gate_world import CLIENT, DENY, PERSON, RATES, World
 

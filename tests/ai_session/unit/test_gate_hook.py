@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import HookFailed
-from ai_session.gate_hook import AT_ONCE, MAX_ANSWER_BYTES, MAX_REASON_CHARS, Hooks
-from ai_session.gate_written import WrittenDirectories
+from ai_session.gate.hook import AT_ONCE, MAX_ANSWER_BYTES, MAX_REASON_CHARS, Hooks
+from ai_session.gate.policy.policy import STRICTNESS, Decision, HookProgram
+from ai_session.gate.written import WrittenDirectories
 from ai_session.models import Principal, SandboxProfile
-from ai_session.policy import STRICTNESS, Decision, HookProgram
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ai_session.audit import WAITING_BYTES, AuditLog
-from ai_session.audit_files import lines, records
-from ai_session.consent import Deferred
+from ai_session.audit.files import lines, records
+from ai_session.audit.log import WAITING_BYTES, AuditLog
 from ai_session.errors import ConsentNeeded, Denied, SessionNotFound, StorageFull, UnknownTool
+from ai_session.gate.consent.consent import Deferred
 from ai_session.models import Answer, Principal
 from tests.ai_session.unit.gate_world import ASK, CLIENT, DENY, PERSON, SECRET, Record, World
 

@@ -3,11 +3,11 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from ai_session import plugins
+from ai_session.config import plugins
 from ai_session.errors import InvalidArguments
+from ai_session.gate.policy.policy import Action, Policy
+from ai_session.gate.results import validate
 from ai_session.models import Effect, Principal, ToolResult
-from ai_session.policy import Action, Policy
-from ai_session.results import validate
 from ai_session.tools.base import Arguments, Context, Tool, output
 
 ME = Principal("mcp", uid=1000, client="test")

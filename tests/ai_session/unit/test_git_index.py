@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.git_index import gitlinks
+from ai_session.sandbox.workspace.git_index import gitlinks
 
 COMMIT = "1" * 40
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import git_settings
-from ai_session.git_settings import GitSettings
-from ai_session.protected_paths import Workspace, survey
+from ai_session.sandbox.workspace import git_settings
+from ai_session.sandbox.workspace.git_settings import GitSettings
+from ai_session.sandbox.workspace.protected_paths import Workspace, survey
 
 
 def git(*words: str, cwd: Path, home: Path | None = None) -> None:

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session.clean_text import clean
-from ai_session.hiding import CONTEXT_BYTES, LEAST_CHARS, Hiding, breaks, on_screen, places
-from ai_session.masking import Masking
-from ai_session.output_log import READ_BYTES, MappedLog
-from ai_session.redaction import Redactor
-from ai_session.report import cut, read_stderr
-from ai_session.transcript import Transcript
-from ai_session.turns import Steps, finished
+from ai_session.gate.redaction.known_secrets import Masking
+from ai_session.gate.redaction.redactor import Redactor
+from ai_session.sessions.report import cut, read_stderr
+from ai_session.system.turns import Steps, finished
+from ai_session.terminal.log import READ_BYTES, MappedLog
+from ai_session.terminal.masking import CONTEXT_BYTES, LEAST_CHARS, Hiding, breaks, on_screen, places
+from ai_session.terminal.text import clean
+from ai_session.terminal.transcript import Transcript
 from tests.ai_session.unit.test_redaction import NAMED, SECRETS
 
 LEAST = 8

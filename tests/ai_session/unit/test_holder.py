@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ai_session.channel import HEADER
-from ai_session.log_tail import WINDOW, LogTail
-from ai_session.output_log import MappedLog
+from ai_session.backends.pty.channel import HEADER
+from ai_session.backends.pty.log_tail import WINDOW, LogTail
+from ai_session.terminal.log import MappedLog
 from tests.ai_session.unit.holder_client import BOUND_SECONDS, PATHS, Keeper, read_until, wait_gone
 
 LINES = b"".join(b"%07d\n" % number for number in range(1 << 17))
@@ -52,7 +52,7 @@ def test_it_runs_apart_from_its_starter(keeper: Keeper) -> None:
 
 def test_it_stays_small(keeper: Keeper) -> None:
     assert psutil.Process(keeper.pid()).memory_info().rss < 16 << 20
-    code = f"import sys; sys.path += {PATHS!r}; import ai_session.holder; print(*sys.modules)"
+    code = f"import sys; sys.path += {PATHS!r}; import ai_session.backends.pty.holder; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert not {"asyncio", "dataclasses", "pathlib", "subprocess", "pexpect", "logging"} & set(run.stdout.split())
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 
-from ai_session.servers.mcp_http_sessions import Receive, Scope, Send, Shares
+from ai_session.http.endpoints.mcp_sessions import Receive, Scope, Send, Shares
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.http_wire import Site, StrictConnection, host_of, is_passed_on, tokens_in
+from ai_session.wire.http_wire import Site, StrictConnection, host_of, is_passed_on, tokens_in
 from tests.browser_bytes import Target, by_pages, by_smugglers
 
 TARGET = Target(8080, "/rpc", b'{"jsonrpc":"2.0","id":1,"method":"do"}')

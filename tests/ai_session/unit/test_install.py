@@ -13,8 +13,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from ai_session import client_configs
-from ai_session.client_configs import Place, places
+from ai_session.config import mcp_clients
+from ai_session.config.mcp_clients import Place, places
 from ai_session.errors import ConfigInvalid
 from tests.ai_session.contract.command_line import CommandLine
 from tests.bounds import BOUND_SECONDS
@@ -51,7 +51,7 @@ def test_each_client_gets_its_own_form_in_its_own_file(client: str, scope: str, 
     place = place_of(client, scope, tmp_path)
     file, form = EXPECTED[client, scope]
     assert place.path == tmp_path / file
-    text = client_configs.with_entry(place, "", COMMAND, ARGS)
+    text = mcp_clients.with_entry(place, "", COMMAND, ARGS)
     ((key, extra),) = form.items()
     wanted = {key: {"ai-session": {**extra, "command": COMMAND, "args": ARGS}}}
     assert (tomllib.loads(text) if file.endswith("toml") else json.loads(text)) == wanted
@@ -60,7 +60,7 @@ def test_each_client_gets_its_own_form_in_its_own_file(client: str, scope: str, 
 def test_the_local_scope_of_claude_code_is_under_its_project(tmp_path: Path) -> None:
     place = place_of("claude-code", "local", tmp_path)
     before = json.dumps({"projects": {str(tmp_path / "project"): {"allowedTools": ["x"]}, "/other": {}}})
-    data = json.loads(client_configs.with_entry(place, before, COMMAND, ARGS))
+    data = json.loads(mcp_clients.with_entry(place, before, COMMAND, ARGS))
     assert data["projects"][str(tmp_path / "project")]["allowedTools"] == ["x"]
     assert data["projects"][str(tmp_path / "project")]["mcpServers"]["ai-session"]["command"] == COMMAND
     assert data["projects"]["/other"] == {}
@@ -77,18 +77,18 @@ def test_variables_of_the_clients_move_their_files(tmp_path: Path) -> None:
 def test_other_keys_their_order_and_the_indentation_stay(tmp_path: Path) -> None:
     place = place_of("claude-desktop", "user", tmp_path)
     before = '{\n    "zeta": [1, 2.5],\n    "mcpServers": {"b": {"command": "x"}},\n    "alpha": "ü"\n}\n'
-    after = client_configs.with_entry(place, before, COMMAND, ARGS)
+    after = mcp_clients.with_entry(place, before, COMMAND, ARGS)
     assert list(json.loads(after)) == ["zeta", "mcpServers", "alpha"]
     assert list(json.loads(after)["mcpServers"]) == ["b", "ai-session"]
     assert '\n    "alpha": "ü"\n' in after
-    removed = client_configs.without_entry(place, after)
+    removed = mcp_clients.without_entry(place, after)
     assert json.loads(removed) == json.loads(before)
 
 
 def test_the_persons_own_keys_in_our_entry_stay(tmp_path: Path) -> None:
     place = place_of("cursor", "user", tmp_path)
     before = '{"mcpServers": {"ai-session": {"command": "old", "args": ["x"], "env": {"A": "1"}, "disabled": true}}}'
-    entry = json.loads(client_configs.with_entry(place, before, COMMAND, ARGS))["mcpServers"]["ai-session"]
+    entry = json.loads(mcp_clients.with_entry(place, before, COMMAND, ARGS))["mcpServers"]["ai-session"]
     assert entry == {"command": COMMAND, "args": ARGS, "env": {"A": "1"}, "disabled": True}
 
 
@@ -105,7 +105,7 @@ def test_the_persons_own_keys_in_our_entry_stay(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_kept_is_refused_untouched(text: str, words: str, tmp_path: Path) -> None:
     place = place_of("gemini", "user", tmp_path)
     with pytest.raises(ConfigInvalid) as caught:
-        client_configs.with_entry(place, text, COMMAND, ARGS)
+        mcp_clients.with_entry(place, text, COMMAND, ARGS)
     assert words in caught.value.message
     assert "--client gemini --scope user --print" in caught.value.suggestion
 
@@ -146,29 +146,29 @@ text = '''
 
 def test_codex_toml_is_appended_to_and_nothing_else_changes(tmp_path: Path) -> None:
     place = place_of("codex", "user", tmp_path)
-    after = client_configs.with_entry(place, CODEX, COMMAND, ARGS)
+    after = mcp_clients.with_entry(place, CODEX, COMMAND, ARGS)
     assert after.startswith(CODEX)
     assert tomllib.loads(after)["mcp_servers"] == {
         "other": {"command": "o"},
         "ai-session": {"command": COMMAND, "args": ARGS},
     }
-    assert client_configs.with_entry(place, after, COMMAND, ARGS) == after
-    assert client_configs.without_entry(place, after) == CODEX
-    assert client_configs.without_entry(place, CODEX) == CODEX
+    assert mcp_clients.with_entry(place, after, COMMAND, ARGS) == after
+    assert mcp_clients.without_entry(place, after) == CODEX
+    assert mcp_clients.without_entry(place, CODEX) == CODEX
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_codex_entry_of_any_form_is_replaced_in_place(form: str, tmp_path: Path) -> None:
     place = place_of("codex", "user", tmp_path)
     before = CODEX + FORMS[form]
-    after = client_configs.with_entry(place, before, COMMAND, ARGS)
+    after = mcp_clients.with_entry(place, before, COMMAND, ARGS)
     expected = tomllib.loads(before)
     expected["mcp_servers"]["ai-session"] |= {"command": COMMAND, "args": ARGS}
     assert tomllib.loads(after) == expected
     assert [line for line in before.splitlines() if "#" in line and "[why]" not in line] == [
         line for line in after.splitlines() if "#" in line
     ]
-    assert client_configs.with_entry(place, after, COMMAND, ARGS) == after
+    assert mcp_clients.with_entry(place, after, COMMAND, ARGS) == after
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_codex_entry_of_any_form_is_replaced_in_place(form: str, tmp_path: Path)
 def test_codex_forms_that_cannot_be_edited_are_refused(before: str, tmp_path: Path) -> None:
     place = place_of("codex", "user", tmp_path)
     for edit in (
-        lambda: client_configs.with_entry(place, before, COMMAND, ARGS),
-        lambda: client_configs.without_entry(place, before),
+        lambda: mcp_clients.with_entry(place, before, COMMAND, ARGS),
+        lambda: mcp_clients.without_entry(place, before),
     ):
         with pytest.raises(ConfigInvalid, match="cannot be edited"):
             edit()
@@ -195,7 +195,7 @@ def test_install_is_idempotent_keeps_a_backup_and_can_be_undone(client: str, hom
     backup = place.path.with_name(place.path.name + ".before-ai-session")
     assert backup.read_text() == old
     assert {path.stat().st_mode & 0o777 for path in (place.path, backup)} == {0o640}
-    entry = client_configs.entry(place, place.path.read_text())
+    entry = mcp_clients.entry(place, place.path.read_text())
     assert entry is not None
     assert Path(entry["command"]).is_absolute()
     assert entry["args"][-2:] == ARGS
@@ -204,7 +204,7 @@ def test_install_is_idempotent_keeps_a_backup_and_can_be_undone(client: str, hom
     run("uninstall", "--client", client)
     after = place.path.read_text()
     assert (after == old) if client == "codex" else (json.loads(after)["theme"] == "dark")
-    assert client_configs.entry(place, after) is None
+    assert mcp_clients.entry(place, after) is None
 
 
 def test_relative_writes_the_form_of_the_protocol(home: Path) -> None:
@@ -297,5 +297,5 @@ def test_status_tells_each_file(home: Path) -> None:
 
 def test_a_fifo_in_place_of_a_projects_file_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".mcp.json")
-    place = client_configs.places(tmp_path / "home", tmp_path, {})
-    assert [client_configs.read(one) for one in place if one.path == tmp_path / ".mcp.json"] == [""]
+    place = mcp_clients.places(tmp_path / "home", tmp_path, {})
+    assert [mcp_clients.read(one) for one in place if one.path == tmp_path / ".mcp.json"] == [""]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ai_session.integration_plans import PRESENT
+from ai_session.tools.integration.plans import PRESENT
 from tests.ai_session.unit.integration_planning import TOKEN, judged, planned
 from tests.ai_session.unit.integration_projects import CLIENTS, Project, apply_plan
 

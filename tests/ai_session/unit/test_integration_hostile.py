@@ -12,12 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import AiSessionError
-from ai_session.integration_frameworks import FRAMEWORKS, choose, detect, framework
-from ai_session.integration_plans import propose, validate
-from ai_session.integration_profile import Profile, read_profile, survey
-from ai_session.integration_steps import steps
-from ai_session.integration_text import code_of, members, occurrences, unbalanced
-from ai_session.integration_tree import Tree
+from ai_session.tools.integration.frameworks import FRAMEWORKS, choose, detect, framework
+from ai_session.tools.integration.plans import propose, validate
+from ai_session.tools.integration.project.profile import Profile, read_profile, survey
+from ai_session.tools.integration.project.source_text import code_of, members, occurrences, unbalanced
+from ai_session.tools.integration.project.tree import Tree
+from ai_session.tools.integration.steps import steps
 from tests.ai_session.unit.integration_projects import APPS, apply_plan
 
 JSON = st.recursive(

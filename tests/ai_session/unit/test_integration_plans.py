@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ai_session.integration_frameworks import FRAMEWORKS
-from ai_session.integration_plans import PRESENT
-from ai_session.integration_profile import NODE, PYTHON, Profile
-from ai_session.integration_steps import steps
-from ai_session.integration_text import unbalanced
+from ai_session.tools.integration.frameworks import FRAMEWORKS
+from ai_session.tools.integration.plans import PRESENT
+from ai_session.tools.integration.project.profile import NODE, PYTHON, Profile
+from ai_session.tools.integration.project.source_text import unbalanced
+from ai_session.tools.integration.steps import steps
 from tests.ai_session.unit.integration_planning import files, judged, planned, secret
 from tests.ai_session.unit.integration_projects import APPS, FASTAPI_MODULE, NEST, Project, apply_plan
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ai_session.errors import DirectoryUnusable, InvalidArguments
-from ai_session.integration_frameworks import FRAMEWORKS, choose, detect, framework
-from ai_session.integration_profile import Profile, read_profile, survey
-from ai_session.integration_tree import MAX_FILE_BYTES, Limits, Tree, checked_path
+from ai_session.tools.integration.frameworks import FRAMEWORKS, choose, detect, framework
+from ai_session.tools.integration.project.profile import Profile, read_profile, survey
+from ai_session.tools.integration.project.tree import MAX_FILE_BYTES, Limits, Tree, checked_path
 from tests.ai_session.unit.integration_projects import APPS, EXPRESS_TS, FASTAPI_MODULE, Project, package
 
 if TYPE_CHECKING:

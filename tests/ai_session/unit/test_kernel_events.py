@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.kernel_events import FileGrowth, Lifeline, Process, parent_of_orphans, process_ended
-from ai_session.pty_master import borrow_tty
+from ai_session.backends.tmux.pty_master import borrow_tty
+from ai_session.system.events import FileGrowth, Lifeline, Process, parent_of_orphans, process_ended
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

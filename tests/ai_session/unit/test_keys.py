@@ -1,7 +1,7 @@
 import pytest
 
-from ai_session import keys
 from ai_session.errors import InvalidArguments
+from ai_session.terminal import keys
 
 
 @pytest.mark.parametrize(

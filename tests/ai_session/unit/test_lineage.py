@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.lineage import Lineage
+from ai_session.gate.consent.ancestry import Lineage
 
 TERMINAL = 34816
 """A controlling terminal's number; 0 is none."""

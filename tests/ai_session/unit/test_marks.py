@@ -8,8 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ai_session.marks import MAX_MARK_BYTES, MOST_MARKS, Mark, MarkKind, MarkScanner, strip_marks, without_marks
-from ai_session.shell_state import ShellState
+from ai_session.sessions.shell_state import ShellState
+from ai_session.terminal.marks import (
+    MAX_MARK_BYTES,
+    MOST_MARKS,
+    Mark,
+    MarkKind,
+    MarkScanner,
+    strip_marks,
+    without_marks,
+)
 
 NONCE = "5f0c9a7be1d2"
 PREFIX = b"\x1b]7777;5f0c9a7be1d2;"

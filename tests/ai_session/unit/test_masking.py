@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import LimitReached
-from ai_session.masking import MAX_KNOWN, MAX_SEEN, PIECE_CHARS, Masking
-from ai_session.shares import share
-from ai_session.turns import finished
+from ai_session.gate.redaction.known_secrets import MAX_KNOWN, MAX_SEEN, PIECE_CHARS, Masking
+from ai_session.system.shares import share
+from ai_session.system.turns import finished
 from tests.ai_session.unit.test_redaction import SECRETS
 from tests.own_time import computing_seconds, once_within
 

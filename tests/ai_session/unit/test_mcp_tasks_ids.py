@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
-from ai_session.servers.mcp_tasks import MAX_ID_CHARS, POLL_MS, PREFIX, TTL_SECONDS, Wait
+from ai_session.servers.mcp.tasks import MAX_ID_CHARS, POLL_MS, PREFIX, TTL_SECONDS, Wait
 
 COMMAND = {"session_id": "s", "command_id": "cmd_abcdefghijklmnopqrstuv", "wait_for": "finish"}
 JSON = st.recursive(

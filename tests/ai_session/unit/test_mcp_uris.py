@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AnyUrl
 
-from ai_session.servers.mcp_uris import Place, place_of
+from ai_session.servers.mcp.uris import Place, place_of
 from tests.ai_session.unit.test_session_names import NAMES
 
 COMMANDS = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=64)

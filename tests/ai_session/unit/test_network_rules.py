@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_session.errors import ConfigInvalid
-from ai_session.network_rules import NetworkRules, Refused
+from ai_session.sandbox.network.rules import NetworkRules, Refused
 
 RULES = NetworkRules(("pypi.org", "*.example.com", "XN--bcher-kva.example.", "10.1.2.3"), (80, 443))
 

@@ -11,22 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from ai_session import oauth_people, ownership
+from ai_session.config.settings import OauthSettings
 from ai_session.errors import ConfigInvalid, InvalidArguments, RateLimited
-from ai_session.oauth_authority import PER_MINUTE
-from ai_session.oauth_claims import Expected
-from ai_session.oauth_clients import checked_client_name
-from ai_session.oauth_fetch import acceptable
-from ai_session.oauth_grants import proves
-from ai_session.oauth_jwt import metadata_urls
-from ai_session.oauth_pages import STYLE, STYLE_HASH, page
-from ai_session.oauth_people import CODE_SECONDS, NOBODY, TerminalCode
-from ai_session.oauth_redirects import NEVER, Redirects, is_on_this_machine
-from ai_session.oauth_scopes import SCOPES, USUAL, known
-from ai_session.oauth_store import Refused
-from ai_session.oauth_tries import Visitor, cookie_for, name_in, source_of, trying, visitor_with
-from ai_session.rate_limits import RateLimiter
-from ai_session.settings import OauthSettings
+from ai_session.gate.rate_limits import RateLimiter
+from ai_session.http.oauth import users
+from ai_session.http.oauth.authority import PER_MINUTE
+from ai_session.http.oauth.claims import Expected
+from ai_session.http.oauth.clients import checked_client_name
+from ai_session.http.oauth.fetch import acceptable
+from ai_session.http.oauth.grants import proves
+from ai_session.http.oauth.jwt import metadata_urls
+from ai_session.http.oauth.pages import STYLE, STYLE_HASH, page
+from ai_session.http.oauth.redirects import NEVER, Redirects, is_on_this_machine
+from ai_session.http.oauth.scopes import SCOPES, USUAL, known
+from ai_session.http.oauth.store import Refused
+from ai_session.http.oauth.tries import Visitor, cookie_for, name_in, source_of, trying, visitor_with
+from ai_session.http.oauth.users import CODE_SECONDS, NOBODY, TerminalCode
+from ai_session.sessions import ownership
 
 
 def test_scopes_are_those_the_gate_asks_for() -> None:
@@ -36,21 +37,21 @@ def test_scopes_are_those_the_gate_asks_for() -> None:
 
 
 def test_passwords() -> None:
-    stored = oauth_people.hashed("correct horse battery", (4, 8, 1))
-    assert oauth_people.fits("correct horse battery", stored)
-    assert not oauth_people.fits("correct horse batterz", stored)
-    assert stored != oauth_people.hashed("correct horse battery", (4, 8, 1)), "each has a salt of its own"
-    assert not oauth_people.fits("", NOBODY)
-    assert not oauth_people.fits("x" * 100_000, stored)
+    stored = users.hashed("correct horse battery", (4, 8, 1))
+    assert users.fits("correct horse battery", stored)
+    assert not users.fits("correct horse batterz", stored)
+    assert stored != users.hashed("correct horse battery", (4, 8, 1)), "each has a salt of its own"
+    assert not users.fits("", NOBODY)
+    assert not users.fits("x" * 100_000, stored)
     for wrong in ("", "short", "x" * 1025):
         with pytest.raises(InvalidArguments):
-            oauth_people.hashed(wrong)
+            users.hashed(wrong)
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "a/b", "-a", "a" * 65, "a@b", "client:x", "ä", "a\n"])
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(InvalidArguments):
-        oauth_people.checked_name(name)
+        users.checked_name(name)
 
 
 class Clock:
@@ -243,7 +244,7 @@ def test_names_of_an_issuer_are_told_apart(one: str, other: str) -> None:
     expected, elsewhere = Expected("https://a.example/x", "", ""), Expected("https://b.example", "", "")
     assert (expected.subject(one) == expected.subject(other)) == (one == other)
     assert expected.subject(one) != elsewhere.subject(other)
-    assert not oauth_people.NAME.match(expected.subject(one))
+    assert not users.NAME.match(expected.subject(one))
 
 
 def test_pkce_is_rfc_7636() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_session.errors import OutputExpired
-from ai_session.output_log import (
+from ai_session.terminal.log import (
     FOLLOW_BYTES,
     MEMORY_BYTES,
     READ_BYTES,
@@ -30,7 +30,7 @@ from tests.bounds import BOUND_SECONDS
 READER = """
 import os, sys
 from pathlib import Path
-from ai_session.output_log import MappedLog
+from ai_session.terminal.log import MappedLog
 log, fd = MappedLog(Path(sys.argv[1])), int(sys.argv[2])
 try:
     while log.fill(lambda room: os.readv(fd, [room])):
@@ -42,7 +42,7 @@ except OSError:  # EIO: the other side has closed the terminal
 FULL_DISK = """
 import json, os, re, resource, sys
 from pathlib import Path
-from ai_session.output_log import MappedLog
+from ai_session.terminal.log import MappedLog
 folder, how = Path(sys.argv[1]), sys.argv[2]
 ballast = folder / "ballast"
 if how == "limit":

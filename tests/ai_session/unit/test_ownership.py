@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ai_session.errors import InsufficientScope, InvalidArguments
 from ai_session.models import Effect, Principal, SessionSpec
-from ai_session.ownership import EVERYONE, Reach, reach_of, require_scope, shared_with, widening
+from ai_session.sessions.ownership import EVERYONE, Reach, reach_of, require_scope, shared_with, widening
 
 LOCAL = Principal("mcp", uid=1)
 ALICE = replace(LOCAL, subject="alice", scopes=frozenset({"sessions:read"}))

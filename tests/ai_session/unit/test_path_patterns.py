@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.path_patterns import Patterns, fold, parse, patterns
+from ai_session.system.path_patterns import Patterns, fold, parse, patterns
 
 NAMES = st.sampled_from(["a", "b", ".a", "ab", "a.b"])
 GLOBS = st.sampled_from(["a", "b", ".a", "*", "?", "a*", "*.b", "[ab]", "[!a]", "**", "\\a"])

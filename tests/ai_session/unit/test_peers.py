@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.peers import can_tell, is_own, user_of
+from ai_session.wire.peers import can_tell, is_own, user_of
 from tests.strangers import IS_ROOT, USERS, as_user, without_sock_diag
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ ADDRESSES = [
 """Where is listened, and where that is called."""
 ALONE = """
 import socket, sys
-from ai_session.peers import user_of
+from ai_session.wire.peers import user_of
 listener = socket.create_server(("127.0.0.1", 0))
 there = socket.create_connection(listener.getsockname())
 print(user_of(listener.accept()[0]))
@@ -69,6 +69,7 @@ if IS_ROOT:  # nobody else can be somebody else
     @pytest.mark.parametrize("user", USERS)
     @pytest.mark.parametrize(("host", "called"), ADDRESSES)
     def test_another_user_is_known_for_who_it_is(host: str, called: str, user: int) -> None:
+        called.encode("idna")  # as connecting does, which loads a codec that others may not read
         told, tell = os.pipe()
         with listening(host) as listener:
             port, child = listener.getsockname()[1], os.fork()

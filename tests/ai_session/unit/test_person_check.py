@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ai_session.approvals import binding
 from ai_session.errors import ConfigInvalid, InvalidArguments, SignatureNeeded, SignatureRefused
+from ai_session.gate.consent.person_check import NONCE_SECONDS, Signature, signature_of
+from ai_session.gate.consent.person_signature import PrivateKey, about_answer, statement
+from ai_session.gate.consent.store import binding
 from ai_session.models import Answer, Principal
-from ai_session.person_check import NONCE_SECONDS, Signature, signature_of
-from ai_session.person_signature import PrivateKey, about_answer, statement
 from tests.ai_session.unit.asking_world import PERSON, UID, YES, Asking
 
 pytestmark = pytest.mark.anyio

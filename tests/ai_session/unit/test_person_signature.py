@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ai_session.errors import InvalidArguments
-from ai_session.person_signature import PrivateKey, about_answer, is_signed, public_key, statement
+from ai_session.gate.consent.person_signature import PrivateKey, about_answer, is_signed, public_key, statement
 
 CHEAP = 1 << 4
 ABOUT = about_answer("ap_1", "b" * 64, "rm -rf build", allowed=True, scope="once", reason="")

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ai_session.placeholders import Placeholders
-from ai_session.protected_paths import Placeholder
+from ai_session.sandbox.workspace.placeholders import Placeholders
+from ai_session.sandbox.workspace.protected_paths import Placeholder
 
 ALL = {"dir", "file", "ignored"}
 

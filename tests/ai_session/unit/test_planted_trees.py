@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import paths_without_links, repositories
-from ai_session.git_index import MOST_GITLINKS, PATH_BYTES, gitlinks
-from ai_session.paths_without_links import open_directory, read_file
-from ai_session.placeholders import Placeholders
-from ai_session.protected_paths import Placeholder, Workspace, survey
-from ai_session.workspace_notices import found_in
-from ai_session.workspace_tree import INDEX_BYTES, MOST_ENTRIES, MOST_NAMES
+from ai_session.sandbox.workspace import repositories
+from ai_session.sandbox.workspace.git_index import MOST_GITLINKS, PATH_BYTES, gitlinks
+from ai_session.sandbox.workspace.notices import found_in
+from ai_session.sandbox.workspace.placeholders import Placeholders
+from ai_session.sandbox.workspace.protected_paths import Placeholder, Workspace, survey
+from ai_session.sandbox.workspace.tree import INDEX_BYTES, MOST_ENTRIES, MOST_NAMES
+from ai_session.system import paths_without_links
+from ai_session.system.paths_without_links import open_directory, read_file
 from tests.bounds import BOUND_SECONDS
 
 Plant = Callable[[Path], object]
@@ -89,7 +90,8 @@ def test_nothing_in_a_repository_keeps_anybody_waiting(repository: Path, spot: s
     path.unlink(missing_ok=True)
     plant(path)
     script = (
-        "import sys; from ai_session.protected_paths import Workspace, survey; from ai_session.errors import *\n"
+        "import sys; from ai_session.sandbox.workspace.protected_paths import Workspace, survey\n"
+        "from ai_session.errors import *\n"
         "workspace = Workspace(sys.argv[1], (), ('.env',))\n"
         "try: survey(workspace, '/nowhere')\n"
         "except SandboxRefused: pass\n"
@@ -111,7 +113,9 @@ def test_nothing_in_the_stead_of_a_placeholder_keeps_anybody_waiting(tmp_path: P
     plant(tmp_path / "ws/file")
     (tmp_path / "ws/fifo").unlink(missing_ok=True)
     plant(tmp_path / "ws/made/.gitignore")
-    script = "import sys; from pathlib import Path; from ai_session.placeholders import Placeholders\n"
+    script = (
+        "import sys; from pathlib import Path; from ai_session.sandbox.workspace.placeholders import Placeholders\n"
+    )
     script += "Placeholders(Path(sys.argv[1])).drop(Path(sys.argv[1]) / 'box')"
     words = [sys.executable, "-c", script, str(tmp_path)]
     subprocess.run(words, timeout=BOUND_SECONDS, check=True)
@@ -171,8 +175,8 @@ def test_no_program_is_started_in_a_tree(repository: Path, tmp_path: Path) -> No
     (repository / "config").write_text(f"[core]\n\tfsmonitor = touch {tmp_path}/ran\n\thooksPath = {tmp_path}\n")
     script = (
         "import sys\n"
-        "from ai_session.protected_paths import Workspace, survey\n"
-        "from ai_session.workspace_notices import found_in\n"
+        "from ai_session.sandbox.workspace.protected_paths import Workspace, survey\n"
+        "from ai_session.sandbox.workspace.notices import found_in\n"
         "def hook(event, given):\n"
         "    if event == 'subprocess.Popen' and str(given[0]).endswith('git') and 'config' in given[1]: return\n"
         "    if event in ('subprocess.Popen', 'os.system', 'os.exec', 'os.posix_spawn', 'os.fork'): sys.exit(event)\n"

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import ConfigInvalid, Denied, InvalidArguments
+from ai_session.gate.policy.policy import MODES, Action, Decision, Policy
 from ai_session.models import Effect, Principal, SandboxLevel
-from ai_session.policy import MODES, Action, Decision, Policy
-from ai_session.shell_words import parse
+from ai_session.system.shell_words import parse
 from tests.ai_session.unit.policy_lines import ALLOWED, HOSTILE, ORDINARY, RULES
 
 AGENT = Principal("mcp", uid=1000, client="codex 0.169")

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_session.errors import Denied, InvalidArguments, StorageFull
+from ai_session.gate.policy.mode import PolicyInForce
+from ai_session.gate.policy.policy import MODES, Action, Policy
 from ai_session.models import Effect, Principal, SandboxLevel
-from ai_session.policy import MODES, Action, Policy
-from ai_session.policy_mode import PolicyInForce
 
 UID = os.getuid()
 RULE = {"id": "no-force", "decision": "deny", "commands": ["git push --force"], "reason": "Shared."}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ai_session.gate.policy.policy import Action, Policy
+from ai_session.gate.policy.prefix import GIT_LOOKING, LOOKING, offered
 from ai_session.models import Effect, Principal, SandboxLevel
-from ai_session.policy import Action, Policy
-from ai_session.policy_prefix import GIT_LOOKING, LOOKING, offered
 from tests.ai_session.unit.policy_lines import HOSTILE
 
 WORDS = [

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import ConfigInvalid
+from ai_session.gate.policy.commands import Match, loosely
+from ai_session.gate.policy.policy import Action, Policy
+from ai_session.gate.policy.rules import load
 from ai_session.models import Effect, Principal
-from ai_session.policy import Action, Policy
-from ai_session.policy_commands import Match, loosely
-from ai_session.policy_rules import load
-from ai_session.shell_words import parse
+from ai_session.system.shell_words import parse
 from tests.own_time import computing_seconds, once_within
 
 ROOT = Path(__file__).parents[3]

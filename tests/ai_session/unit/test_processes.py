@@ -16,9 +16,9 @@ from pathlib import Path
 import ptyprocess
 import pytest
 
-from ai_session import processes
 from ai_session.models import InputMode
-from ai_session.processes import Foreground
+from ai_session.system import processes
+from ai_session.system.processes import Foreground
 from tests.bounds import BOUND_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
@@ -218,7 +218,7 @@ def test_a_foreground_group_may_be_stopped(bash: Console) -> None:
 
 OBSERVER = """
 import fcntl, json, os, pty, select, subprocess, sys, termios, time
-from ai_session import processes
+from ai_session.system import processes
 if user := int(sys.argv.pop(1)):  # only now: the interpreter may lie where nobody else can reach it
     os.setgroups([])
     os.setgid(user)

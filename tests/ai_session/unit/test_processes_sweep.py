@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import processes
+from ai_session.system import processes
 from tests.bounds import BOUND_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
@@ -74,7 +74,7 @@ def test_a_session_that_forks_as_fast_as_it_can_is_swept(cookie: str) -> None:
 
 SWEEPER = """
 import os, subprocess, sys
-from ai_session import processes
+from ai_session.system import processes
 for _ in range(int(sys.argv[1])):
     child = subprocess.Popen(["sleep", "9300"], env={"PATH": os.environ["PATH"]})
     other = subprocess.Popen(["sleep", "9301"])

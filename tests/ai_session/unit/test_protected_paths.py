@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import workspace_files
 from ai_session.errors import Denied, SandboxRefused
 from ai_session.models import SandboxProfile
-from ai_session.path_patterns import fold
-from ai_session.protected_names import GIT, PROTECTED, protected
-from ai_session.protected_paths import (
+from ai_session.sandbox.workspace.protected_paths import (
     MOST_ALONE,
     PLACEHOLDERS,
     ClosedFiles,
@@ -24,6 +21,9 @@ from ai_session.protected_paths import (
     shown,
     survey,
 )
+from ai_session.system.path_patterns import fold
+from ai_session.system.protected_names import GIT, PROTECTED, protected
+from ai_session.tools.files import confined
 
 
 def git(*words: str, cwd: Path) -> None:
@@ -382,9 +382,9 @@ def test_the_tools_that_write_judge_each_way_to_a_file(here: Path, path: str) ->
         (here / link).parent.mkdir(exist_ok=True)
         (here / link).symlink_to(target)
     profile = SandboxProfile("workspace", workspace=str(here), home="/home/nobody")
-    at = workspace_files.locate(str(here), path)
+    at = confined.locate(str(here), path)
     if path == "c/sub/x":
-        workspace_files.check_writable(at, profile)
+        confined.check_writable(at, profile)
         return
     with pytest.raises(Denied, match="take settings from it"):
-        workspace_files.check_writable(at, profile)
+        confined.check_writable(at, profile)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import pty_child
+from ai_session.backends.pty import child
 from tests.ai_session.unit.holder_client import Client, Keeper, read_until, wait_gone
 from tests.own_time import once_within
 
@@ -183,7 +183,7 @@ def test_exit_code_of_a_process_somebody_else_reaped(script: str, status: tuple[
     process = subprocess.Popen(["/bin/sh", "-c", script])
     pidfd = os.pidfd_open(process.pid)
     process.wait()
-    code = pty_child.foreign_exit_code(process.pid, pidfd)
+    code = child.foreign_exit_code(process.pid, pidfd)
     wanted = status[0] if status[1] is None else -status[1]
     assert code == wanted if PIDFD_TELLS else code is None
     os.close(pidfd)
@@ -194,7 +194,7 @@ def test_exit_code_of_a_process_nobody_has_reaped(script: str, status: tuple[int
     process = subprocess.Popen(["/bin/sh", "-c", script])
     pidfd = os.pidfd_open(process.pid)
     wait_gone(process.pid)
-    code = pty_child.foreign_exit_code(process.pid, pidfd)
+    code = child.foreign_exit_code(process.pid, pidfd)
     assert code == (status[0] if status[1] is None else -status[1])
     process.wait()
     os.close(pidfd)
@@ -203,7 +203,7 @@ def test_exit_code_of_a_process_nobody_has_reaped(script: str, status: tuple[int
 def test_exit_code_of_a_process_that_runs_or_cannot_be_asked() -> None:
     process = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
     pidfd = os.pidfd_open(process.pid)
-    assert pty_child.foreign_exit_code(process.pid, pidfd) is None
-    assert pty_child.foreign_exit_code(process.pid, -1) is None
+    assert child.foreign_exit_code(process.pid, pidfd) is None
+    assert child.foreign_exit_code(process.pid, -1) is None
     process.communicate()
     os.close(pidfd)

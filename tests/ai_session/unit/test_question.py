@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ai_session.gate.consent.question import SHOWN_CHARS, ask_about, digest, narrowed, told
 from ai_session.models import Principal, Question
-from ai_session.question import SHOWN_CHARS, ask_about, digest, narrowed, told
 
 ME = Principal("mcp", 1000, client="agent")
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ai_session.errors import RateLimited
-from ai_session.rate_limits import BURST_SECONDS, MAX_KEYS, RateLimiter
+from ai_session.gate.rate_limits import BURST_SECONDS, MAX_KEYS, RateLimiter
 
 
 class Clock:

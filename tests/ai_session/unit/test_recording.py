@@ -7,11 +7,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.marks import strip_marks
 from ai_session.models import CommandRecord
-from ai_session.recording import Source, export
-from ai_session.timing import ENTRY, MAX_BYTES, Tick, Timing, read_ticks
-from ai_session.turns import Steps, finished
+from ai_session.system.turns import Steps, finished
+from ai_session.terminal.marks import strip_marks
+from ai_session.terminal.recording import Source, export
+from ai_session.terminal.timing import ENTRY, MAX_BYTES, Tick, Timing, read_ticks
 
 NONCE = "0123456789abcdef"
 MARK = f"\x1b]7777;{NONCE};D;1;0;;;/tmp\x07".encode()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.audit import AuditLog
-from ai_session.audit_files import segments
+from ai_session.audit.files import segments
+from ai_session.audit.log import AuditLog
 from ai_session.models import Principal
 from ai_session.tools.records import calls_of
 

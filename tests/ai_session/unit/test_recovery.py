@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ai_session.recovery import Evidence, Recovery, Step
+from ai_session.sessions.recovery import Evidence, Recovery, Step
 
 READS = Evidence(leads=True, reads=True, stopped=False, executing=None, replaced=False, printed=10, switches=1)
 

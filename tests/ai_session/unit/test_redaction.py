@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session.clean_text import clean
 from ai_session.errors import ConfigInvalid
-from ai_session.redaction import MAX_HELD_BYTES, RedactionStream, Redactor, Span
+from ai_session.gate.redaction.redactor import MAX_HELD_BYTES, RedactionStream, Redactor, Span
+from ai_session.terminal.text import clean
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 WORD = string.ascii_letters + string.digits

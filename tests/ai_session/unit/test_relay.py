@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session import config, relay
+from ai_session.client import relay
+from ai_session.config import config
 from tests.ai_session.contract.wire import (
     BOUND_SECONDS,
     SERVER,

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from ai_session import plugins, relay
-from ai_session.relay_resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
+from ai_session.client import relay
+from ai_session.client.resume import READ_ONLY, Conversation, Lines, Memory, interrupted, repeatable
+from ai_session.config import plugins
 from tests.ai_session.contract.wire import BOUND_SECONDS, Client, Message, daemon_pids, stop_daemons
 
 VERB = [sys.executable, "-m", "ai_session"]

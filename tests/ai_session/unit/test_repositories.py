@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session import repositories
+from ai_session.sandbox.workspace import repositories
 
 
 def git(*words: str, cwd: Path) -> None:

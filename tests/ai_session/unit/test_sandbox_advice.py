@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.sandbox_advice import Machine, failed, limits, machine, missing
+from ai_session.sandbox.advice import Machine, failed, limits, machine, missing
 
 DENIED = "bwrap: No permissions to create new namespace, likely because the kernel does not allow it"
 FULL = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)"

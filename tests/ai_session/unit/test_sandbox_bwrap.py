@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session import sandbox_bwrap
 from ai_session.errors import SandboxRefused
 from ai_session.models import SandboxProfile
-from ai_session.protected_paths import Protection
-from ai_session.sandbox_bwrap import PLAIN_STARTER, STARTERS, Bubblewrap, Files, Plan, Sources, open_without_links
+from ai_session.sandbox import bwrap
+from ai_session.sandbox.bwrap import PLAIN_STARTER, STARTERS, Bubblewrap, Files, Plan, Sources, open_without_links
+from ai_session.sandbox.workspace.protected_paths import Protection
 from tests.bounds import BOUND_SECONDS
 
 ALL = frozenset({"--bind-fd", "--ro-bind-fd", "--size", "--perms", "--disable-userns"})
@@ -146,7 +146,7 @@ def test_namespaces(sources: Sources, network: str, expected: list[str]) -> None
     profile = SandboxProfile("workspace", "/ws", network=network)  # pyright: ignore[reportArgumentType]
     env = {"A": "1\n2", "TERM": "x"}
     gated = network == "proxy"
-    words = sandbox_bwrap.arguments(NEW, plan, profile, env, die_with_parent=False, gated=gated).decode().split("\0")
+    words = bwrap.arguments(NEW, plan, profile, env, die_with_parent=False, gated=gated).decode().split("\0")
     assert {"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--disable-userns"} <= {*words}
     assert [word for word in words if word in ("--unshare-net", "--info-fd")] == expected
     assert words[words.index("--cap-drop") + 1] == "ALL"
@@ -154,7 +154,7 @@ def test_namespaces(sources: Sources, network: str, expected: list[str]) -> None
     assert "TERM" not in words
     assert "--new-session" not in words
     assert "--die-with-parent" not in words
-    assert b"--die-with-parent" in sandbox_bwrap.arguments(NEW, plan, profile, {}, die_with_parent=True, gated=False)
+    assert b"--die-with-parent" in bwrap.arguments(NEW, plan, profile, {}, die_with_parent=True, gated=False)
 
 
 def test_no_link_on_the_way(root: Path) -> None:
@@ -195,7 +195,7 @@ def test_the_starter_with_any_path(name: str, plain: bool, tmp_path_factory: pyt
     plan = Plan(bubblewrap, sources, files / "empty")
     plan.show(str(directory), write=True)
     profile = SandboxProfile("workspace", str(directory))
-    argv = sandbox_bwrap.write(bubblewrap, plan, files, profile, {"V": name}, die_with_parent=False, gated=False)
+    argv = bwrap.write(bubblewrap, plan, files, profile, {"V": name}, die_with_parent=False, gated=False)
     taken = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK)
     try:
         told = subprocess.run([*argv, "run", name, ""], capture_output=True, check=True, timeout=BOUND_SECONDS)

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from ai_session.scheduling import TURN_NANOSECONDS
+from ai_session.system.scheduling import TURN_NANOSECONDS
 
 PROGRAM = """
 import json, pathlib, re, subprocess, sys
-from ai_session.scheduling import take_short_turns
+from ai_session.system.scheduling import take_short_turns
 def told():
     where = pathlib.Path("/proc/self/sched")
     text = where.read_text() if where.exists() else ""
@@ -43,5 +43,5 @@ def test_its_own_turns_are_short_and_those_of_its_children_are_not(nice: str) ->
 
 def test_another_policy_is_left_alone() -> None:
     program = "import os; getattr(os, 'sched_setscheduler', int)(0, os.SCHED_BATCH, os.sched_param(0))\n"
-    program += "from ai_session.scheduling import take_short_turns; print(take_short_turns())"
+    program += "from ai_session.system.scheduling import take_short_turns; print(take_short_turns())"
     assert run(program) == "False\n"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session.screen import QUERY_TAIL_BYTES, UNREAD_BYTES, Screen, has_query
-from ai_session.turns import finished
+from ai_session.system.turns import finished
+from ai_session.terminal.screen import QUERY_TAIL_BYTES, UNREAD_BYTES, Screen, has_query
 
 RECORDINGS = {
     path.stem: path.read_bytes() for path in (Path(__file__).parents[2] / "data" / "recordings").glob("*.raw")
@@ -264,7 +264,7 @@ def test_questions_that_someone_else_answered_are_not_answered_again() -> None:
 def test_memory_is_bounded() -> None:
     """Nothing is kept of what scrolled away or of a string that never ends (measured in a process of its own)."""
     program = (
-        "import resource; from ai_session.screen import Screen; screen = Screen(50, 200); screen.feed(b'x');"
+        "import resource; from ai_session.terminal.screen import Screen; screen = Screen(50, 200); screen.feed(b'x');"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
         "[screen.feed(b'a line of output 0123456789\\r\\n' * 10000) for _ in range(100)];"
         "[[screen.feed(start), [screen.feed(b'A' * 65536) for _ in range(300)], screen.feed(b'\\x07\\x1b\\\\')]"
@@ -275,7 +275,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_the_emulator_is_loaded_with_the_first_screen_only() -> None:
-    program = "import sys, ai_session.screen; print('pyghostty' in sys.modules, 'cffi' in sys.modules)"
+    program = "import sys, ai_session.terminal.screen; print('pyghostty' in sys.modules, 'cffi' in sys.modules)"
     assert run(program).split() == ["False", "False"]
 
 

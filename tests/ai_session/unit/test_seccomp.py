@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session import seccomp
 from ai_session.errors import SandboxUnavailable
+from ai_session.sandbox import seccomp
 
 MACHINES = tuple(seccomp.MACHINES)
 EPERM = seccomp.FAIL | errno.EPERM

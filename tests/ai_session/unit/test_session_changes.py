@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ai_session.models import SessionSpec
-from ai_session.session_changes import GAP_SECONDS, MOST_COMMANDS, Change, ChangeFeed, change_of
+from ai_session.sessions.changes import GAP_SECONDS, MOST_COMMANDS, Change, ChangeFeed, change_of
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ai_session.session_spec import SessionDefaults
+from ai_session.sessions.spec import SessionDefaults
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-from ai_session.marks import MarkScanner
-from ai_session.shell_state import ShellState
+from ai_session.sessions.shell_state import ShellState
+from ai_session.terminal.marks import MarkScanner
 
 
 def state(*marks: str, line_editor: bool = True) -> ShellState:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_session.shell_words import MAX_BYTES, may_be_cut_off, parse
+from ai_session.system.shell_words import MAX_BYTES, may_be_cut_off, parse
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import BY_CHANCE
 from tests.own_time import computing_seconds, once_within

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ai_session.config.settings import TelemetrySettings
+from ai_session.gate.telemetry.export import Providers, warn_once
+from ai_session.gate.telemetry.factory import of_signal, open_telemetry
+from ai_session.gate.telemetry.spans import LiveTelemetry
 from ai_session.models import Effect
-from ai_session.settings import TelemetrySettings
-from ai_session.telemetry_configured import of_signal, open_telemetry
-from ai_session.telemetry_export import Providers, warn_once
-from ai_session.telemetry_spans import LiveTelemetry
 from tests.ai_session.unit.gate_world import World
 from tests.bounds import BOUND_SECONDS
 from tests.collector import Collector

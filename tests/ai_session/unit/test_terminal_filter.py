@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.screen import Screen
-from ai_session.terminal_filter import LEAVE, LIVE_MODES, MAX_SEQUENCE, TerminalFilter, harmless
+from ai_session.terminal.filter import LEAVE, LIVE_MODES, MAX_SEQUENCE, TerminalFilter, harmless
+from ai_session.terminal.screen import Screen
 from tests.ai_session.unit.terminal_sequences import ACTING, DRAWING, LIVE, draws, tokens
 from tests.own_time import computing_seconds, once_within
 

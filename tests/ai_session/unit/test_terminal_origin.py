@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.lineage import Lineage
-from ai_session.terminal_origin import Finding, Origin, Terminals
+from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.terminal_origin import Finding, Origin, Terminals
 
 CONSOLE = os.makedev(4, 1)
 WINDOW = os.makedev(136, 7)

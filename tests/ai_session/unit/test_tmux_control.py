@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.backends.tmux import exact_environment
+from ai_session.backends.tmux.control import Reply, ReplyParser, join, literal, quote
+from ai_session.backends.tmux.plugin import exact_environment
+from ai_session.backends.tmux.server import version_number
+from ai_session.backends.tmux.terminal import exit_status
 from ai_session.models import ExitStatus
-from ai_session.tmux_control import Reply, ReplyParser, join, literal, quote
-from ai_session.tmux_server import version_number
-from ai_session.tmux_terminal import exit_status
 
 STREAM = (
     b"%begin 1700 1 0\n%end 1700 1 0\n"

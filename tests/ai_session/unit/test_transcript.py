@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ai_session.clean_text import clean
 from ai_session.errors import InvalidArguments, OutputExpired
-from ai_session.output_log import READ_BYTES, MappedLog
-from ai_session.transcript import SEARCH_BYTES, WINDOW_BYTES, Transcript
-from ai_session.turns import finished
+from ai_session.system.turns import finished
+from ai_session.terminal.log import READ_BYTES, MappedLog
+from ai_session.terminal.text import clean
+from ai_session.terminal.transcript import SEARCH_BYTES, WINDOW_BYTES, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ai_session.turns import CREDIT_SECONDS, REMEMBERED, SLICE_SECONDS, Steps, Turns, finished
+from ai_session.system.turns import CREDIT_SECONDS, REMEMBERED, SLICE_SECONDS, Steps, Turns, finished
 
 pytestmark = pytest.mark.anyio
 BOUND = 20.0

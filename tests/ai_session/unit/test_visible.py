@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ai_session.gate.consent.question import ask_about
 from ai_session.models import Principal
-from ai_session.question import ask_about
-from ai_session.visible import visible
+from ai_session.system.visible import visible
 
 ROOT = Path(__file__).parents[3]
 EVERY = [chr(code) for code in range(sys.maxunicode + 1)]
-PACKAGES = [path for name in ("ai_session", "ccswarm") if (path := ROOT / name / "visible.py").exists()]
+PACKAGES = [path for name in ("ai_session", "ccswarm") if (path := ROOT / name / "system/visible.py").exists()]
 HIDDEN = "\u3164\u115f\u1160\uffa0\u2800\u00ad\ufe0f\U000e0041\u202e\u2066\u200b\u200d\u034f\u180e\u17b4\ufeff\ufffc"
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from ai_session.errors import DirectoryUnusable, SandboxRefused
-from ai_session.workspace import DEFAULT_NAME, Workspaces, unboxed
+from ai_session.sessions.workspaces import DEFAULT_NAME, Workspaces, unboxed
 
 
 @pytest.fixture

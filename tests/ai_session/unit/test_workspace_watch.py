@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from ai_session import workspace_watch
-from ai_session.directory_events import DirectoryEvents
-from ai_session.protected_paths import Workspace, survey
-from ai_session.workspace_notices import MOST_FOUND, found_in
-from ai_session.workspace_tree import DEPTH, Name
-from ai_session.workspace_watch import MOST_NOTICES, WorkspaceWatch, kept_in
-from ai_session.workspace_words import KINDS, sentence, summary
+from ai_session.sandbox.workspace import watch as workspace_watch
+from ai_session.sandbox.workspace.notices import MOST_FOUND, found_in
+from ai_session.sandbox.workspace.protected_paths import Workspace, survey
+from ai_session.sandbox.workspace.tree import DEPTH, Name
+from ai_session.sandbox.workspace.watch import MOST_NOTICES, WorkspaceWatch, kept_in
+from ai_session.sandbox.workspace.words import KINDS, sentence, summary
+from ai_session.system.directory_events import DirectoryEvents
 
 pytestmark = pytest.mark.anyio
 

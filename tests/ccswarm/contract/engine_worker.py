@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccswarm.config.plugins import load
+from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS, Limits
-from ccswarm.plugins import load
-from ccswarm.settings import EngineSettings
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import play
 

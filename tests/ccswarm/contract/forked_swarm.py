@@ -29,9 +29,25 @@ from typing import Any, BinaryIO, NoReturn
 from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]
-LOADED = ("cli", "cli_run", "cli_watch", "cli_live", "cli_logs", "app", "clients.mcp", "clients.mcp_connection")
-ENGINE = ("engines.dbos_client", "brains.playbook", "plan")
-SERVING = ("cli_server", "servers.mcp", "servers.mcp_sdk", "cli_serve", "servers.visionflow", "runs")
+LOADED = (
+    "cli.main",
+    "cli.run",
+    "cli.watch",
+    "cli.live_view",
+    "cli.logs",
+    "app",
+    "clients.mcp.plugin",
+    "clients.mcp.connection",
+)
+ENGINE = ("engines.dbos.client", "brains.playbook.plugin", "plan.check")
+SERVING = (
+    "cli.mcp_server",
+    "servers.mcp.plugin",
+    "servers.mcp.dispatch",
+    "cli.serve",
+    "servers.visionflow.plugin",
+    "runs.service",
+)
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")
 

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ccswarm.clients.mcp import McpToolClient
-from ccswarm.clients.mcp_questions import Ask
+from ccswarm.clients.mcp.elicitation import Ask
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config.settings import ServerSettings
 from ccswarm.models import ServerAnswer
-from ccswarm.settings import ServerSettings
 from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]

@@ -16,9 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ccswarm.http_wire import LOOPBACK_NAMES, Site
-from ccswarm.servers.a2a import site_of
-from ccswarm.servers.a2a_http import (
+from ccswarm.servers.a2a.core.http import (
     MOST_BODY_BYTES,
     Guard,
     Server,
@@ -28,7 +26,9 @@ from ccswarm.servers.a2a_http import (
     read_json,
     streamed,
 )
+from ccswarm.servers.a2a.plugin import site_of
 from ccswarm.servers.base import Admission
+from ccswarm.wire.http_wire import LOOPBACK_NAMES, Site
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccswarm.servers.a2a_standard_wire import METHODS
+from ccswarm.servers.a2a.standard.wire import METHODS
 from tests.ccswarm.contract.a2a_standard_desk import TEXT, Served, connected, served
 from tests.ccswarm.contract.run_desk import RunDesk
 

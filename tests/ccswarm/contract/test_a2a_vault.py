@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.journal_files import read
+from ccswarm.journal.files import read
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.a2a_standard_desk import served
 from tests.ccswarm.contract.a2a_vault_desk import IDS, JSON, TEXT, Vault, client, wanted

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ccswarm.agent import STEPS
+from ccswarm.clones.clones import Clone, Merged, Workspaces
 from ccswarm.models import CallRequest, RunStatus
-from ccswarm.workspaces import Clone, Merged, Workspaces
+from ccswarm.swarm.agent import STEPS
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.attempts_world import Attempts, holding, swarm, task
 from tests.ccswarm.unit.swarm_world import settings

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm import cli_quick
+from ccswarm.cli import quick
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, TWO, RunDesk
 from tests.ccswarm.contract.verb_desk import LINE
@@ -30,7 +30,7 @@ LOOKS = (
     ("approvals", "--json"),
 )
 COMPUTING_SECONDS = 0.15
-HEAVY = {"asyncio", "typer", "rich", "pydantic", "dbos", "sqlalchemy", "ccswarm.settings", "ccswarm.cli"}
+HEAVY = {"asyncio", "typer", "rich", "pydantic", "dbos", "sqlalchemy", "ccswarm.config.settings", "ccswarm.cli.main"}
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +81,10 @@ def test_a_look_takes_little_and_says_what_it_says_where_nothing_can_be_written(
 
 
 def test_a_look_loads_nothing_heavy(desk: RunDesk) -> None:
-    program = "import sys; from ccswarm import cli_quick\ntry: cli_quick.main(sys.argv[1:])\n"
+    program = "import sys; from ccswarm.cli import quick as cli_quick\ntry: cli_quick.main(sys.argv[1:])\n"
     program += "except SystemExit: print(*sys.modules, file=sys.stderr)"
     for words in LOOKS:
-        assert words[0] in cli_quick.QUICK
+        assert words[0] in quick.QUICK
         ran = subprocess.run(
             [sys.executable, "-c", program, *words], cwd=desk.home, env=desk.env, capture_output=True, text=True,
             timeout=BOUND_SECONDS, check=True,

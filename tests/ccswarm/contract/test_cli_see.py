@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.journal import read
+from ccswarm.journal.writer import read
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, TWO, RunDesk, step, task
 from tests.ccswarm.contract.verb_desk import agent

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from ccswarm import config
 from ccswarm.app import new_run_id, submitting
-from ccswarm.cli_app import person
+from ccswarm.cli.parameters import person
+from ccswarm.config import config
 from ccswarm.engines.base import Execution
 from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, Desk, agent, server
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ccswarm import config
 from ccswarm.app import submitting
-from ccswarm.journal import Journal
+from ccswarm.config import config
+from ccswarm.journal.writer import Journal
 from tests.ccswarm.contract.verb_desk import Desk, agent, server
 
 PLAN = '[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "small.echo" }]\n'

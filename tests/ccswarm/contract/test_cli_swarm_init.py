@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm import config, starters
-from ccswarm.servers.visionflow_swarms import TYPES
-from ccswarm.settings import Settings
+from ccswarm.config import config, starters
+from ccswarm.config.settings import Settings
+from ccswarm.servers.visionflow.swarms import TYPES
 from tests.ccswarm.contract.verb_desk import Desk
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CODEX_API_KEY", "GEMINI_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")

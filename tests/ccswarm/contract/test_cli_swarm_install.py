@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm import config
+from ccswarm.config import config
 from ccswarm.servers.base import Entrance
 from tests.ccswarm.contract.verb_desk import Desk
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.journal import Journal, Record, read
+from ccswarm.journal.writer import Journal, Record, read
 from tests.ccswarm.contract.verb_desk import ROOT, Desk, agent, server
 
 CRASH = server("broken", "no_server", "crash")
@@ -313,7 +313,7 @@ def test_what_a_trusted_server_says_of_its_tools_is_told(desk: Desk) -> None:
 
 
 def test_ai_session_is_trusted_in_every_configuration_that_is_shipped_or_told() -> None:
-    told = [*ROOT.glob("config/*.toml"), ROOT / "ccswarm/starter.toml", *ROOT.glob("docs/**/*.md")]
+    told = [*ROOT.glob("config/*.toml"), ROOT / "ccswarm/config/starter.toml", *ROOT.glob("docs/**/*.md")]
     for file in told:
         lines = file.read_text().splitlines()
         for number, line in enumerate(lines):

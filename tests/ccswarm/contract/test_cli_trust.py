@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.config_trust import ConfigTrust
+from ccswarm.config.trust import ConfigTrust
 from tests.ccswarm.contract.run_desk import BASE, QUICK, TWO, RunDesk, step, task
 from tests.ccswarm.contract.verb_desk import FIRST_USE, SERVERS, agent, server
 

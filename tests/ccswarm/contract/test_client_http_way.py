@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from ccswarm.clients.mcp import McpToolClient
-from ccswarm.clients.mcp_http import pause_asked
+from ccswarm.clients.mcp.http import pause_asked
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import ServerLost, ServerUnavailable
-from ccswarm.settings import ServerSettings
 from tests.ccswarm.contract.http_servers import endpoint, response, sleepy, web
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, use
 
@@ -231,8 +231,8 @@ async def test_certificates_that_cannot_be_used(tmp_path: Path, content: str | N
 LIST = """
 import asyncio, sys
 from pathlib import Path
-from ccswarm.clients.mcp import McpToolClient
-from ccswarm.settings import ServerSettings
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config.settings import ServerSettings
 async def main():
     client = McpToolClient(ServerSettings(name="web", url=sys.argv[1]), env={}, era_cache={})
     try:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.clients.mcp import McpClients
+from ccswarm.clients.mcp.plugin import McpClients
+from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import LoginNeeded, ServerUnavailable, UsageInvalid
-from ccswarm.settings import ServerSettings
 from tests.ccswarm.oauth_world import Browser, World, query, world
 
 pytestmark = pytest.mark.anyio

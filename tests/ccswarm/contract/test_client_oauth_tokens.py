@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from ccswarm.clients.mcp import McpClients
-from ccswarm.clients.mcp_logins import Logins
+from ccswarm.clients.mcp.login_store import Logins
+from ccswarm.clients.mcp.plugin import McpClients
 from ccswarm.errors import LoginNeeded, ServerUnavailable
 from tests.ccswarm.oauth_world import BOUND_SECONDS, World, world
 
@@ -72,8 +72,8 @@ async def test_one_process_renews_for_all(here: World) -> None:
     line = """
 import asyncio, sys
 from pathlib import Path
-from ccswarm.clients.mcp import McpClients
-from ccswarm.settings import ServerSettings
+from ccswarm.clients.mcp.plugin import McpClients
+from ccswarm.config.settings import ServerSettings
 async def main():
     settings = ServerSettings.model_validate_json(sys.argv[1])
     client = McpClients().open(settings, env={}, state_directory=Path(sys.argv[2]))

@@ -15,8 +15,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from ccswarm import app, config, runs
+from ccswarm import app
+from ccswarm.config import config
 from ccswarm.errors import LoginNeeded
+from ccswarm.runs import service
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import Desk
 from tests.ccswarm.oauth_world import World, world
@@ -92,11 +94,11 @@ async def test_what_needs_a_login_does_not_begin(place: Place) -> None:
     settings = config.load(place.home / "ccswarm.toml").settings
     async with app.working(settings, config.state_directory(), config.server_environment()) as opened:
         with pytest.raises(LoginNeeded, match="server web wants a login: ccswarm login web") as caught:
-            await runs.check(opened, settings, str(place.home))
+            await service.check(opened, settings, str(place.home))
         assert caught.value.suggestion == "ccswarm login web"
         ada = settings.agents[0].model_copy(update={"grants": ("a.*",)})
         with pytest.raises(LoginNeeded):  # a step calls it
-            await runs.check(opened, settings.model_copy(update={"agents": (ada,)}), str(place.home))
+            await service.check(opened, settings.model_copy(update={"agents": (ada,)}), str(place.home))
 
 
 @pytest.mark.torture

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ccswarm.config.plugins import load
+from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS
 from ccswarm.errors import RunNotFound
 from ccswarm.models import RunStatus
-from ccswarm.plugins import load
-from ccswarm.settings import EngineSettings
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import Referee, Stage, play
 from tests.ccswarm.engine_double import MemoryEngine

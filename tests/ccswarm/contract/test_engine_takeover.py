@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import Limits
 from ccswarm.errors import EngineUnavailable, UsageInvalid
 from ccswarm.models import RunStatus
-from ccswarm.settings import EngineSettings
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import Referee
 from tests.ccswarm.contract.engine_worker import ROOT, make, started
@@ -262,7 +262,8 @@ async def test_a_store_that_cannot_be_used_is_said_to_be_so(home: Path) -> None:
 
 async def test_the_store_is_private_and_nothing_is_imported_before_it_is_opened(home: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from ccswarm.plugins import load; from ccswarm.settings import *\n"
+        "import sys; from pathlib import Path; from ccswarm.config.plugins import load\n"
+        "from ccswarm.config.settings import *\n"
         "load('engines', 'dbos').open(EngineSettings(), Path('/nowhere'))\n"
         "print([name for name in ('dbos', 'sqlalchemy') if name in sys.modules])"
     )

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm import config
 from ccswarm.app import App, submitting
+from ccswarm.config import config
 from ccswarm.engines.base import Execution
-from ccswarm.journal import read
+from ccswarm.journal.writer import read
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import Desk, agent, server
 from tests.ccswarm.guest_client import GuestClient, guest, words
@@ -90,7 +90,7 @@ async def test_an_agent_that_is_not_there(desk: Desk) -> None:
 
 
 def test_the_relay_of_a_program_loads_nothing_heavy() -> None:
-    code = "import sys, json, ccswarm.guest_relay, ccswarm.guest_program; print(json.dumps(list(sys.modules)))"
+    code = "import sys, json, ccswarm.bridge.relay, ccswarm.bridge.keeper; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=BOUND_SECONDS)
     heads = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert heads <= {*sys.stdlib_module_names, "ccswarm", *_always()}

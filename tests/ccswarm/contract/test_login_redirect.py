@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from ccswarm.clients.mcp_redirect import DONE, Redirect, listening
+from ccswarm.clients.mcp.redirect import DONE, Redirect, listening
 from tests.browser_bytes import Target, by_pages, by_smugglers
 from tests.strangers import IS_ROOT, USERS, as_user, exchange
 

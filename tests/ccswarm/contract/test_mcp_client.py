@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ccswarm.clients.mcp import McpToolClient
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config.settings import ToolFilter
 from ccswarm.errors import CallTimedOut, InvalidArguments, ServerUnavailable, UnknownTool
-from ccswarm.settings import ToolFilter
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, client_of, facts, held, use
 
 pytestmark = pytest.mark.anyio

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ccswarm.clients.mcp import McpToolClient
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.config.settings import ServerSettings
 from ccswarm.errors import CallTimedOut, ServerLost, ServerUnavailable
-from ccswarm.settings import ServerSettings
 from tests.ccswarm.contract.http_servers import endpoint, response, sleepy, web
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, SERVERS, use
 

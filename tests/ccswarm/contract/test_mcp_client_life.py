@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from ccswarm.clients.mcp import PLUGIN, McpToolClient
+from ccswarm.clients.mcp.plugin import PLUGIN, McpToolClient
+from ccswarm.config.settings import AgentSettings, ServerSettings
 from ccswarm.errors import ServerLost, ServerUnavailable, SwarmError
-from ccswarm.hands import ToolHands
-from ccswarm.journal import Journal
+from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
-from ccswarm.settings import AgentSettings, ServerSettings
+from ccswarm.swarm.worker_tools import ToolHands
 from tests.ccswarm.contract.mcp_servers import BOUND_SECONDS, ROOT, client_of, ended, facts, held, settings, use
 
 pytestmark = pytest.mark.anyio
@@ -295,11 +295,11 @@ async def test_every_error_says_what_to_do() -> None:
 
 KILLED = """
 import asyncio, os, sys
-from ccswarm.clients.mcp import McpToolClient
-from ccswarm.hands import ToolHands
-from ccswarm.journal import Journal
+from ccswarm.clients.mcp.plugin import McpToolClient
+from ccswarm.swarm.worker_tools import ToolHands
+from ccswarm.journal.writer import Journal
 from ccswarm.models import CallRequest
-from ccswarm.settings import AgentSettings, ServerSettings
+from ccswarm.config.settings import AgentSettings, ServerSettings
 
 settings = ServerSettings(name="small", command=sys.argv[1])
 client = McpToolClient(settings, env=os.environ, era_cache={}, on_stderr=lambda words: print(words, end="", flush=True))

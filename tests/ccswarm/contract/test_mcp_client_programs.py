@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ccswarm.clients.base import ToolClient
-from ccswarm.clients.mcp import PLUGIN
-from ccswarm.config_trust import ConfigTrust, look
+from ccswarm.clients.mcp.plugin import PLUGIN
+from ccswarm.config.settings import ServerSettings
+from ccswarm.config.trust import ConfigTrust, look
 from ccswarm.errors import ServerLost, ServerUnavailable
-from ccswarm.settings import ServerSettings
 from tests.ccswarm.contract.verb_desk import SERVERS
 
 pytestmark = pytest.mark.anyio

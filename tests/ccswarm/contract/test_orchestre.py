@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccswarm import __version__
-from ccswarm.servers.mcp_tools import TOOLS as SWARM
-from ccswarm.servers.orchestre import BY_NAME
-from ccswarm.servers.orchestre_starters import ABOUT
+from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT
+from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME
+from ccswarm.servers.mcp.toolsets.swarm.tools import TOOLS as SWARM
 from tests.ccswarm.contract.run_desk import BASE, RunDesk
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ServerClient, serving
 from tests.conftest import BY_CHANCE, client_environment, environment

@@ -14,12 +14,12 @@ import pytest
 
 from ccswarm.app import settings_of
 from ccswarm.models import RunStatus
-from ccswarm.runs_facts import facts_of, runs
+from ccswarm.runs.status import facts_of, runs
 from ccswarm.servers.base import Entrance
-from ccswarm.servers.mcp_desk import Desk
-from ccswarm.servers.orchestre_base import Refusal
-from ccswarm.servers.orchestre_shapes import ANALYSIS
-from ccswarm.servers.orchestre_thinking import TOOLS
+from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
+from ccswarm.servers.mcp.toolsets.orchestre.model_tools import TOOLS
+from ccswarm.servers.mcp.toolsets.orchestre.schemas import ANALYSIS
+from ccswarm.servers.mcp.toolsets.workbench import Desk
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
 from tests.ccswarm.contract.verb_desk import agreed

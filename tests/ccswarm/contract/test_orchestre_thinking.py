@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccswarm.servers.base import Entrance
-from ccswarm.servers.mcp_desk import Desk
-from ccswarm.servers.orchestre_base import Refusal
-from ccswarm.servers.orchestre_shapes import analysis_problem, plan_problem
-from ccswarm.servers.orchestre_thinking import TOOLS
+from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
+from ccswarm.servers.mcp.toolsets.orchestre.model_tools import TOOLS
+from ccswarm.servers.mcp.toolsets.orchestre.schemas import analysis_problem, plan_problem
+from ccswarm.servers.mcp.toolsets.workbench import Desk
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import QUICK, SERVERS, RunDesk
 from tests.ccswarm.contract.server_client import ServerClient, serving

@@ -12,10 +12,10 @@ import pytest
 
 from ccswarm.clients.base import Unlisted
 from ccswarm.clients.rpc import RpcToolClient
+from ccswarm.config.settings import AgentSettings, ServerSettings, ToolFilter
 from ccswarm.errors import CallTimedOut, ConfigInvalid, InvalidArguments, ServerLost, ServerUnavailable, UnknownTool
-from ccswarm.journal import Journal
-from ccswarm.settings import AgentSettings, ServerSettings, ToolFilter
-from ccswarm.toolbox import Toolbox
+from ccswarm.journal.writer import Journal
+from ccswarm.toolbox.toolbox import Toolbox
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.http_servers import endpoint
 from tests.ccswarm.contract.rpc_servers import LISTED, RpcServer, rpc_server
@@ -196,7 +196,7 @@ async def test_nobody_there_is_told_apart_from_nobody_answering(tmp_path: Path) 
 
 
 def test_it_is_spoken_at_an_address_only() -> None:
-    from ccswarm import config
+    from ccswarm.config import config
 
     with pytest.raises(ConfigInvalid, match="protocol rpc is spoken at a url"):
         config.parse('[[mcp.servers]]\nname = "a"\ncommand = "x"\nprotocol = "rpc"')

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from ccswarm.servers.orchestre import BY_NAME as ORCHESTRE
+from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME as ORCHESTRE
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, TWO, RunDesk, step, task
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ROOT, ServerClient, serving

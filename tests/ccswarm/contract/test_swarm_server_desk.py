@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ccswarm.servers.base import Entrance
-from ccswarm.servers.mcp_calls import call
-from ccswarm.servers.mcp_desk import Desk
+from ccswarm.servers.mcp.toolsets.swarm.calls import call
+from ccswarm.servers.mcp.toolsets.workbench import Desk
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import BASE, TWO, step, task
 from tests.ccswarm.contract.verb_desk import agent, agreed, server

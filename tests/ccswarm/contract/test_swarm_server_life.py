@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ccswarm import app
+from ccswarm.config.settings import Settings
 from ccswarm.servers.base import Entrance
-from ccswarm.servers.mcp_sdk import Conversation
-from ccswarm.settings import Settings
+from ccswarm.servers.mcp.dispatch import Conversation
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.run_desk import AGENTS, BASE, HELD, QUICK, SERVERS, TWO, RunDesk, step, task
 from tests.ccswarm.contract.server_client import INITIALIZE, MODERN, ServerClient, serving

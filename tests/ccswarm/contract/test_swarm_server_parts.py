@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from ccswarm.engines.base import Execution
 from ccswarm.errors import InvalidArguments
-from ccswarm.json_lines import LineReader, Refused, encode, parse
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import Happening
-from ccswarm.servers.mcp_calls import _placed as placed  # pyright: ignore[reportPrivateUsage]
-from ccswarm.servers.mcp_cursor import Position
-from ccswarm.servers.mcp_facts import Carriers, page_answer, shortened
-from ccswarm.servers.mcp_handlers import scrub
+from ccswarm.runs.events import Happening
+from ccswarm.servers._json_lines import LineReader, Refused, encode, parse
+from ccswarm.servers.mcp.handlers import scrub
+from ccswarm.servers.mcp.toolsets.swarm.answers import Carriers, page_answer, shortened
+from ccswarm.servers.mcp.toolsets.swarm.calls import _placed as placed  # pyright: ignore[reportPrivateUsage]
+from ccswarm.servers.mcp.toolsets.swarm.cursor import Position
 
 RUN = "run_1"
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccswarm.servers.visionflow_methods import METHODS, TOOLS
+from ccswarm.servers.visionflow.methods import METHODS, TOOLS
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.visionflow_desk import TEXT, Served, connected, served
 from tests.conftest import BY_CHANCE

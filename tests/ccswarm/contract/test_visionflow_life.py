@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.servers.visionflow import UNKNOWN_ADVICE
+from ccswarm.servers.visionflow.plugin import UNKNOWN_ADVICE
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.visionflow_desk import TEXT, Wire, children, connected, served
 from tests.conftest import client_environment, environment

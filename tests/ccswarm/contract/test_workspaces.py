@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ccswarm.clones.clones import Workspaces
 from ccswarm.errors import Conflict, WorkspaceUnusable
-from ccswarm.workspaces import Workspaces
 from tests.ccswarm.clones_world import World
 
 pytestmark = pytest.mark.anyio

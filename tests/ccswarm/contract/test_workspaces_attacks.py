@@ -18,12 +18,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from ccswarm.clones.clones import Clone, Workspaces
+from ccswarm.clones.collect import Clones
+from ccswarm.clones.git import Git
+from ccswarm.clones.process import Bounds, OutOfTime, within
+from ccswarm.clones.tree import UntrustedTree
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
-from ccswarm.workspaces import Clone, Workspaces
-from ccswarm.workspaces_collect import Clones
-from ccswarm.workspaces_git import Git
-from ccswarm.workspaces_process import Bounds, OutOfTime, within
-from ccswarm.workspaces_tree import UntrustedTree
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.clones_world import World
 
@@ -960,8 +960,8 @@ def collecting(place: World, what: str = "collect") -> str:
 import asyncio
 from pathlib import Path
 from ccswarm.errors import SwarmError
-from ccswarm.workspaces import Workspaces
-from ccswarm.workspaces_kept import kept, remove
+from ccswarm.clones.clones import Workspaces
+from ccswarm.clones.kept import kept, remove
 environ, root = {place.environ!r}, Path({str(place.directory / "clones")!r})
 async def counted():
     for one in kept(root):

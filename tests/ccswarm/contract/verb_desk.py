@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ccswarm import cli
-from ccswarm.config_trust import ConfigTrust, look, programs
+from ccswarm.cli import main
+from ccswarm.config.trust import ConfigTrust, look, programs
 from tests.bounds import BOUND_SECONDS
 
 FIRST_USE = " is used for the first time: "
@@ -107,7 +107,7 @@ class Desk:
         sys.argv = ["ccswarm", *words]
         try:
             with chdir(self.home), redirect_stdout(out), redirect_stderr(err):
-                cli.main()
+                main.main()
         except SystemExit as end:
             lines = err.said.splitlines(keepends=True)
             first = [line for line in lines if FIRST_USE in line]

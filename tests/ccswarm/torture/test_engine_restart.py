@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ccswarm.config.settings import EngineSettings
 from ccswarm.models import RunStatus
-from ccswarm.settings import EngineSettings
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import Referee
 from tests.ccswarm.contract.engine_worker import make, started

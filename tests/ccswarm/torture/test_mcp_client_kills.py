@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.clients.mcp import McpToolClient
+from ccswarm.clients.mcp.plugin import McpToolClient
 from ccswarm.errors import CallTimedOut, ServerLost, ServerUnavailable
 from tests.ccswarm.contract.mcp_servers import client_of, ended, facts, use
 

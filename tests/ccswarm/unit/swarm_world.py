@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ccswarm.agent import Call
 from ccswarm.brains.base import Means
 from ccswarm.clients.mail import AGENT, RUN, Mailboxes
-from ccswarm.crew import Crew
+from ccswarm.clones.clones import Workspaces
+from ccswarm.config.settings import AgentSettings, Settings
 from ccswarm.engines.base import Execution, Limits
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
-from ccswarm.origin import Origin
-from ccswarm.settings import AgentSettings, Settings
-from ccswarm.swarm import Swarm
-from ccswarm.workspaces import Workspaces
+from ccswarm.plan.crew import Crew
+from ccswarm.plan.origin import Origin
+from ccswarm.swarm.agent import Call
+from ccswarm.swarm.swarm import Swarm
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine, MemoryStore
 

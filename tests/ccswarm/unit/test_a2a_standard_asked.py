@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ccswarm.servers.a2a_standard_asked import MOST_REFERRED_CHARS, accepted, chosen, in_words, plan_in
-from ccswarm.servers.a2a_standard_card import card_of, tag_of
-from ccswarm.servers.a2a_standard_faults import Fault
-from ccswarm.servers.a2a_standard_wire import Sent, sent
-from ccswarm.servers.a2a_standard_work import until
-from ccswarm.servers.a2a_tasks import State, Task, Tasks
-from ccswarm.settings import AgentSettings, Settings, SwarmSettings
+from ccswarm.config.settings import AgentSettings, Settings, SwarmSettings
+from ccswarm.servers.a2a.core.task_store import State, Task, Tasks
+from ccswarm.servers.a2a.standard.card import card_of, tag_of
+from ccswarm.servers.a2a.standard.errors import Fault
+from ccswarm.servers.a2a.standard.requests import MOST_REFERRED_CHARS, accepted, chosen, in_words, plan_in
+from ccswarm.servers.a2a.standard.runs import until
+from ccswarm.servers.a2a.standard.wire import Sent, sent
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

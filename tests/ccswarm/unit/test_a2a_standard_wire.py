@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.servers.a2a_standard_asked import plan_in
-from ccswarm.servers.a2a_standard_faults import Fault
-from ccswarm.servers.a2a_standard_wire import check_version, event_json, listed, message_json, named, sent, task_json
-from ccswarm.servers.a2a_tasks import Happening, State, Task
+from ccswarm.servers.a2a.core.task_store import Happening, State, Task
+from ccswarm.servers.a2a.standard.errors import Fault
+from ccswarm.servers.a2a.standard.requests import plan_in
+from ccswarm.servers.a2a.standard.wire import check_version, event_json, listed, message_json, named, sent, task_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from ccswarm.config.settings import AgentSettings, McpSettings, ServerSettings, Settings
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import CallOutcome, CallStatus
-from ccswarm.servers.a2a_vault_card import card_of
-from ccswarm.servers.a2a_vault_targets import caller_of_tools, found, mapped, with_mapped
-from ccswarm.servers.a2a_vault_told import line_of, told
-from ccswarm.settings import AgentSettings, McpSettings, ServerSettings, Settings
+from ccswarm.servers.a2a.agentvault.card import card_of
+from ccswarm.servers.a2a.agentvault.outcomes import line_of, told
+from ccswarm.servers.a2a.agentvault.targets import caller_of_tools, found, mapped, with_mapped
 
 
 def settings(*servers: ServerSettings) -> Settings:

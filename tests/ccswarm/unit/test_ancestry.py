@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.ancestry import MOST_ANCESTORS, SESSION_VARIABLE, in_session
+from ccswarm.system.ancestry import MOST_ANCESTORS, SESSION_VARIABLE, in_session
 
-LOOK = "import os, sys; from ccswarm.ancestry import in_session; print(in_session(dict(os.environ)))"
+LOOK = "import os, sys; from ccswarm.system.ancestry import in_session; print(in_session(dict(os.environ)))"
 PASSING = "import subprocess, sys, os; os.environ.pop('AI_SESSION_ID', 0); subprocess.run([sys.executable, '-c', %r])"
 MARK = b"PATH=/bin\0AI_SESSION_ID=s1\0HOME=/root\0"
 

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.arguments import GUESSABLE_CHARS, MOST_MASKED_CHARS, MOST_NAMES, TEXT_CHARS, masked, not_json, shape
-from ccswarm.masks import Masks
+from ccswarm.journal.masks import Masks
+from ccswarm.toolbox.arguments import (
+    GUESSABLE_CHARS,
+    MOST_MASKED_CHARS,
+    MOST_NAMES,
+    TEXT_CHARS,
+    masked,
+    not_json,
+    shape,
+)
 
 SECRET = "hunter2-hunter2"
 ENVIRONMENT = {

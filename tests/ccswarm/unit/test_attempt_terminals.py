@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ccswarm.agent import STOP
+from ccswarm.config.settings import ServerSettings
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus
-from ccswarm.settings import ServerSettings
-from ccswarm.sweeping import sweep
-from ccswarm.terminals import Fence
+from ccswarm.swarm.agent import STOP
+from ccswarm.swarm.sweeping import sweep
+from ccswarm.swarm.terminals import Fence
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryStore
 from tests.ccswarm.unit.swarm_world import World, settings

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from ccswarm.agent import STOP
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallRequest, RunStatus
-from ccswarm.time_budgets import TimeBudgets, TimeLeft
+from ccswarm.swarm.agent import STOP
+from ccswarm.swarm.time_budgets import TimeBudgets, TimeLeft
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import finish, plan, recorded, reply, world
 from tests.ccswarm.unit.swarm_world import World, settings, steps

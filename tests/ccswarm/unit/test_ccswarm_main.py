@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import ccswarm
-from ccswarm import cli
-from ccswarm.cli import SECTIONS, VERBS, command
+from ccswarm.cli import main
+from ccswarm.cli.main import SECTIONS, VERBS, command
 from tests.bounds import BOUND_SECONDS
 
 
@@ -40,13 +40,16 @@ def test_without_a_verb_it_shows_its_help(words: tuple[str, ...]) -> None:
 
 
 def test_help_loads_no_verb_and_nothing_heavy() -> None:
-    program = "import sys; sys.argv = ['ccswarm', '--help']; from ccswarm import cli\ntry: cli.main()\n"
+    program = "import sys; sys.argv = ['ccswarm', '--help']; from ccswarm.cli import main as cli\ntry: cli.main()\n"
     program += "except SystemExit: print(*sys.modules, file=sys.stderr)"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=BOUND_SECONDS, check=True
     )
     loaded = set(ran.stderr.split())
-    light = {f"ccswarm.cli{one}" for one in ("", "_lines", "_options", "_output", "_quick", "_typer", "_usage")}
+    light = {
+        "ccswarm.cli",
+        *(f"ccswarm.cli.{one}" for one in ("main", "lines", "options", "output", "quick", "parser", "usage")),
+    }
     assert {name for name in loaded if name.startswith("ccswarm.cli")} == light
     assert not loaded & {"pydantic", "dbos", "mcp", "rich", "asyncio"}
 
@@ -83,6 +86,6 @@ def test_a_verb_that_is_called_otherwise_here_is_named() -> None:
         2,
         "error usage_invalid: there is no verb 'start' here\nnext: ccswarm run\n",
     )
-    verbs = {word for told in cli.INSTEAD.values() for word in re.findall(r"\bccswarm ([a-z-]+)", told)}
-    assert verbs <= set(cli.VERBS)
-    assert not set(cli.INSTEAD) & set(cli.VERBS)
+    verbs = {word for told in main.INSTEAD.values() for word in re.findall(r"\bccswarm ([a-z-]+)", told)}
+    assert verbs <= set(main.VERBS)
+    assert not set(main.INSTEAD) & set(main.VERBS)

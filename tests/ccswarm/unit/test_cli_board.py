@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ccswarm.cli_board import Board
+from ccswarm.cli.board import Board
 from ccswarm.engines.base import Execution
-from ccswarm.journal_chain import Record
+from ccswarm.journal.chain import Record
 from ccswarm.models import RunStatus
-from ccswarm.runs_events import Happening, cut, nested, of_record, task_of, timed, told
+from ccswarm.runs.events import Happening, cut, nested, of_record, task_of, timed, told
 
 RUN = "run_1"
 

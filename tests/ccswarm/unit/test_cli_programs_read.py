@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ccswarm.brains import cli_programs as programs
-from ccswarm.brains.cli import PLUGIN
-from ccswarm.brains.cli_reading import Reading
-from ccswarm.brains.cli_settings import CliSettings
-from ccswarm.brains.cli_troubles import of_end
-from ccswarm.guest_program import in_words
-from ccswarm.settings import AgentSettings
+from ccswarm.brains.cli import programs
+from ccswarm.brains.cli.diagnosis import of_end
+from ccswarm.brains.cli.events import Reading
+from ccswarm.brains.cli.plugin import PLUGIN
+from ccswarm.brains.cli.settings import CliSettings
+from ccswarm.bridge.keeper import in_words
+from ccswarm.config.settings import AgentSettings
 
 
 def read(*events: dict[str, Any] | str, before: dict[str, float] | None = None) -> Reading:

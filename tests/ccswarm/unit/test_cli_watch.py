@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ccswarm.app import App
-from ccswarm.cli_watch import Interrupts, Watch
-from ccswarm.runs_feed import Feed
+from ccswarm.cli.watch import Interrupts, Watch
+from ccswarm.runs.feed import Feed
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.unit.swarm_world import World, settings, steps
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ccswarm import config
-from ccswarm.clients.mcp_questions import answered, going_on
+from ccswarm.clients._address import Veil, headers_of
+from ccswarm.clients.mcp.elicitation import answered, going_on
+from ccswarm.config import config
+from ccswarm.config.settings import ServerSettings, in_clear
 from ccswarm.errors import ConfigInvalid, ServerUnavailable
-from ccswarm.reach import Veil, headers_of
-from ccswarm.settings import ServerSettings, in_clear
 
 
 def parsed(server: str) -> ServerSettings:

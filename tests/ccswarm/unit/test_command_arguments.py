@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ccswarm.command_arguments import problems
-from ccswarm.settings import PlanStep
+from ccswarm.config.settings import PlanStep
+from ccswarm.plan.command_arguments import problems
 
 
 def told(tool: str = "ai-session.execute_command", for_each: Any = None, when: str = "", **args: Any) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.config_programs import Command, Directories, commands_in, files_of, tables_in
+from ccswarm.config.programs import Command, Directories, commands_in, files_of, tables_in
 
 WORDS = [
     ("python3 tools/srv.py", {"tools/srv.py"}),

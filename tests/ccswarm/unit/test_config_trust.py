@@ -12,18 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm import config
-from ccswarm.config_trust import (
-    MOST_BYTES,
-    Change,
-    ConfigTrust,
-    Source,
-    Verdict,
-    look,
-    remember_now,
-)
+from ccswarm.config import config
+from ccswarm.config.settings import Settings
+from ccswarm.config.trust import MOST_BYTES, Change, ConfigTrust, Source, Verdict, look, remember_now
 from ccswarm.errors import ConfigChanged, ConfigInvalid
-from ccswarm.settings import Settings
 from tests.conftest import environment
 
 GOOD, EVIL = '[swarm]\nname = "good"\n', '[swarm]\nname = "evil"\n'

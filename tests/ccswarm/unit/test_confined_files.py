@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.brains.cli_programs import mend_gemini
-from ccswarm.confined_files import begin, entered, put, walked
+from ccswarm.brains.cli.programs import mend_gemini
 from ccswarm.errors import WorkRefused
+from ccswarm.system.confined_files import begin, entered, put, walked
 
 
 @pytest.fixture

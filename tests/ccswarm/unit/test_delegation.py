@@ -9,12 +9,12 @@ import pytest
 from pydantic import BaseModel
 
 from ccswarm.clients.mail import TOOLS
-from ccswarm.config import section_of
-from ccswarm.crew import Crew
-from ccswarm.delegation import SCHEMA, DelegatedGate, DelegatedStep, DelegatedTask, delegated
+from ccswarm.config.config import section_of
+from ccswarm.config.settings import AgentSettings, Gate, PlanStep, SwarmSettings, TaskSettings
 from ccswarm.errors import PlanInvalid
-from ccswarm.schemas import Schema
-from ccswarm.settings import AgentSettings, Gate, PlanStep, SwarmSettings, TaskSettings
+from ccswarm.plan.crew import Crew
+from ccswarm.plan.delegation import SCHEMA, DelegatedGate, DelegatedStep, DelegatedTask, delegated
+from ccswarm.toolbox.schemas import Schema
 
 TASK: dict[str, Any] = {"id": "x", "text": "hi", "agent": "ada"}
 STEP: dict[str, Any] = {"id": "s", "tool": "srv.do"}

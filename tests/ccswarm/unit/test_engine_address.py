@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.engines.dbos_store import connect
+from ccswarm.config.settings import EngineSettings
+from ccswarm.engines.dbos.store import connect
 from ccswarm.errors import ConfigInvalid
-from ccswarm.settings import EngineSettings
 
 
 @pytest.mark.parametrize(

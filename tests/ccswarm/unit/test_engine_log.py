@@ -7,7 +7,7 @@ import logging
 import pytest
 from dbos._error import DBOSAwaitedWorkflowCancelledError, DBOSWorkflowCancelledError
 
-from ccswarm.engines.dbos_values import harden
+from ccswarm.engines.dbos.serializer import harden
 
 CANCELLED = (DBOSAwaitedWorkflowCancelledError("run_1"), DBOSWorkflowCancelledError("run_1"))
 

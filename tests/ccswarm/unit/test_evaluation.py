@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from ccswarm import evaluation, evaluation_report, evaluation_run, plan
+from ccswarm.config.settings import AgentSettings, EngineSettings, McpSettings, PlanStep, ServerSettings, Settings
 from ccswarm.errors import ConfigInvalid, UsageInvalid, WorkspaceUnusable
-from ccswarm.evaluation import Case, Entrant, Suite
-from ccswarm.evaluation_place import Place
-from ccswarm.evaluation_report import Result
-from ccswarm.settings import AgentSettings, EngineSettings, McpSettings, PlanStep, ServerSettings, Settings
+from ccswarm.evaluation import report as evaluation_report
+from ccswarm.evaluation import runner
+from ccswarm.evaluation import suite as evaluation
+from ccswarm.evaluation.report import Result
+from ccswarm.evaluation.suite import Case, Entrant, Suite
+from ccswarm.evaluation.workdir import Place
+from ccswarm.plan import check
 
 HEAD = '[suite]\nname = "small"\n'
 CASE = '[[cases]]\nid = "one"\ntext = "Do it."\ngates = ["true"]\n'
@@ -89,7 +92,7 @@ def test_commands_and_steps_become_a_playbook_in_one_terminal(tmp_path: Path) ->
     assert [step.tool.partition(".")[0] for step in steps] == ["sh"] * 4
     assert steps[1].args["command"] == "echo $${HOME}"
     assert steps[1].args["session_id"] == steps[3].args["session_id"] == "${steps.terminal.session_id}"
-    assert plan.check(
+    assert check.check(
         Settings(
             mcp=McpSettings(servers=(ServerSettings(name="sh", command="x"),)),
             agents=(AgentSettings(name="someone", grants=("sh.*",)),),
@@ -123,10 +126,10 @@ def test_entrants_do_what_they_can() -> None:
 def test_tries_go_round_by_round_and_what_cannot_be_tried_is_told() -> None:
     those = [case(steps=["a"]), case(id="two"), case(id="three", steps=["a"])]
     cases = Suite.model_validate({"suite": {"name": "small"}, "cases": [one.model_dump() for one in those]})
-    tries, left_out = evaluation_run.tries_of(cases, [entrant()], 2)
+    tries, left_out = runner.tries_of(cases, [entrant()], 2)
     assert [(one.case.id, one.attempt) for one in tries] == [("one", 1), ("three", 1), ("one", 2), ("three", 2)]
     assert left_out == [{"case": "two", "entrant": "someone", "why": "the case has no steps"}]
-    tries, left_out = evaluation_run.tries_of(cases, [entrant()], 1, ["three"])
+    tries, left_out = runner.tries_of(cases, [entrant()], 1, ["three"])
     assert ([one.case.id for one in tries], left_out) == (["three"], [])
 
 
@@ -144,15 +147,15 @@ def server(command: str, **facts: Any) -> Settings:
     ],
 )
 def test_only_ai_session_is_given_sessions_of_its_own(command: str, args: tuple[str, ...]) -> None:
-    found = evaluation_run.settings_for(server(command, cwd="/somewhere", env={"A": "b"})).mcp.servers[0]
+    found = runner.settings_for(server(command, cwd="/somewhere", env={"A": "b"})).mcp.servers[0]
     assert (found.command, found.args, found.cwd, found.env) == (command, args, "", {"A": "b"})
 
 
 def test_nothing_of_the_configuration_but_its_servers_is_used() -> None:
     given = server("x").model_copy(update={"engine": EngineSettings(database_url="postgresql://elsewhere")})
-    found = evaluation_run.settings_for(given)
+    found = runner.settings_for(given)
     assert (found.engine.database_url, found.agents, found.tasks) == ("", (), ())
-    default = evaluation_run.settings_for(Settings()).mcp.servers
+    default = runner.settings_for(Settings()).mcp.servers
     assert [(one.name, one.args) for one in default] == [("ai-session", ("--no-daemon",))]
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm import evaluation
-from ccswarm.evaluation import Case
-from ccswarm.evaluation_place import Place
-from ccswarm.settings import PlanStep
+from ccswarm.config.settings import PlanStep
+from ccswarm.evaluation import suite
+from ccswarm.evaluation.suite import Case
+from ccswarm.evaluation.workdir import Place
 
 ROOT = Path(__file__).parents[3]
-FILE = ROOT / "ccswarm/suites/basics.toml"
-SUITE = evaluation.load(FILE, shipped=True)
+FILE = ROOT / "ccswarm/evaluation/suites/basics.toml"
+SUITE = suite.load(FILE, shipped=True)
 IN_TERMINALS = {"wizard", "long-build", "interrupt"}
 """Whose solutions are more than commands one after the other."""
 
@@ -83,7 +83,7 @@ def test_the_suite_of_the_guide_is_one(tmp_path: Path) -> None:
     found = re.search(r"^```toml\n(.*?)^```$", (ROOT / "docs/evaluation.md").read_text(), re.MULTILINE | re.DOTALL)
     assert found
     (tmp_path / "mine.toml").write_text(found[1])
-    (case,) = evaluation.load(tmp_path / "mine.toml").cases
+    (case,) = suite.load(tmp_path / "mine.toml").cases
     place = Place(tmp_path / "place", {"PATH": os.environ["PATH"]})
     for commands, wanted in ((case.steps, True), (case.wrong, False), ((), False)):
         place.fill(case, tmp_path)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ccswarm.cli_eval_view import view_of
-from ccswarm.evaluation_report import Result, document, rows, write
+from ccswarm.cli.eval_view import view_of
+from ccswarm.evaluation.report import Result, document, rows, write
 from tests.ccswarm.contract.verb_desk import Desk, Stream, agent
 
 SUITE = """

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ccswarm.expectations import SHOWN_CHARACTERS, record, unmet
+from ccswarm.config.settings import Expect
 from ccswarm.models import CallOutcome, CallStatus
-from ccswarm.settings import Expect
+from ccswarm.plan.expectations import SHOWN_CHARACTERS, record, unmet
 from tests.ccswarm.playbook_drive import exited, ok
 
 EXPECTED = [

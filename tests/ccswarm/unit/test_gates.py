@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ccswarm.engines.base import Execution
-from ccswarm.origin import Author, Origin
+from ccswarm.plan.origin import Author, Origin
 from tests.ccswarm.cli_world import CliWorld
 from tests.ccswarm.doubles import MemoryClient, Received, tool
 from tests.ccswarm.engine_double import MemoryStore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.grants import Grants
+from ccswarm.toolbox.grants import Grants
 
 NAMES = st.text("ab.-_*[]?\n", max_size=8)
 PATTERNS = st.lists(st.text("ab.-_*?[]!", max_size=8), max_size=4)

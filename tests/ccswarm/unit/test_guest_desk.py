@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ccswarm.brains.base import Means
+from ccswarm.bridge.bridge import Desk, place, shown_names
 from ccswarm.engines.base import Execution
-from ccswarm.guests import Desk, place, shown_names
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, RunStatus, ToolInfo
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.guest_client import ENVELOPE, GuestClient, guest, words

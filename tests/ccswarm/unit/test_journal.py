@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccswarm.errors import ConfigInvalid, JournalBroken, OperatorError
-from ccswarm.journal import Journal, Record, read, verify
-from ccswarm.journal_chain import GENESIS, MOST_ITEMS, TEXT_CHARS, is_torn, opened, plain, seal
-from ccswarm.journal_files import end_of
+from ccswarm.journal.chain import GENESIS, MOST_ITEMS, TEXT_CHARS, is_torn, opened, plain, seal
+from ccswarm.journal.files import end_of
+from ccswarm.journal.writer import Journal, Record, read, verify
 from tests.ccswarm.journal_world import directory, written
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ ANYTHING = st.recursive(
 WRITES_FOREVER = """
 import sys
 from pathlib import Path
-from ccswarm.journal import Journal
+from ccswarm.journal.writer import Journal
 journal, number = Journal(Path(sys.argv[1]), "w1"), 0
 while True:
     journal.append("note", number=number, text="x" * (number * 7919 % 3000))
@@ -39,7 +39,7 @@ LITTLE_ROOM = """
 import resource, sys
 from pathlib import Path
 from ccswarm.errors import StorageFull
-from ccswarm.journal import Journal
+from ccswarm.journal.writer import Journal
 journal = Journal(Path(sys.argv[1]), "w1")
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, most))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.journal import Journal, Record, join, verify
-from ccswarm.journal_chain import opened, seal
-from ccswarm.journal_proof import MOST_PROBLEMS, Problem
+from ccswarm.journal.chain import opened, seal
+from ccswarm.journal.verify import MOST_PROBLEMS, Problem
+from ccswarm.journal.writer import Journal, Record, join, verify
 from tests.ccswarm.journal_world import directory, written
 
 Lines = list[bytes]

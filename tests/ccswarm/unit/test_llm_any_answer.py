@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Wait
-from ccswarm.brains.llm import PLUGIN
-from ccswarm.brains.llm_thinking import LlmThinking
-from ccswarm.brains.llm_troubles import EXPLAINED
+from ccswarm.brains.llm.loop import LlmThinking
+from ccswarm.brains.llm.plugin import PLUGIN
+from ccswarm.brains.llm.retries import EXPLAINED
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, CallStatus, ToolInfo
 from tests.ccswarm.llm_world import MEANS, recorded, reply

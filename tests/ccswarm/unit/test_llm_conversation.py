@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.brains.llm_conversation import KEPT_TURNS, Conversation, Made, answer_of
+from ccswarm.brains.llm.conversation import KEPT_TURNS, Conversation, Made, answer_of
 from ccswarm.models import CallOutcome, CallStatus
 
 SYSTEM, TASK = "You are ada.", "Your task: look."

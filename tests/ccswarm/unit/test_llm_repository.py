@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.brains.llm_repository import MOST_NAMES, NOTE_CHARS, facts_of
+from ccswarm.brains.llm.repository import MOST_NAMES, NOTE_CHARS, facts_of
 
 
 def test_what_is_there_is_told_in_a_few_lines(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from ccswarm.brains.base import Assignment
-from ccswarm.brains.llm import PLUGIN
-from ccswarm.brains.llm_settings import KINDS, LlmSettings, Model, Price, Recorded, RecordedReply, read
-from ccswarm.brains.llm_troubles import EXPLAINED, TRANSIENT, explained, pause
+from ccswarm.brains.llm.plugin import PLUGIN
+from ccswarm.brains.llm.retries import EXPLAINED, TRANSIENT, explained, pause
+from ccswarm.brains.llm.settings import KINDS, LlmSettings, Model, Price, Recorded, RecordedReply, read
+from ccswarm.config.settings import AgentSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import ToolInfo
-from ccswarm.settings import AgentSettings
 from tests.ccswarm.llm_world import KEY, MEANS, recorded, reply, secret
 
 ROOT = Path(__file__).parents[3]
@@ -138,8 +138,8 @@ def test_nothing_heavy_is_loaded_until_a_model_is_asked() -> None:
     """Settings are read, tasks begun and recorded replies given without the libraries of any provider."""
     code = """if True:
         import sys
-        from ccswarm.brains.llm import PLUGIN
-        from ccswarm.settings import AgentSettings
+        from ccswarm.brains.llm.plugin import PLUGIN
+        from ccswarm.config.settings import AgentSettings
         for model in ("openai:a", "anthropic:b", "recorded:c"):
             PLUGIN.problems(AgentSettings(name="ada", settings={"model": model}), lambda _: "key", priced=False)
         print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))"""

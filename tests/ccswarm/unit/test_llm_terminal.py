@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ccswarm.brains.base import Assignment
-from ccswarm.brains.llm import PLUGIN
-from ccswarm.brains.llm_terminal import BASH, EDIT, READ, Terminal
+from ccswarm.brains.llm.plugin import PLUGIN
+from ccswarm.brains.llm.terminal import BASH, EDIT, READ, Terminal
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import MEANS, finish, plan, recorded, reply, world

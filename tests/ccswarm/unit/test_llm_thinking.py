@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from ccswarm.brains import cli_prompt
-from ccswarm.brains import llm_prompt as prompt
 from ccswarm.brains.base import Assignment, CallTool, Finish, Think
-from ccswarm.brains.llm import PLUGIN
+from ccswarm.brains.cli import prompts
+from ccswarm.brains.llm import prompts as prompt
+from ccswarm.brains.llm.plugin import PLUGIN
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ToolInfo
-from ccswarm.runs_events import Happening
-from ccswarm.runs_events import told as of_people
-from ccswarm.runs_facts import facts_of
+from ccswarm.runs.events import Happening
+from ccswarm.runs.events import told as of_people
+from ccswarm.runs.status import facts_of
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import MEANS, finish, plan, recorded, reply, told, world
 from tests.ccswarm.unit.swarm_world import World, settings
@@ -103,7 +103,7 @@ async def test_what_a_task_builds_on_and_what_checks_it_are_told() -> None:
     assert "Build on it." in conversation.task
     assert '"colour": "green"' in conversation.task
     assert 'make test\nsrv.judge {"n": 1} answers {"equals": {"fine": true}}\n' in conversation.task + "\n"
-    assert "make test\nsrv.judge" in cli_prompt.begin(asked)
+    assert "make test\nsrv.judge" in prompts.begin(asked)
     assert conversation.system.startswith("You are ada, a coder")
     assert "/work" in conversation.system
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.brains.llm_tools import OWN, offered
+from ccswarm.brains.llm.tools import OWN, offered
 from ccswarm.models import ToolInfo
 
 NAMES = st.text(st.sampled_from("ab._-/ é"), min_size=1, max_size=80)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ccswarm.clients.mail import PLUGIN, Mailboxes
-from ccswarm.crew import Crew
+from ccswarm.config.settings import AgentSettings, SwarmSettings
 from ccswarm.errors import InvalidArguments, UnknownTool
-from ccswarm.settings import AgentSettings, SwarmSettings
+from ccswarm.plan.crew import Crew
 
 pytestmark = pytest.mark.anyio
 AGENTS = [AgentSettings(name="hub", type="coordinator"), AgentSettings(name="ada"), AgentSettings(name="bob")]

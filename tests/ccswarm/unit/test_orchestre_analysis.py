@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccswarm.servers.orchestre_analysis import (
+from ccswarm.servers.mcp.toolsets.orchestre.analysis import (
     analysis_of,
     brief_of,
     count_in,
@@ -21,10 +21,10 @@ from ccswarm.servers.orchestre_analysis import (
     statements,
     topics_in,
 )
-from ccswarm.servers.orchestre_repository import counted
-from ccswarm.servers.orchestre_rules import FACTORS, NAMED, OBSERVATIONS, TOPICS, technologies
-from ccswarm.servers.orchestre_shapes import analysis_problem
-from ccswarm.servers.orchestre_tree import Tree
+from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import counted
+from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
+from ccswarm.servers.mcp.toolsets.orchestre.rules import FACTORS, NAMED, OBSERVATIONS, TOPICS, technologies
+from ccswarm.servers.mcp.toolsets.orchestre.schemas import analysis_problem
 from tests.ccswarm.orchestre_trees import MIXED, PYTHON, made
 
 NOW = 1_800_000_000.0

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from ccswarm.errors import InvalidArguments
-from ccswarm.servers import orchestre
-from ccswarm.servers.mcp_prompts import PROMPTS, filled
-from ccswarm.servers.orchestre_analysis import analysis_of, brief_of, is_new
-from ccswarm.servers.orchestre_base import Refusal
-from ccswarm.servers.orchestre_plan import plan_of, preferences_of
-from ccswarm.servers.orchestre_shapes import analysis_problem, plan_problem
-from ccswarm.servers.orchestre_thinking import given_analysis
+from ccswarm.servers.mcp.prompts import PROMPTS, filled
+from ccswarm.servers.mcp.toolsets.orchestre import toolset
+from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of, is_new
+from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
+from ccswarm.servers.mcp.toolsets.orchestre.model_tools import given_analysis
+from ccswarm.servers.mcp.toolsets.orchestre.plan import plan_of, preferences_of
+from ccswarm.servers.mcp.toolsets.orchestre.schemas import analysis_problem, plan_problem
 
 SAAS = "Build SaaS with auth and billing"
 COMPILER = "Build a compiler for our own language with a type checker and an LLVM backend"
@@ -62,11 +62,11 @@ def test_what_is_no_analysis_is_refused_by_field(given: Any) -> None:
 
 def test_answers_have_the_documents_names_beside_ours() -> None:
     analysis, plan = planned(SAAS)
-    told = orchestre.as_documented({"plan": plan, "method": "rules"})
+    told = toolset.as_documented({"plan": plan, "method": "rules"})
     assert told["phases"] == plan["phases"]
     assert {**told["data"], "phases": told["phases"]} == plan
-    assert orchestre.as_documented({"analysis": analysis, "notes": []}) == {"data": analysis}
-    assert orchestre.as_documented({"key": "a", "keys": ["a"]}) == {"data": {"key": "a", "keys": ["a"]}}
+    assert toolset.as_documented({"analysis": analysis, "notes": []}) == {"data": analysis}
+    assert toolset.as_documented({"key": "a", "keys": ["a"]}) == {"data": {"key": "a", "keys": ["a"]}}
 
 
 def test_prompts_say_what_to_do_with_what_was_given() -> None:

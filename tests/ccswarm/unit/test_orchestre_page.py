@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ccswarm.servers.orchestre_research import RULE as SEARCH
-from ccswarm.servers.orchestre_review import RULE as CONSENSUS
-from ccswarm.servers.orchestre_rules import FACTORS, OBSERVATIONS, TOPICS, Observation, Topic
+from ccswarm.servers.mcp.toolsets.orchestre.research import RULE as SEARCH
+from ccswarm.servers.mcp.toolsets.orchestre.review import RULE as CONSENSUS
+from ccswarm.servers.mcp.toolsets.orchestre.rules import FACTORS, OBSERVATIONS, TOPICS, Observation, Topic
 
 PAGE = Path(__file__).parents[3] / "docs/protocols/orchestre-analysis.md"
 

@@ -11,19 +11,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccswarm import config, runs
+from ccswarm.config import config
+from ccswarm.config.settings import Settings
 from ccswarm.models import RunStatus
-from ccswarm.plan import check, describe
-from ccswarm.scheduler import Scheduler
-from ccswarm.servers.orchestre_analysis import analysis_of, brief_of
-from ccswarm.servers.orchestre_plan import analysed, plan_of, preferences_of
-from ccswarm.servers.orchestre_plan_file import able_agents, assign, gate_of, problems_of, swarm_id, tasks_in, toml_of
-from ccswarm.servers.orchestre_repository import counted
-from ccswarm.servers.orchestre_shapes import plan_problem
-from ccswarm.servers.orchestre_toml import comment, tables, text_of
-from ccswarm.servers.orchestre_tree import Tree
-from ccswarm.settings import Settings
-from ccswarm.topology import Links
+from ccswarm.plan.check import check, describe
+from ccswarm.plan.topology import Links
+from ccswarm.runs import service
+from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of
+from ccswarm.servers.mcp.toolsets.orchestre.plan import analysed, plan_of, preferences_of
+from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import (
+    able_agents,
+    assign,
+    gate_of,
+    problems_of,
+    swarm_id,
+    tasks_in,
+    toml_of,
+)
+from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import counted
+from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
+from ccswarm.servers.mcp.toolsets.orchestre.schemas import plan_problem
+from ccswarm.servers.mcp.toolsets.orchestre.toml import comment, tables, text_of
+from ccswarm.swarm.scheduler import Scheduler
 from tests.ccswarm.orchestre_trees import PYTHON, made
 
 CREW = """
@@ -76,7 +85,7 @@ def planned(
 
 def as_run(plan: dict[str, Any], requirements: str, facts: dict[str, Any] | None = None) -> Settings:
     """As ``ccswarm run`` takes it."""
-    return runs.planned(toml_of(plan, requirements, SETTINGS, facts), SETTINGS)
+    return service.planned(toml_of(plan, requirements, SETTINGS, facts), SETTINGS)
 
 
 def test_what_others_build_on_comes_first() -> None:
@@ -137,7 +146,7 @@ def test_the_tests_of_a_repository_are_a_gate(tmp_path: Path) -> None:
     assert visits["dora"] == 2
     assert visits.get("carl", 0) == 0
     narrow = config.parse(CREW.replace('"ai-session.*", "web.*"', '"web.*"'))
-    left = {task.agent for task in runs.planned(toml_of(plan, NEEDED, narrow, facts), narrow).tasks if task.gates}
+    left = {task.agent for task in service.planned(toml_of(plan, NEEDED, narrow, facts), narrow).tasks if task.gates}
     assert left == {task.agent for task in settings_.tasks if task.gates} - {"rita"}, "she may not run commands then"
     facts["tests"] |= {"directory": "a b"}
     assert gate_of(SETTINGS, facts) == "cd 'a b' && uv run python -m pytest"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccswarm.servers.orchestre_git import history
-from ccswarm.servers.orchestre_manifests import READERS, manifest_of
-from ccswarm.servers.orchestre_repository import counted, look
-from ccswarm.servers.orchestre_tree import MOST_DEPTH, Tree
+from ccswarm.servers.mcp.toolsets.orchestre.repository.git import history
+from ccswarm.servers.mcp.toolsets.orchestre.repository.manifests import READERS, manifest_of
+from ccswarm.servers.mcp.toolsets.orchestre.repository.survey import counted, look
+from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import MOST_DEPTH, Tree
 from tests.ccswarm.orchestre_trees import MIXED, NODE, PYTHON, RUST, committed, made
 from tests.conftest import BY_CHANCE
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ccswarm.servers.orchestre_models import question
-from ccswarm.servers.orchestre_research import searched, words_of
-from ccswarm.servers.orchestre_review import MOST_FINDINGS, Finding, consensus, findings_of, grouped
-from ccswarm.servers.orchestre_tree import Tree
-from ccswarm.servers.orchestre_values import object_in
+from ccswarm.servers._json_values import object_in
+from ccswarm.servers.mcp.toolsets.orchestre.models import question
+from ccswarm.servers.mcp.toolsets.orchestre.repository.tree import Tree
+from ccswarm.servers.mcp.toolsets.orchestre.research import searched, words_of
+from ccswarm.servers.mcp.toolsets.orchestre.review import MOST_FINDINGS, Finding, consensus, findings_of, grouped
 from tests.ccswarm.orchestre_trees import PYTHON, made
 from tests.conftest import BY_CHANCE
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from ccswarm.servers import orchestre
 from ccswarm.servers.base import Entrance
-from ccswarm.servers.mcp_desk import Desk
-from ccswarm.servers.orchestre import BY_NAME, Limits, MissingFields, checked
-from ccswarm.servers.orchestre_base import OrchestreTool, Refusal, takes
-from ccswarm.servers.orchestre_context import MOST_CHARS, MOST_KEYS, get_context, set_context
-from ccswarm.servers.orchestre_debug import MOST_WAITING, Trace
-from ccswarm.servers.orchestre_redaction import Redaction
-from ccswarm.servers.orchestre_starters import ABOUT, FOLDER, HIDDEN, NEXT, files_of
+from ccswarm.servers.mcp.toolsets.orchestre import toolset
+from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool, Refusal, takes
+from ccswarm.servers.mcp.toolsets.orchestre.context import MOST_CHARS, MOST_KEYS, get_context, set_context
+from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
+from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, FOLDER, HIDDEN, NEXT, files_of
+from ccswarm.servers.mcp.toolsets.orchestre.toolset import BY_NAME, Limits, MissingFields, checked
+from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.servers.mcp.wire_log import MOST_WAITING, Trace
 from tests.bounds import BOUND_SECONDS
 
 ANALYZE, BEGIN = BY_NAME["analyze_project"], BY_NAME["initialize_project"]
@@ -140,7 +140,7 @@ def test_secrets_are_never_told(value: Any, shown: Any) -> None:
 
 
 async def _told(desk: Desk, name: str, **given: Any) -> Any:
-    told = await orchestre.call(desk, name, given)
+    told = await toolset.call(desk, name, given)
     return told.facts if told.facts is not None else json.loads(told.text)
 
 
@@ -164,7 +164,7 @@ async def test_context_is_bounded_and_each_client_has_its_own() -> None:
 @pytest.mark.anyio
 async def test_the_envelope() -> None:
     desk = Desk(Entrance())
-    told = await orchestre.call(desk, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
+    told = await toolset.call(desk, "set_context", {"key": "k", "value": 1, "ttl": 5, "scope": None})
     assert told.facts is not None
     assert json.loads(told.text) == told.facts
     assert told.text.startswith('{\n  "success": true,\n  "key": "k"')

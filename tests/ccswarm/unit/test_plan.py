@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm import config, plan
+from ccswarm.config import config
+from ccswarm.config.settings import Settings, TaskSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import ToolInfo
-from ccswarm.settings import Settings, TaskSettings
-from ccswarm.steps import before, circles, needs_of
+from ccswarm.plan import check
+from ccswarm.plan.steps import before, circles, needs_of
 
 SERVERS = '[mcp]\nservers = [{ name = "sh", command = "sh-server" }]\n[swarm]\nshell = "sh"\n'
 AGENT = '[[agents]]\nname = "ada"\ngrants = ["sh.*"]\n'
@@ -38,7 +39,7 @@ TOOLS = {
 
 
 def problems(text: str, tools: Any = TOOLS) -> list[str]:
-    return plan.check(config.parse(SERVERS + text), tools)
+    return check.check(config.parse(SERVERS + text), tools)
 
 
 def step(name: str, **facts: Any) -> str:
@@ -96,7 +97,7 @@ def test_problems_of_tasks(said: str) -> None:
     text = TASKS[said].replace("gates = [{}]", "[[tasks.gates]]")
     other = '[mcp]\nservers = [{ name = "other", command = "x" }]\n[swarm]\nshell = "sh"\n'
     tools = {"other.any": ToolInfo("other", "any")}
-    found = plan.check(config.parse(other + text), tools) if "other.*" in text else problems(text)
+    found = check.check(config.parse(other + text), tools) if "other.*" in text else problems(text)
     assert found == [said]
 
 
@@ -242,7 +243,7 @@ def test_what_would_run_is_told_in_order() -> None:
         + task("low", ONE, priority="low", text="Look.")
         + task("high", step("a", tool="sh.open", args={"name": "${run.id}"}), step("b"), priority="high", agent="bob")
     )
-    told = plan.describe(config.parse(SERVERS + text))
+    told = check.describe(config.parse(SERVERS + text))
     assert json.loads(json.dumps(told)) == told
     assert told["stages"] == [["high", "low"], ["last"]]
     assert [(facts["id"], facts["agents"]) for facts in told["tasks"]] == [
@@ -261,7 +262,7 @@ def test_what_would_run_is_told_in_order() -> None:
 def test_an_order_that_there_is_not_is_refused(needs: list[str], said: str) -> None:
     settings = Settings(tasks=(TaskSettings(id="t", needs=tuple(needs)),))
     with pytest.raises(PlanInvalid, match=said):
-        plan.describe(settings)
+        check.describe(settings)
 
 
 def test_a_long_plan_is_checked_and_told_quickly() -> None:
@@ -269,8 +270,8 @@ def test_a_long_plan_is_checked_and_told_quickly() -> None:
     tasks = [TaskSettings.model_validate({"id": "t0", "steps": [{"id": "a", "tool": "sh.any"}]})]
     tasks += [tasks[0].model_copy(update={"id": f"t{n}", "needs": (f"t{n - 1}",)}) for n in range(1, 3000)]
     settings = config.parse(SERVERS + AGENT).model_copy(update={"tasks": tuple(tasks)})
-    assert plan.check(settings, TOOLS) == []
-    assert len(plan.describe(settings)["stages"]) == 3000
+    assert check.check(settings, TOOLS) == []
+    assert len(check.describe(settings)["stages"]) == 3000
 
 
 def test_steps_need_the_one_above_unless_they_say_otherwise() -> None:

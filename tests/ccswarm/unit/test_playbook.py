@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ccswarm.brains.base import CallTool, Wait
-from ccswarm.brains.playbook import PLUGIN
-from ccswarm.brains.playbook_results import STEP_BYTES, TEXT_BYTES
+from ccswarm.brains.playbook.plugin import PLUGIN
+from ccswarm.brains.playbook.results import STEP_BYTES, TEXT_BYTES
+from ccswarm.config.plugins import load
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import CallOutcome, CallStatus
-from ccswarm.plugins import load
 from tests.ccswarm.playbook_drive import (
     BROKEN,
     NOTHING,

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from ccswarm import plan, runs
 from ccswarm.brains.base import CallTool
-from ccswarm.brains.playbook import PLUGIN
-from ccswarm.brains.playbook_words import LIBRARY, SEARCH, WordPlaybook, choose
+from ccswarm.brains.playbook.plugin import PLUGIN
+from ccswarm.brains.playbook.words import LIBRARY, SEARCH, WordPlaybook, choose
+from ccswarm.config.settings import AgentSettings, McpSettings, ServerSettings, Settings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import CallOutcome, CallStatus
-from ccswarm.settings import AgentSettings, McpSettings, ServerSettings, Settings
+from ccswarm.plan import check
+from ccswarm.runs import service
 from tests.ccswarm.playbook_drive import Drive, drive, exited, ok
 
 
@@ -118,14 +119,14 @@ def test_settings_that_are_wrong_are_named() -> None:
 def test_who_takes_words_needs_the_grants_for_a_terminal() -> None:
     server = McpSettings(servers=(ServerSettings(name="ai-session", command="x"),))
     few = AgentSettings(name="a", grants=("ai-session.create_session",), settings={"words": "playbooks"})
-    told = plan.check(runs.in_words("files", Settings(agents=(few,), mcp=server)), None)
+    told = check.check(service.in_words("files", Settings(agents=(few,), mcp=server)), None)
     assert told[0].endswith("agent a has no grant for ai-session.execute_command, ai-session.read_output")
     able = few.model_copy(update={"grants": ("ai-session.*",)})
-    assert plan.check(runs.in_words("files", Settings(agents=(able,), mcp=server)), None) == []
-    assert "needs a server of terminals" in plan.check(runs.in_words("files", Settings(agents=(able,))), None)[0]
+    assert check.check(service.in_words("files", Settings(agents=(able,), mcp=server)), None) == []
+    assert "needs a server of terminals" in check.check(service.in_words("files", Settings(agents=(able,))), None)[0]
 
 
 def test_who_thinks_is_asked_before_who_goes_by_the_words() -> None:
     goes_by = AgentSettings(name="a", type="coordinator", settings={"words": "playbooks"})
     thinks = AgentSettings(name="b", brain="llm")
-    assert runs.in_words("x", Settings(agents=(goes_by, thinks))).tasks[0].agent == "b"
+    assert service.in_words("x", Settings(agents=(goes_by, thinks))).tasks[0].agent == "b"

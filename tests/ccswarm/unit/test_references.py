@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccswarm.errors import PlanInvalid
-from ccswarm.references import as_text, condition, follow, holds, parse, path, resolve, same, tokens
+from ccswarm.plan.references import as_text, condition, follow, holds, parse, path, resolve, same, tokens
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

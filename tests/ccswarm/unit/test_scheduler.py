@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccswarm.config.settings import AgentSettings, Strategy, TaskSettings, Topology
 from ccswarm.models import PRIORITIES, RunStatus
-from ccswarm.scheduler import Placed, Scheduler
-from ccswarm.settings import AgentSettings, Strategy, TaskSettings, Topology
-from ccswarm.topology import Links
+from ccswarm.plan.topology import Links
+from ccswarm.swarm.scheduler import Placed, Scheduler
 
 OVER = [RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.BLOCKED, RunStatus.CANCELLED, RunStatus.EXHAUSTED]
 

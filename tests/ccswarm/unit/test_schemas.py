@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm.schemas import Schema
+from ccswarm.toolbox.schemas import Schema
 
 SECRET = "swordfish"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

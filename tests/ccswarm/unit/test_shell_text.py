@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ccswarm.errors import PlanInvalid
-from ccswarm.references import TOKEN, resolve
-from ccswarm.shell_text import Spot, quote, spots
+from ccswarm.plan.references import TOKEN, resolve
+from ccswarm.plan.shell_text import Spot, quote, spots
 from tests.bounds import BOUND_SECONDS
 
 SHELLS = [("bash",), ("dash",), ("zsh", "-f"), ("fish", "--no-config"), ("mksh",), ("busybox", "sh")]

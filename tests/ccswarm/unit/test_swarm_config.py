@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from ccswarm import config, plan
+from ccswarm.config import config
+from ccswarm.config.settings import Section, ServerSettings, Settings
 from ccswarm.errors import ConfigInvalid
-from ccswarm.settings import Section, ServerSettings, Settings
+from ccswarm.plan import check
 from tests.conftest import environment
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +65,7 @@ def test_the_smallest_file_that_must_work(tmp_path: Path) -> None:
     assert [server.name for server in loaded.settings.mcp.servers] == ["ai-session"]
     assert config.command_of(loaded.settings.mcp.servers[0]) == ["ai-session", "mcp-server", "--stdio"]
     assert loaded.settings == Settings(mcp=loaded.settings.mcp)
-    assert plan.check(loaded.settings, None) == []
+    assert check.check(loaded.settings, None) == []
 
 
 def test_commands_are_split_as_a_shell_splits_them() -> None:
@@ -309,8 +310,8 @@ def test_the_reference_without_its_comment_signs_says_the_defaults() -> None:
 @pytest.mark.parametrize("text", [config.starter(), (ROOT / "config/ccswarm.toml").read_text()])
 def test_what_is_shipped_is_right(text: str) -> None:
     settings = config.parse(text)
-    assert plan.check(settings, None) == []
+    assert check.check(settings, None) == []
     assert len(settings.agents) >= 3
-    assert len(plan.describe(settings)["stages"]) == 2
+    assert len(check.describe(settings)["stages"]) == 2
     assert config.command_of(settings.mcp.servers[0]) == ["ai-session", "mcp-server", "--stdio"]
     assert max(map(len, text.splitlines())) <= 120

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import JSONRPCError, JSONRPCResponse
 
-from ccswarm.clients.mcp_lines import KEPT_BYTES, MAX_MESSAGE_BYTES, LineCutter, read_message
+from ccswarm.clients.mcp.framing import KEPT_BYTES, MAX_MESSAGE_BYTES, LineCutter, read_message
 
 
 def read(line: bytes, length: int | None = None) -> Any:

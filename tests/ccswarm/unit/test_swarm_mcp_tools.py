@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ccswarm.clients.mcp_answers import to_answer
-from ccswarm.clients.mcp_eras import EraFile
-from ccswarm.clients.mcp_process import child_environment
-from ccswarm.clients.mcp_schemas import MAX_NODES, OutputSchemas
-from ccswarm.clients.mcp_tools import foreign_reference
-from ccswarm.settings import ToolFilter
+from ccswarm.clients.mcp.answers import to_answer
+from ccswarm.clients.mcp.eras import EraFile
+from ccswarm.clients.mcp.output_schemas import MAX_NODES, OutputSchemas
+from ccswarm.clients.mcp.process import child_environment
+from ccswarm.clients.mcp.tools import foreign_reference
+from ccswarm.config.settings import ToolFilter
 
 
 @pytest.mark.parametrize(

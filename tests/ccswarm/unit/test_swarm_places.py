@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccswarm.models import CallRequest, RunStatus
-from ccswarm.swarm_places import Places
+from ccswarm.swarm.leases import Places
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryEngine
 from tests.ccswarm.engine_double_flow import Row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccswarm import plugins
+from ccswarm.config import plugins
 from ccswarm.errors import ConfigInvalid
 
 

@@ -19,16 +19,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import SpanKind, StatusCode
 
-from ccswarm import config
-from ccswarm.masks import Masks
+from ccswarm.config import config
+from ccswarm.config.settings import Settings
+from ccswarm.journal.masks import Masks
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
-from ccswarm.settings import Settings
-from ccswarm.swarm import Swarm, payload_of
-from ccswarm.telemetry import Telemetry
-from ccswarm.telemetry_configured import open_telemetry
-from ccswarm.telemetry_export import Providers
-from ccswarm.telemetry_spans import Ids, LiveTelemetry, span_id_of, trace_id_of
-from ccswarm.toolbox import Toolbox
+from ccswarm.swarm.swarm import Swarm, payload_of
+from ccswarm.telemetry.base import Telemetry
+from ccswarm.telemetry.export import Providers
+from ccswarm.telemetry.factory import open_telemetry
+from ccswarm.telemetry.spans import Ids, LiveTelemetry, span_id_of, trace_id_of
+from ccswarm.toolbox.toolbox import Toolbox
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.engine_double import MemoryStore
 from tests.ccswarm.toolbox_world import SECRET, ToolWorld, nobody_agrees
@@ -284,11 +284,11 @@ def test_the_standard_variables_set_what_the_file_does_not(tmp_path: Path) -> No
 def test_off_is_not_there() -> None:
     code = """
 import sys
-from ccswarm import app, config
-from ccswarm.clients import mcp
-from ccswarm.engines import dbos
-from ccswarm.settings import TelemetrySettings
-from ccswarm.telemetry_configured import open_telemetry
+from ccswarm import app; from ccswarm.config import config
+from ccswarm.clients.mcp import plugin as mcp
+from ccswarm.engines.dbos import plugin as dbos
+from ccswarm.config.settings import TelemetrySettings
+from ccswarm.telemetry.factory import open_telemetry
 open_telemetry(TelemetrySettings(), str)
 print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
 """

@@ -9,9 +9,9 @@ import pytest
 
 from ccswarm.clients.base import ToolClient
 from ccswarm.clients.mail import Mailboxes
-from ccswarm.crew import Crew
-from ccswarm.plugins import load
-from ccswarm.settings import AgentSettings, ServerSettings, SwarmSettings
+from ccswarm.config.plugins import load
+from ccswarm.config.settings import AgentSettings, ServerSettings, SwarmSettings
+from ccswarm.plan.crew import Crew
 from tests.ccswarm.doubles import MemoryClient
 
 PORT = [name for name in vars(ToolClient) if not name.startswith("_")]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ccswarm.errors import ConfigInvalid, EngineUnavailable, ServerUnavailable, UnknownTool, UsageInvalid
-from ccswarm.journal import join
+from ccswarm.journal.writer import join
 from ccswarm.models import CallOutcome, CallRequest, CallStatus, ServerAnswer, ToolInfo
-from ccswarm.toolbox import MOST_SENDS, MOST_TEXT_CHARS, Toolbox
+from ccswarm.toolbox.toolbox import MOST_SENDS, MOST_TEXT_CHARS, Toolbox
 from tests.ccswarm.doubles import MemoryClient, Received, ToolFailed, tool
 from tests.ccswarm.toolbox_world import ToolWorld
 

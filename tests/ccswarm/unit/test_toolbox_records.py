@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ccswarm.journal import Record, join, read, verify
+from ccswarm.journal.writer import Record, join, read, verify
 from ccswarm.models import CallRequest, CallStatus
 from tests.ccswarm.doubles import Received, ToolFailed, tool
 from tests.ccswarm.toolbox_world import SECRET, ToolWorld

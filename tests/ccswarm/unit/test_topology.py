@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ccswarm.config.settings import AgentSettings
 from ccswarm.errors import ConfigInvalid, MessageForbidden
-from ccswarm.settings import AgentSettings
-from ccswarm.topology import Links
+from ccswarm.plan.topology import Links
 
 AGENTS = [
     AgentSettings(name="ada", type="coder"),

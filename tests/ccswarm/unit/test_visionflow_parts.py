@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccswarm import plan as plans
-from ccswarm import runs
+from ccswarm.config.settings import AgentSettings, Settings, Topology
 from ccswarm.errors import ConfigInvalid, PlanInvalid, UsageInvalid
-from ccswarm.json_lines import Spread
-from ccswarm.rates import Rates
+from ccswarm.plan import check as plans
+from ccswarm.runs import service
+from ccswarm.servers._json_lines import Spread
+from ccswarm.servers._rate_limit import Rates
 from ccswarm.servers.base import Admission
-from ccswarm.servers.visionflow import Talk
-from ccswarm.servers.visionflow_faults import Fault
-from ccswarm.servers.visionflow_kept import Assigned, Kept, Member
-from ccswarm.servers.visionflow_params import Param, checked
-from ccswarm.servers.visionflow_plans import agent_of, chosen, handle_of, linked, plan_of
-from ccswarm.servers.visionflow_swarms import Swarms
-from ccswarm.settings import AgentSettings, Settings, Topology
+from ccswarm.servers.visionflow.errors import Fault
+from ccswarm.servers.visionflow.params import Param, checked
+from ccswarm.servers.visionflow.plans import agent_of, chosen, handle_of, linked, plan_of
+from ccswarm.servers.visionflow.plugin import Talk
+from ccswarm.servers.visionflow.store import Assigned, Kept, Member
+from ccswarm.servers.visionflow.swarms import Swarms
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -97,11 +97,11 @@ def test_steps_that_are_none_are_named() -> None:
 
 def test_a_task_in_words_goes_to_who_has_steps_of_its_own_for_it() -> None:
     plain, able = AgentSettings(name="bob"), agents("ada")[0]
-    plan = runs.in_words("go", Settings(agents=(plain, able)))
+    plan = service.in_words("go", Settings(agents=(plain, able)))
     (only,) = plan.tasks
     assert (only.agent, only.text, [step.id for step in only.steps]) == ("ada", "go", ["say"])
     with pytest.raises(UsageInvalid, match="every agent here only follows the steps"):
-        runs.in_words("go", Settings(agents=(plain,)))
+        service.in_words("go", Settings(agents=(plain,)))
 
 
 def task(number: int, *members: str) -> Assigned:

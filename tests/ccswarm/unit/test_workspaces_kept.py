@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccswarm.workspaces_kept import Kept, expire, kept, sizes
+from ccswarm.clones.kept import Kept, expire, kept, sizes
 from tests.ccswarm.clones_world import World
 
 

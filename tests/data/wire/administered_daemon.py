@@ -6,8 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from ai_session import administrator, config, daemon
-from ai_session.app import App
+from ai_session.config import config
+from ai_session.daemon import host
+from ai_session.daemon.app import App
+from ai_session.gate.policy import administrator
 
 
 def make(directory: Path) -> tuple[App, float]:
@@ -16,6 +18,6 @@ def make(directory: Path) -> tuple[App, float]:
 
 
 if __name__ == "__main__":
-    folder, listener = daemon.listen()
+    folder, listener = host.listen()
     print("ready", flush=True)
-    daemon.run_and_leave(daemon.Daemon(folder, listener, make).run())
+    host.run_and_leave(host.Daemon(folder, listener, make).run())

@@ -15,13 +15,13 @@ from typing import Any
 
 import double_daemon
 
-from ai_session import daemon
-from ai_session.consent import Consent, Deferred
+from ai_session.daemon import host
 from ai_session.errors import AiSessionError
-from ai_session.lineage import Lineage
+from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.consent import Consent, Deferred
+from ai_session.gate.consent.person_check import PersonCheck
+from ai_session.gate.consent.terminal_origin import Terminals
 from ai_session.models import Answer, Principal, Question, ToolCall, ToolResult
-from ai_session.person_check import PersonCheck
-from ai_session.terminal_origin import Terminals
 
 ASKED_ABOUT = ("echo", "execute_command")
 OPEN_SECONDS = 3600.0
@@ -112,8 +112,8 @@ def consent(directory: Path, seconds: float) -> Consent:
 def make(directory: Path) -> tuple[Any, float]:
     app: Any = double_daemon.App()
     if "--sessions" in sys.argv:
-        from ai_session import config
-        from ai_session.app import App
+        from ai_session.config import config
+        from ai_session.daemon.app import App
 
         app = App(config.load(), directory)
     app.gate = AskingGate(app.gate, directory / "consent")
@@ -121,6 +121,6 @@ def make(directory: Path) -> tuple[Any, float]:
 
 
 if __name__ == "__main__":
-    folder, listener = daemon.listen()
+    folder, listener = host.listen()
     print("ready", flush=True)
-    daemon.run_and_leave(daemon.Daemon(folder, listener, make).run())
+    host.run_and_leave(host.Daemon(folder, listener, make).run())

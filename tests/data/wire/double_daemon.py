@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ai_session import daemon, plugins
+from ai_session.config import plugins
+from ai_session.daemon import host
 from ai_session.errors import ConfigInvalid, UnknownTool
 from ai_session.models import Principal, ToolCall, ToolResult
-from ai_session.session_changes import ChangeFeed, Changes
+from ai_session.sessions.changes import ChangeFeed, Changes
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,14 @@ def make_files_for_ever(directory: Path) -> tuple[Any, float]:
 
 if __name__ == "__main__":
     if "--no-daemon" in sys.argv:
-        daemon.serve_stdio(make_files_for_ever)
+        host.serve_stdio(make_files_for_ever)
     for word in sys.argv:
         if word.startswith("--version="):
-            daemon.__version__ = word.partition("=")[2]
+            host.__version__ = word.partition("=")[2]
         elif word.startswith("--protocol="):
             oldest, newest = word.partition("=")[2].split("-")
-            daemon.relay.PROTOCOL = (int(oldest), int(newest))
-    directory, listener = daemon.listen()
+            host.relay.PROTOCOL = (int(oldest), int(newest))
+    directory, listener = host.listen()
     plugins.load("servers", "mcp").heartbeat_seconds = 0.01
     print("ready", flush=True)
-    daemon.run_and_leave(daemon.Daemon(directory, listener, make).run(expected="--unexpected" not in sys.argv))
+    host.run_and_leave(host.Daemon(directory, listener, make).run(expected="--unexpected" not in sys.argv))

@@ -1,0 +1,1 @@
+"""A begin and an end record for each call, chained and signed: written, verified, exported."""

@@ -1,0 +1,313 @@
+"""The files of the audit log: segments ``audit-000001.jsonl`` … of whole lines, room kept for hard times."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ai_session.audit.chain import CHECKPOINT_RECORDS, GENESIS, Anchor, Report, Verifier, opened
+from ai_session.errors import AuditBroken
+
+RESERVE_BYTES = 1 << 20
+"""Kept beyond the end of the newest segment, so that on a full disk reading and closing are still recorded."""
+
+_WINDOW_BYTES = 64 << 10
+_KEEP_SIZE = 1
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+def segments(directory: Path) -> list[Path]:
+    """The segments, oldest first."""
+    return sorted(path for path in directory.glob("audit-*.jsonl") if path.stem[6:].isdigit())
+
+
+def number(segment: Path) -> int:
+    """The segment's number."""
+    return int(segment.stem[6:])
+
+
+def lines(directory: Path) -> Iterator[bytes]:
+    """Every whole line, in order, sound or not."""
+    for path in segments(directory):
+        with path.open("rb") as file:
+            yield from (line for line in file if line.endswith(b"\n"))
+
+
+def last_lines(directory: Path, count: int) -> list[bytes]:
+    """The newest lines, the newest last."""
+    found: deque[bytes] = deque(maxlen=count)
+    for path in reversed(segments(directory)):
+        with path.open("rb") as file:
+            older = deque((line for line in file if line.endswith(b"\n")), maxlen=count - len(found))
+        found.extendleft(reversed(older))
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The records of those lines that are what their hash says."""
+    return (record for line in lines if (record := opened(line)))
+
+
+def verify(
+    directory: Path, check: Callable[[str, bytes, str], bool], *, key: str = "", anchors: Sequence[Anchor] = ()
+) -> Report:
+    """Read and judge the whole log; also while a daemon writes it. Raises OSError."""
+    verifier = Verifier(check, key=key, anchors=anchors)
+    paths = segments(directory)
+    for path in paths:
+        with path.open("rb") as file:
+            for count, line in enumerate(file, 1):
+                if line.endswith(b"\n"):
+                    verifier.line(f"{path.name}:{count}", line)
+                else:
+                    verifier.torn(path.name, len(line), last=path == paths[-1])
+    return verifier.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a segment ends: its newest records (back to a checkpoint, newest last), and what follows the last newline."""
+
+    records: list[dict[str, Any]]
+    size: int
+    torn: bytes
+
+
+def end_of(segment: Path) -> End:
+    """Read from the end no further than the newest checkpoint."""
+    with segment.open("rb") as file:
+        total = file.seek(0, os.SEEK_END)
+        window = _WINDOW_BYTES
+        while True:
+            start = file.seek(max(0, total - window))
+            data = file.read(total - start)
+            whole, _, torn = data.rpartition(b"\n")
+            lines = whole.split(b"\n")[1 if start else 0 :] if whole else []
+            found = [record for line in lines if (record := opened(line + b"\n"))]
+            enough = any(record.get("event") == "audit.checkpoint" for record in found)
+            if start == 0 or enough or len(found) > CHECKPOINT_RECORDS:
+                return End(found, total - len(torn), torn)
+            window *= 4
+
+
+def begun(records: Sequence[dict[str, Any]]) -> dict[int, tuple[str, str]]:
+    """Calls that have not ended: number of the begin record → call, tool. ``records`` go back to a checkpoint, which
+    names those that had begun by then."""
+    found: dict[int, tuple[str, str]] = {}
+    for record in records:
+        event = record.get("event")
+        if event == "audit.checkpoint":
+            found = {}
+            with suppress(TypeError, ValueError, OverflowError):  # sound, but by somebody else's hand
+                found = {int(seq): (str(call), str(tool)) for seq, call, tool in record.get("begun", ())}
+        elif event == "tool.start":
+            found[record["seq"]] = (str(record.get("call", "")), str(record.get("tool", "")))
+        elif event == "tool.end" and isinstance(start := record.get("start"), int):
+            found.pop(start, None)
+    return found
+
+
+class Writer:
+    """The end of the log. ``seq`` and ``head`` are those of the last record on disk when it was opened, ``begun`` the
+    calls that had begun and not ended.
+
+    Raises AuditBroken where another process writes it, OSError where the directory cannot be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise AuditBroken(
+                    f"another process writes the audit log in {directory}", suggestion="ai-session daemon status"
+                ) from None
+            self.waiting = bytearray()
+            """Lines that found no room yet."""
+            self._unsynced = bytearray()
+            self._roll_back = False
+            self._reserved = 0
+            self.problem = ""
+            """Why records cannot be kept safe, or ``""``."""
+            self._recover(segments(directory))
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _recover(self, paths: list[Path]) -> None:
+        self.torn: dict[str, Any] | None = None
+        """What was set aside: file, bytes, sha256."""
+        self.seq, self.head, self.unsigned = 0, GENESIS, 0
+        self.number = number(paths[-1]) if paths else 1
+        ends = [end_of(paths[-1])] if paths else []
+        for path in reversed(paths[:-1]):
+            if ends[-1].records:
+                break
+            ends.append(end_of(path))
+        newest = ends[-1].records if ends else []
+        if newest:
+            self.seq, self.head = newest[-1]["seq"], newest[-1]["hash"]
+            signed = [i for i, record in enumerate(newest) if record.get("event") == "audit.checkpoint"]
+            self.unsigned = len(newest) - 1 - signed[-1] if signed else len(newest)
+            if not signed and len(ends) < len(paths):
+                newest = end_of(paths[-1 - len(ends)]).records + newest  # where a new segment had just begun
+        self.begun = begun(newest)
+        self.fd = self._open(self.path, os.O_CREAT)
+        self.size = ends[0].size if ends else 0
+        if ends and ends[0].torn:
+            self._set_aside(ends[0].torn)
+        os.fsync(self._lock)
+        self.reserve()
+
+    @property
+    def path(self) -> Path:
+        """The newest segment."""
+        return self.directory / f"audit-{self.number:06}.jsonl"
+
+    def _open(self, path: Path, flags: int) -> int:
+        return os.open(path, flags | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def _set_aside(self, torn: bytes) -> None:
+        taken = len(list(self.directory.glob(f"{self.path.name}.torn.*")))
+        aside = self.path.with_name(f"{self.path.name}.torn.{taken + 1}")
+        facts: dict[str, Any] = {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
+        try:
+            fd = self._open(aside, os.O_CREAT | os.O_EXCL)
+            try:
+                os.write(fd, torn)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            facts["file"] = aside.name
+        except OSError as error:
+            facts["not_kept"] = error.strerror
+        os.ftruncate(self.fd, self.size)
+        self.torn = facts
+
+    def write(self, line: bytes) -> None:
+        """Append a line; it waits in memory where there is no room. Never raises."""
+        self.waiting += line
+        self.flush()
+
+    def flush(self) -> None:
+        """Try again to write what waits; ``problem`` tells."""
+        if not self.waiting:
+            return
+        try:
+            if self._roll_back:
+                os.ftruncate(self.fd, self.size)
+                self._roll_back = False
+            while self.waiting:
+                written = os.write(self.fd, self.waiting)
+                self._unsynced += self.waiting[:written]
+                self.size += written
+                del self.waiting[:written]
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+
+    @property
+    def unsynced(self) -> int:
+        """Bytes written that may not be on the disk yet."""
+        return len(self._unsynced)
+
+    def sync(self) -> str:
+        """Make what was written so far safe; the reason where that fails. May take long: meant for a thread."""
+        if (fd := self.fd) < 0:
+            return "closed"
+        try:
+            _sync(fd)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def synced(self, count: int, problem: str) -> None:
+        """Note how a ``sync`` ended that began when ``count`` bytes were unsynced."""
+        self.problem = problem
+        if not problem:
+            del self._unsynced[:count]
+            return
+        # After a failed sync the kernel calls the lost pages clean: what was not safe before is written anew.
+        self.size -= len(self._unsynced)
+        self._roll_back = True
+        self.waiting[:0] = self._unsynced
+        self._unsynced.clear()
+
+    @property
+    def short(self) -> bool:
+        """Whether less room than half the reserve is kept."""
+        return 0 <= self._reserved < self.size + RESERVE_BYTES // 2
+
+    def reserve(self) -> str:
+        """Keep room beyond the end; the reason where there is none. Systems and disks that cannot do it do without."""
+        if not self.short:
+            return ""
+        try:
+            _allocate(self.fd, self.size, RESERVE_BYTES)
+            self._reserved = self.size + RESERVE_BYTES
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                return error.strerror or str(error)
+            self._reserved = -1
+        return ""
+
+    def rotate(self) -> None:
+        """Go on in a new segment; everything in the old one is safe then. Raises OSError, and nothing has changed."""
+        if self.waiting:
+            raise OSError(errno.EAGAIN, "records wait for room")
+        _sync(self.fd)
+        self._unsynced.clear()
+        self.number += 1
+        try:
+            fd = self._open(self.path, os.O_CREAT | os.O_EXCL)
+        except OSError:
+            self.number -= 1
+            raise
+        with suppress(OSError):
+            os.ftruncate(self.fd, self.size)  # gives the reserve back
+        os.close(self.fd)
+        self.fd, self.size, self._reserved = fd, 0, min(self._reserved, 0)
+        with suppress(OSError):
+            os.fsync(self._lock)
+
+    def remove(self, paths: Sequence[Path]) -> None:
+        """Remove segments whose end is told in a record that is safe."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+        os.fsync(self._lock)
+
+    def close(self) -> None:
+        """Make all safe that can be, give the reserve back and let the next writer in."""
+        self.flush()
+        with suppress(OSError):
+            if not self._roll_back:
+                os.ftruncate(self.fd, self.size)
+            _sync(self.fd)
+        os.close(self.fd)
+        os.close(self._lock)
+        self.fd = -1
+
+
+def _allocate(fd: int, offset: int, size: int) -> None:
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "no reserve here")
+    import ctypes  # 2 ms that only the daemon has to spend
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.fallocate(fd, _KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(size)):
+        raise OSError(number := ctypes.get_errno(), os.strerror(number))

@@ -1,0 +1,1 @@
+"""Plain pseudo-terminals, kept by a holder process while daemons come and go."""

@@ -1,0 +1,1 @@
+"""Panes of a private tmux server, driven in control mode."""

@@ -1,0 +1,369 @@
+"""Terminals as panes of a private tmux server that outlives the daemon; the object model is libtmux's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ai_session.backends.tmux.control import ControlClosed, TmuxRefused, join, literal, lock_file
+from ai_session.backends.tmux.server import (
+    ANSWER_SECONDS,
+    EXIT_OPTION,
+    INSTALL,
+    OLDEST,
+    ServerGone,
+    TmuxServer,
+    version_number,
+)
+from ai_session.backends.tmux.terminal import COPIES, SINK, SPARE_BYTES, TmuxTerminal, exit_status
+from ai_session.errors import BackendUnavailable, DirectoryUnusable, OperatorError, StorageFull, TerminalsExhausted
+from ai_session.models import BackendStatus, TerminalSpec
+from ai_session.system.events import FileGrowth
+
+if TYPE_CHECKING:
+    import libtmux
+    from libtmux.common import tmux_cmd
+
+PROBE_SECONDS = 10.0
+# What tmux, the shell of the gate and the server's own environment add to a child's.
+ADDED = (
+    "COLORTERM", "LC_ALL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX",
+    "TMUX_PANE", "_",
+)  # fmt: skip
+# Names that tmux or some sh would change or drop on the way, where given; so would a sh with names it cannot assign.
+CHANGED = frozenset(ADDED) - {"PATH"} | {
+    "BASHOPTS", "EUID", "IFS", "LINENO", "OPTIND", "PPID", "PS1", "PS2", "PS4", "SHELLOPTS", "TERM", "UID",
+}  # fmt: skip
+ASSIGNABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What env looks up of a locale takes longer than all the rest it does.
+GATE = '{ read -r _ <"$1"; } 2>/dev/null; shift; LC_ALL=C exec "$@"'
+PANES = "#{@ais-id} #{pane_pid} #{pane_tty} #{session_id} #{pane_id} #{@ais-dir}"
+SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
+TAKEN = "duplicate session: "
+EXHAUSTED = re.compile(r"fork|socketpair|too many|resource|device", re.IGNORECASE)
+OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+
+
+class TmuxBackend:
+    """All terminals of one runtime directory; see ``Backend``.
+
+    Terminals hold on to their ttys beside tmux. Without ``hold``, and where the kernel forbids that (Docker's seccomp,
+    Yama for a server of an earlier daemon, macOS), input takes the way through tmux, a child that closes its tty for a
+    while loses it, and tmux may drop what a child printed just before it ended; how it ended is told in any case.
+    """
+
+    name = "tmux"
+
+    def __init__(self, runtime_directory: str | os.PathLike[str], *, hold: bool = True) -> None:
+        self.server = TmuxServer(runtime_directory, self._noticed, hold=hold)
+        self._terminals: set[TmuxTerminal] = set()
+        self._growth: FileGrowth | None = None
+        self._objects: tuple[int, libtmux.Server] | None = None
+        self._known_programs: tuple[Sequence[str], str] | None = None
+        self._abandoned: set[asyncio.Future[None]] = set()
+
+    async def probe(self) -> BackendStatus:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                return await self._probe()
+        except OperatorError as error:
+            return BackendStatus(self.name, usable=False, reason=error.message, suggestion=error.suggestion or INSTALL)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or f"tmux did not answer within {PROBE_SECONDS:.0f} s"
+            return BackendStatus(self.name, usable=False, reason=reason, suggestion=INSTALL)
+
+    async def _probe(self) -> BackendStatus:
+        # Not under the runtime directory, whose socket path may leave no room for a longer one.
+        with tempfile.TemporaryDirectory(prefix="ais-", dir="/tmp") as directory:
+            server = TmuxServer(directory)
+            loading = asyncio.ensure_future(asyncio.to_thread(controlled_server))
+            try:
+                await server.client(start=True)
+                await loading
+                version = server.version
+            finally:
+                await server.stop()
+        if version_number(version) < OLDEST:
+            return BackendStatus(self.name, usable=False, reason=f"tmux {version} is too old", suggestion=INSTALL)
+        return BackendStatus(self.name, usable=True, version=version)
+
+    async def open(self, spec: TerminalSpec) -> TmuxTerminal:
+        check(spec)
+        try:
+            try:
+                return await self._open(spec)
+            except (ControlClosed, ServerGone):
+                # The server or its client was killed meanwhile: nothing is begun twice, the child waits at its gate.
+                return await self._open(spec)
+        except OperatorError:
+            raise
+        except OSError as error:
+            raise told(error) from error
+
+    async def _open(self, spec: TerminalSpec) -> TmuxTerminal:
+        terminal = self._terminal(spec.session_id, spec.directory)
+        words = creation(spec, *await self._programs())
+        try:
+            await self.server.client(start=True)
+            terminal.make_files()
+        except BaseException:
+            terminal.detach()
+            raise
+        creating = asyncio.ensure_future(asyncio.to_thread(self._create, words))
+        try:
+            answer = await asyncio.shield(creating)
+            if answer.stderr:
+                raise refusal(answer.stderr[0])
+            session, terminal.pane, pid, terminal.tty = answer.stdout[0].split(" ")
+            terminal.pid, terminal.hang_up = int(pid), self._hang_up(session)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await terminal.begin()
+        except asyncio.CancelledError:
+            abandoning = asyncio.ensure_future(self._abandon(terminal, creating))
+            self._abandoned.add(abandoning)
+            abandoning.add_done_callback(self._abandoned.discard)
+            raise
+        except BaseException:
+            await self._abandon(terminal, creating)
+            raise
+        self._terminals.add(terminal)
+        return terminal
+
+    def _create(self, words: Sequence[str]) -> tmux_cmd:
+        lock = lock_file(self.server.lock, shared=True)
+        try:
+            return self._tmux().cmd(words[0], *words[1:])
+        finally:
+            os.close(lock)
+
+    async def _abandon(self, terminal: TmuxTerminal, creating: asyncio.Future[Any]) -> None:
+        """Ends what was begun, before the gate opens."""
+        await asyncio.wait((creating,))
+        with contextlib.suppress(OperatorError):
+            taken = creating.exception() is None and creating.result().stderr[:1] == [TAKEN + terminal.session_id]
+            if not taken:
+                await self.server.ask(join(["kill-session", "-t", f"={terminal.session_id}"]))
+        terminal.detach()
+
+    async def _programs(self) -> tuple[Sequence[str], str]:
+        """Options of env, and how output is copied, as the programs of this system know them.
+
+        tmux leaves SIGTTIN and SIGTTOU ignored in its children; GNU env can undo that, others cannot.
+        """
+        if self._known_programs is None:
+            signals = ["--default-signal"]
+            resets, copies = await asyncio.gather(
+                _succeeds("/usr/bin/env", *signals, "true"), _succeeds(*COPIES[0].split(), "count=0")
+            )
+            self._known_programs = signals if resets else [], COPIES[0] if copies else COPIES[1]
+        return self._known_programs
+
+    async def adopt(self) -> Sequence[TmuxTerminal]:
+        self.server.look_again()
+        try:
+            await self.server.client()
+        except ServerGone:
+            return []
+        panes, dead = await asyncio.to_thread(self._list)
+        known = {terminal.session_id for terminal in self._terminals}
+        terminals: list[TmuxTerminal] = []
+        for session_id, value in dead:
+            if session_id not in known:
+                code, signal, pid, directory = value.split(",", 3)
+                terminal = self._terminal(session_id, directory)
+                terminal.pid, terminal.ended = int(pid), exit_status(code, signal)
+                terminals.append(terminal)
+                known.add(session_id)
+        for session_id, pid, tty, session, pane, directory in (line.split(" ", 5) for line in panes):
+            if session_id and session_id not in known:
+                terminal = self._terminal(session_id, directory)
+                terminal.pid, terminal.tty, terminal.pane = int(pid), tty, pane
+                terminal.hang_up = self._hang_up(session)
+                terminals.append(terminal)
+        return [terminal for terminal in terminals if await self._take_up(terminal)]
+
+    async def _take_up(self, terminal: TmuxTerminal) -> bool:
+        """False, and the terminal is gone for good, when its directory has gone."""
+        try:
+            terminal.take_up()
+        except FileNotFoundError:
+            await terminal.close()
+            return False
+        self._terminals.add(terminal)
+        return True
+
+    def _list(self) -> tuple[list[str], list[tuple[str, str]]]:
+        """Panes first: one that ends meanwhile stands in both lists instead of in none."""
+        tmux = self._tmux()
+        panes = tmux.cmd("list-panes", "-a", "-F", PANES).stdout
+        names = [line.split(" ")[0] for line in tmux.cmd("show-options", "-g").stdout if line.startswith(EXIT_OPTION)]
+        dead = [(name.removeprefix(EXIT_OPTION), tmux.cmd("show-options", "-gv", name).stdout[0]) for name in names]
+        return panes, dead
+
+    async def aclose(self) -> None:
+        for terminal in list(self._terminals):
+            terminal.detach()
+        self._terminals.clear()
+        if self._abandoned:
+            await asyncio.wait(self._abandoned, timeout=ANSWER_SECONDS)
+        await self.server.close()
+        if self._growth is not None:
+            self._growth.close()
+            self._growth = None
+
+    async def stop(self) -> None:
+        for terminal in list(self._terminals):
+            terminal.detach()
+        await self.server.stop()
+        await self.aclose()
+
+    def _forget(self, terminal: TmuxTerminal) -> None:
+        self._terminals.discard(terminal)
+
+    def _terminal(self, session_id: str, directory: str) -> TmuxTerminal:
+        if self._growth is None:
+            self._growth = FileGrowth()
+        return TmuxTerminal(self.server, self._growth, session_id, directory, self._forget)
+
+    def _noticed(self) -> None:
+        for terminal in list(self._terminals):
+            terminal.touch()
+
+    def _tmux(self) -> libtmux.Server:
+        """The running server in libtmux's object model; for worker threads, since libtmux is synchronous."""
+        if self._objects is None or self._objects[0] != self.server.pid:
+            self._objects = self.server.pid, controlled_server()(self.server)
+        return self._objects[1]
+
+    def _hang_up(self, session: str) -> Callable[[], None]:
+        from libtmux import Session
+        from libtmux.exc import LibTmuxException
+
+        objects = Session(server=self._tmux(), session_id=session)
+
+        def kill() -> None:
+            # Refused when it has just ended by itself.
+            with contextlib.suppress(LibTmuxException):
+                objects.kill()
+
+        return kill
+
+
+PLUGIN = TmuxBackend
+
+
+@cache
+def controlled_server() -> Callable[[TmuxServer], libtmux.Server]:
+    """libtmux costs 70 ms to import, so it is imported by the first worker thread that needs it."""
+    import libtmux
+    from libtmux.common import tmux_cmd
+
+    class Answer(tmux_cmd):
+        def __init__(self, cmd: list[str], stdout: list[str], stderr: list[str]) -> None:
+            self.cmd, self.stdout, self.stderr, self.returncode = cmd, stdout, stderr, int(bool(stderr))
+
+    class ControlledServer(libtmux.Server):
+        """Runs every command through the control client: 0.1 ms instead of a process of 2 ms."""
+
+        def __init__(self, server: TmuxServer) -> None:
+            super().__init__(socket_path=server.socket)
+            self._control = server
+            self._pid = server.pid
+
+        def cmd(self, cmd: str, *args: Any, target: str | int | None = None) -> tmux_cmd:
+            words = [cmd, *([] if target is None else ["-t", str(target)]), *map(str, args)]
+            again = "new-session" not in words
+            work = self._control.ask(join(words), 1 + words.count(";"), again=again, pid=self._pid)
+            asking = asyncio.run_coroutine_threadsafe(work, self._control.loop)
+            try:
+                lines = [os.fsdecode(line) for block in asking.result() for line in block]
+            except TmuxRefused as refused:
+                return Answer(words, [], [refused.message])
+            return Answer(words, lines, [])
+
+    return ControlledServer
+
+
+def check(spec: TerminalSpec) -> None:
+    """Refuses what tmux would only show as text on the new terminal."""
+    if not SESSION_ID.fullmatch(spec.session_id):
+        raise BackendUnavailable(f"{spec.session_id!r} cannot name a tmux session", suggestion="use [A-Za-z0-9_-]")
+    if not os.path.isdir(spec.working_directory) or not os.access(spec.working_directory, os.X_OK):
+        raise DirectoryUnusable(
+            f"cannot enter {spec.working_directory!r}", suggestion="name an existing directory you may enter"
+        )
+    if shutil.which(spec.argv[0], path=spec.env.get("PATH", os.defpath)) is None:
+        raise BackendUnavailable(f"cannot run {spec.argv[0]!r}", suggestion="name an installed program")
+
+
+async def _succeeds(*words: str) -> bool:
+    null = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(*words, stdin=null, stdout=null, stderr=null)
+    except FileNotFoundError:
+        return False
+    return await process.wait() == 0
+
+
+def creation(spec: TerminalSpec, env_options: Sequence[str], copy: str) -> list[str]:
+    """One command line, run by tmux without reading from the pane in between: no byte precedes the pipe."""
+    target = f"={spec.session_id}:"
+    size = ["-x", str(spec.cols), "-y", str(spec.rows)]
+    name = re.sub(r"[^\w.+-]", "_", os.path.basename(spec.argv[0]))
+    start = ["new-session", "-d", "-E", "-s", spec.session_id, "-n", name, *size, "-c", "#{@ais-cwd}"]
+    start += ["-P", "-F", "#{session_id} #{pane_id} #{pane_pid} #{pane_tty}"]
+    # Through the session's environment and not as arguments of env, where other users could read them.
+    start += [word for key, value in spec.env.items() for word in ("-e", f"{key}={value}")]
+    child = ["/bin/sh", "-c", GATE, "sh", os.path.join(spec.directory, "gate"), "/usr/bin/env", *env_options]
+    child += [*exact_environment(spec.env), *spec.argv]
+    commands = [
+        # Paths travel as option values: as arguments tmux would expand formats and times in them.
+        ["set-option", "-g", "@ais-cwd", spec.working_directory],
+        ["set-option", "-g", "@ais-python", sys.executable],
+        ["set-option", "-g", "@ais-copy", copy],
+        [*start, *map(literal, child)],
+        ["set-option", "-p", "-t", target, "remain-on-exit", "on"],
+        ["set-option", "-p", "-t", target, "@ais-id", spec.session_id],
+        ["set-option", "-p", "-t", target, "@ais-dir", spec.directory],
+        ["set-option", "-p", "-t", target, "@ais-keep", str(spec.retain_bytes + SPARE_BYTES)],
+        ["select-pane", "-t", target, "-T", ""],
+        # Pins the size also while a person with another window is attached.
+        ["resize-window", "-t", target, *size],
+        ["pipe-pane", "-O", "-t", target, SINK],
+    ]
+    return [word for command in commands for word in (";", *command)][1:]
+
+
+def exact_environment(env: Mapping[str, str]) -> Iterator[str]:
+    """Arguments of ``env`` that take away what was added on the way, but for the TERM of the terminal."""
+    for name in ADDED:
+        if name not in env:
+            yield from ("-u", name)
+    for name, value in env.items():
+        if name in CHANGED or not ASSIGNABLE.fullmatch(name):
+            yield f"{name}={value}"
+
+
+def refusal(reason: str) -> OperatorError:
+    """The error the caller should see for what tmux said."""
+    if EXHAUSTED.search(reason):
+        return TerminalsExhausted(f"tmux: {reason}", suggestion="close sessions or raise the system's limits")
+    return BackendUnavailable(f"tmux refused: {reason}", suggestion="run: ai-session doctor")
+
+
+def told(error: OSError) -> OperatorError:
+    """The error the caller should see for one the system gave."""
+    if error.errno == errno.ENOSPC:
+        return StorageFull(f"cannot write the session's files: {error.strerror}", suggestion="free space on the disk")
+    if error.errno in OUT_OF:
+        return TerminalsExhausted(f"the system is out of resources: {error.strerror}", suggestion="close sessions")
+    return BackendUnavailable(f"cannot open a terminal: {error}", suggestion="run: ai-session doctor")

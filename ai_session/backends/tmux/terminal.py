@@ -1,0 +1,457 @@
+"""One terminal on a private tmux server: input, screen, and what becomes of it.
+
+Output goes from tmux through a pipe into ``directory/log`` whether a daemon is there or not. The pipe's command, the
+sink, holds the FIFO ``directory/sink``: when that reaches its end, tmux has nothing more to give, and only then is it
+asked how the child ended. What it did not read itself, a saver appends, which holds the FIFO ``directory/tail``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+from ai_session.backends.tmux.control import Blocks, TmuxRefused, join, quote
+from ai_session.backends.tmux.pty_master import BorrowedTty, borrow_tty
+from ai_session.backends.tmux.server import EXIT_OPTION, ServerGone, TmuxServer
+from ai_session.errors import OperatorError
+from ai_session.models import ExitStatus, ScreenSnapshot
+from ai_session.system.events import FileGrowth, Lifeline, Process
+
+CHUNK_BYTES = 16384
+CHUNKS_IN_FLIGHT = 4
+SPARE_BYTES, STEP_BYTES = 8 << 20, 4 << 20
+"""The sink lets go of what is older than the bytes to keep, and that much more, whenever it has written a step."""
+
+HOLD_BYTES, GO_BYTES = 4 << 20, 1 << 20
+"""With more unread than the former the terminal holds its programs back, until it is less than the latter."""
+
+_KEEP = f"#{{?@ais-keep,#{{@ais-keep}},{(64 << 20) + SPARE_BYTES}}}"
+_READY = "echo >&3"
+# dd ends when it has written a step, or its input has ended; where it cannot count bytes it counts reads. What it has
+# read it writes at once, as cat does. The daemon lets go of more; but it may be stopped, or not be there. A copy that
+# fails ends the sink, which the daemon hears of.
+COPIES = (f"dd bs=65536 count={STEP_BYTES} iflag=count_bytes", f"dd bs=65536 count={STEP_BYTES // 65536}")
+_COPY = f"""\
+copy='#{{@ais-copy}}'
+[ "$copy" ] || {{ copy='{COPIES[0]}'; $copy count=0 </dev/null 2>/dev/null || copy='{COPIES[1]}'; }}
+had=-1
+while $copy 2>/dev/null && now=$(wc -c <log) && [ $now -gt $had ]; do
+had=$now old=$((now - {_KEEP}))
+[ $old -le 0 ] || fallocate -p -o 0 -l $old log 2>/dev/null || #{{q:@ais-python}} -IS -c '
+import ctypes, os, sys
+size = ctypes.c_int64(int(sys.argv[1]))
+ctypes.CDLL(None).fallocate(os.open("log", os.O_RDWR), 3, ctypes.c_int64(0), size)
+' $old 2>/dev/null
+done
+"""
+SINK = f"cd #{{q:@ais-dir}} && exec 3<>sink >>log && {_READY} || exit\nLC_ALL=C; export LC_ALL\n{_COPY}"
+_TRY = f"{{ head -c 16384 /dev/zero >room && rm room || {{ rm -f room; false; }}; }} && {_READY}"
+ROOM = SINK.replace(_READY, _TRY, 1)
+LOST = ROOM.replace(_READY, f"echo && echo '[output is missing here: it could not be stored]' && {_READY}", 1)
+SCREEN = "#{pane_height} #{pane_width} #{cursor_y} #{cursor_x} #{cursor_flag} #{alternate_on} #{pane_title}"
+
+
+class TmuxTerminal:
+    """See ``Terminal``. ``forget`` is called when it is no longer watched; ``hang_up`` runs in a worker thread."""
+
+    writes_log = True
+
+    def __init__(
+        self,
+        server: TmuxServer,
+        growth: FileGrowth,
+        session_id: str,
+        directory: str,
+        forget: Callable[[TmuxTerminal], None],
+    ) -> None:
+        self.session_id = session_id
+        self.directory = Path(directory)
+        self.pid = 0
+        self.tty = ""
+        self.pane = ""
+        self.hang_up: Callable[[], object] | None = None
+        self.ended: ExitStatus | None = None
+        self.losing = self._lost = False
+        self._server = server
+        self._server_pid = 0
+        self._growth = growth
+        self._forget = forget
+        self._on_output: Callable[[], None] | None = None
+        self._on_exit: Callable[[ExitStatus], None] | None = None
+        self._queue = bytearray()
+        self._in_flight = 0
+        self._sink: Lifeline | None = None
+        self._stalled = False
+        self._settling = False
+        self._held_back = -1
+        self._piped_at = -1
+        self._gate = -1
+        self._hold: BorrowedTty | None = None
+        self._reaper: asyncio.Task[None] | None = None
+
+    @property
+    def unsent(self) -> int:
+        return len(self._queue)
+
+    @property
+    def log(self) -> str:
+        """Path of the log the sink appends to."""
+        return str(self.directory / "log")
+
+    def make_files(self) -> None:
+        """A log that exists, a FIFO nobody of an earlier life holds, and a closed gate; before the pane is made."""
+        for name in ("sink", "tail", "gate"):
+            (self.directory / name).unlink(missing_ok=True)
+            os.mkfifo(self.directory / name, 0o600)
+        os.close(os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        self._sink = Lifeline(self.directory / "sink")
+        self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    async def begin(self) -> None:
+        """Waits for the sink of a new pane, takes hold of the tty and lets the child go on; raises OSError."""
+        self._server_pid = self._server.pid
+        if self._sink is None or not await self._sink.word():
+            raise OSError(f"cannot append to {self.log}")
+        self._hold_on()
+        self.open_gate()
+
+    def _hold_on(self) -> None:
+        """Takes hold of the tty where that is wanted and allowed.
+
+        tmux drops a pane with the output it has not read when the child ends or closes its tty for a while. Held, the
+        tty stays open, and its output is read to the end by the saver.
+        """
+        if self._hold is None and self._server.hold:
+            self._hold = borrow_tty(self._server_pid, self.tty)
+        if self._hold is None:
+            return
+        tail = Lifeline(self.directory / "tail")
+        if not tail.held():
+            sink, own = str(self.directory / "sink"), str(self.directory / "tail")
+            # Out of processes: while this daemon lives, it can save the tail itself.
+            with contextlib.suppress(OSError):
+                self._server.take_child(self._hold.leave_saver(self.pid, sink, own, self.log))
+        tail.close()
+
+    def open_gate(self) -> None:
+        """Without the gate's name the child does not wait; one that waits already sees the end of the FIFO."""
+        if self._gate < 0:
+            with contextlib.suppress(OSError):
+                self._gate = os.open(self.directory / "gate", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        (self.directory / "gate").unlink(missing_ok=True)
+        self._gate = closed(self._gate)
+
+    def take_up(self) -> None:
+        """Takes hold of a terminal an earlier daemon left; where its sink has gone, ``start`` begins a new one.
+
+        Not by asking tmux, which learns that a sink has gone only when it has something to write.
+        """
+        self._server_pid = self._server.pid
+        self._sink = Lifeline(self.directory / "sink")
+        self._stalled = not self._sink.held()
+        if self._stalled:
+            self._close_sink()
+        elif self.ended is None:
+            self._hold_on()
+        self.open_gate()
+        if self.ended is None:
+            self._go_on()  # the daemon that held it back may have been killed
+
+    def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
+        self._on_output, self._on_exit = on_output, on_exit
+        self._growth.add(self.log, self._grown)
+        if self._sink is not None:
+            self._sink.watch(self._sink_ended)
+        asyncio.get_running_loop().call_soon(self._grown)
+        if self.ended is None:
+            self._reaper = self._server.spawn(self._reap())
+
+    def read_into(self, buffer: memoryview) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        if self.ended is None:
+            self._queue += data
+            self._pump()
+            self.touch()
+
+    def unread(self, count: int) -> None:
+        """As ``Terminal.unread``. The kernel stops the output, for tmux reads on whatever happens.
+
+        It is no barrier: a program inside may undo it. The log keeps to its bounds all the same.
+        """
+        if self._held_back < 0 and count > HOLD_BYTES and self.ended is None:
+            with contextlib.suppress(OSError, termios.error):
+                # Kept open, so that going on needs no descriptor.
+                self._held_back = self._open_tty()
+                termios.tcflow(self._held_back, termios.TCOOFF)
+        elif self._held_back >= 0 and count < GO_BYTES:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        with contextlib.suppress(OSError, termios.error):
+            self._held_back = self._held_back if self._held_back >= 0 else self._open_tty()
+            termios.tcflow(self._held_back, termios.TCOON)
+        self._held_back = closed(self._held_back)
+
+    def _open_tty(self) -> int:
+        return os.open(self.tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        await self._ask(join(["resize-window", "-t", self.pane, "-x", str(cols), "-y", str(rows)]))
+        # tmux tells the tty up to 250 ms later when it was resized shortly before.
+        with contextlib.suppress(OSError, termios.error):
+            tty = self._open_tty()
+            try:
+                termios.tcsetwinsize(tty, (rows, cols))
+            finally:
+                os.close(tty)
+
+    async def capture(self) -> ScreenSnapshot | None:
+        if (screen := await self._screen("-p")) is None:
+            return None
+        facts, lines = screen
+        rows, cols, row, col, visible, alternate, *title = facts.decode("utf-8", "replace").split(" ", 6)
+        return ScreenSnapshot(
+            rows=int(rows),
+            cols=int(cols),
+            lines=tuple(line.decode("utf-8", "replace").rstrip(" ") for line in lines[: int(rows)]),
+            cursor_row=int(row),
+            cursor_col=min(int(col), int(cols) - 1),
+            cursor_visible=visible == "1",
+            title=title[0] if title else "",
+            alternate_screen=alternate == "1",
+        )
+
+    async def capture_ansi(self) -> bytes | None:
+        if (screen := await self._screen("-pe")) is None:
+            return None
+        facts, lines = screen
+        _, _, row, col, visible, alternate, *title = facts.split(b" ", 6)
+        out = [b"\x1b[?1049h" if alternate == b"1" else b"", b"\x1b[0m\x1b[H\x1b[2J"]
+        out += [b"\x1b[%dH%s" % (number, line) for number, line in enumerate(lines, 1) if line]
+        out.append(b"\x1b[0m\x1b[%d;%dH" % (int(row) + 1, int(col) + 1))
+        out.append(b"\x1b[?25h" if visible == b"1" else b"\x1b[?25l")
+        out.append(b"\x1b]2;%s\x07" % title[0] if title and title[0] else b"")
+        return b"".join(out)
+
+    def detach(self) -> None:
+        self._on_output = self._on_exit = None
+        if self._held_back >= 0:
+            self._go_on()
+        if self._reaper is not None:
+            self._reaper.cancel()
+        self._growth.remove(self.log)
+        self._close_sink()
+        self._gate = closed(self._gate)
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            asyncio.get_running_loop().remove_writer(hold.master)
+            hold.close()
+        self._forget(self)
+
+    async def close(self) -> None:
+        self.detach()
+        self._queue.clear()
+        hang_up, self.hang_up = self.hang_up, None
+        self.ended = self.ended or ExitStatus(signal=1)
+        with contextlib.suppress(OperatorError):
+            if hang_up is not None:
+                await asyncio.to_thread(hang_up)
+            await self._server.ask(join(["set-option", "-gqu", EXIT_OPTION + self.session_id]))
+
+    def touch(self) -> None:
+        """Something happened by which a sink that could not be had before may be had now."""
+        if self._stalled:
+            self._settle_soon()
+
+    def _grown(self) -> None:
+        if self._on_output is not None:
+            self._on_output()
+        # A hole punched into the log shows as growth too, and means room on the disk.
+        self.touch()
+
+    def _pump(self) -> None:
+        if self._hold is not None:
+            self._pour(self._hold)
+            return
+        while self._queue and self._in_flight < CHUNKS_IN_FLIGHT:
+            # tmux buffers are C strings, so NUL bytes go as keys, which need the pane out of copy mode.
+            nuls = len(self._queue) - len(self._queue.lstrip(b"\0"))
+            end = self._queue.find(0, 0, CHUNK_BYTES)
+            size = min(nuls or (end if end > 0 else len(self._queue)), CHUNK_BYTES)
+            data = bytes(self._queue[:size])
+            del self._queue[:size]
+            self._in_flight += 1
+            if nuls:
+                pane = self.pane.encode()
+                line = b"copy-mode -q -t %s ; send-keys -t %s -H" % (pane, pane) + b" 00" * size
+                self._server.type_in(line, 2, self._server_pid, self._sent)
+            else:
+                self._server.type_in(self._paste(data), 3, self._server_pid, self._sent)
+
+    def _pour(self, hold: BorrowedTty) -> None:
+        """Straight into the terminal: 0.1 ms sooner than through tmux, and the terminal says when it is full."""
+        try:
+            done = hold.write(self._queue)
+        except OSError:
+            self._queue.clear()
+            done = True
+        if done:
+            asyncio.get_running_loop().remove_writer(hold.master)
+        else:
+            asyncio.get_running_loop().add_writer(hold.master, self._pour, hold)
+
+    def _paste(self, data: bytes) -> bytes:
+        # paste-buffer into a pane whose tty has gone kills tmux 3.3a.
+        pane, flags = self.pane.encode(), self._server.paste_flags
+        line = b'set-buffer -b ais -- %s ; if-shell -F -t %s "#{?pane_dead,0,#{==:#{pane_id},%s}}"'
+        line += b" { paste-buffer %s -b ais -t %s } { delete-buffer -b ais }"
+        return line % (quote(data), pane, pane, flags, pane)
+
+    def _sent(self) -> None:
+        self._in_flight -= 1
+        self._pump()
+
+    async def _screen(self, flags: str) -> tuple[bytes, list[bytes]] | None:
+        facts = join(["display-message", "-p", "-t", self.pane, SCREEN])
+        capture = join(["capture-pane", flags, "-t", self.pane])
+        answer = await self._ask(facts + b" ; " + capture, 2, counted=True)
+        return None if answer is None else (answer[0][0], answer[1])
+
+    async def _ask(self, line: bytes, blocks: int = 1, *, counted: bool = False) -> Blocks | None:
+        self.touch()
+        if self.ended is None:
+            # Refused or gone: the pane has just ended, which its sink is about to tell.
+            with contextlib.suppress(TmuxRefused, ServerGone):
+                return await self._server.ask(line, blocks, counted=counted, pid=self._server_pid)
+        return None
+
+    def _close_sink(self) -> None:
+        sink, self._sink, self.losing = self._sink, None, True
+        if sink is not None:
+            sink.close()
+
+    def _sink_ended(self) -> None:
+        self._close_sink()
+        self._grown()
+        self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        if not self._settling:
+            self._settling = True
+            self._server.spawn(self._settle())
+
+    async def _settle(self) -> None:
+        """The sink has ended, or there was none: tell how the child ended, or begin a new sink."""
+        touched, self._stalled = self._stalled, False
+        try:
+            if not await self._concluded() and self._sink is None:
+                # A sink that saved nothing is begun again at a touch only: the disk may be full.
+                before, self._piped_at = self._piped_at, os.stat(self.log).st_size
+                self._stalled = True
+                if touched or before != self._piped_at:
+                    await self._pipe_again()
+        except TmuxRefused:
+            # It is just dying; tmux gives notice when it is dead.
+            self._stalled = not await self._concluded()
+        except (OSError, OperatorError):
+            self._stalled = True
+        finally:
+            self._settling = False
+
+    async def _pipe_again(self) -> None:
+        sink = Lifeline(self.directory / "sink")
+        try:
+            sink_again = LOST if self._lost else ROOM
+            await self._server.ask(join(["pipe-pane", "-O", "-t", self.pane, sink_again]), pid=self._server_pid)
+            if not await sink.word() or self._on_exit is None:
+                raise OSError(f"cannot append to {self.log}")
+        except BaseException:
+            sink.close()
+            self._lost = True
+            raise
+        self._stalled = self.losing = self._lost = False
+        self._sink = sink
+        self._hold_on()
+        sink.watch(self._sink_ended)
+        self._grown()
+
+    async def _concluded(self) -> bool:
+        """True when the child is known to have ended; the owner is told as soon as no sink is at work."""
+        what = f"#{{pane_id}} #{{{EXIT_OPTION}{self.session_id}}}"
+        try:
+            question = join(["display-message", "-p", "-t", self.pane, what])
+            [[line]] = await self._server.ask(question, pid=self._server_pid)
+        except ServerGone:
+            status = ExitStatus(lost=True)
+        else:
+            pane, _, told = line.decode("utf-8", "replace").partition(" ")
+            if not told and pane == self.pane:
+                return False
+            status = exit_status(*told.split(",")[:2]) if told else ExitStatus(lost=True)
+        if self._sink is None:
+            # What a killed server had read is lost, and what would come after that gap is not wanted.
+            if not status.lost:
+                await self._save_tail()
+            self._finish(status)
+        return True
+
+    async def _save_tail(self) -> None:
+        tail = Lifeline(self.directory / "tail")
+        try:
+            if tail.held():
+                await tail.end()
+            elif self._hold is not None:
+                with open(self.log, "ab", buffering=0) as log:
+                    log.writelines(self._hold.tail())
+        finally:
+            tail.close()
+
+    async def _reap(self) -> None:
+        """Tells tmux of the child's end until it listens: SIGCHLD is lost while tmux waits for its utempter."""
+        try:
+            process = Process(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            await process.ended()
+            while not process.reaped():
+                os.kill(self._server_pid, signal.SIGCHLD)
+                # A round trip: tmux has looked at its signals since.
+                await self._server.ask(b"display-message -p x", pid=self._server_pid)
+        except (OperatorError, ProcessLookupError):
+            pass
+        finally:
+            process.close()
+
+    def _finish(self, status: ExitStatus) -> None:
+        self.ended = status
+        self._queue.clear()
+        on_output, on_exit = self._on_output, self._on_exit
+        if on_output is not None and on_exit is not None:
+            self.detach()
+            on_output()
+            on_exit(status)
+
+
+def closed(fd: int) -> int:
+    """Closes a descriptor unless it is -1; gives what to remember instead."""
+    if fd >= 0:
+        os.close(fd)
+    return -1
+
+
+def exit_status(code: str, signal_name: str) -> ExitStatus:
+    """From tmux's words; newer versions name the signal."""
+    if code:
+        return ExitStatus(code=int(code))
+    if signal_name.isdecimal():
+        return ExitStatus(signal=int(signal_name))
+    known = signal.Signals.__members__.get("SIG" + signal_name.upper().removeprefix("SIG"))
+    return ExitStatus(lost=True) if known is None else ExitStatus(signal=int(known))

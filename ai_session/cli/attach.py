@@ -1,0 +1,221 @@
+"""The verb attach: this terminal becomes a session's, until the detach key, the shell's end or the daemon's.
+
+Output is drawn on the main screen, so that the terminal's own scrollback works, and only drawn: what reads or writes
+anything else (clipboard, printer, files, notifications, questions to the terminal) is dropped. What programs in the
+session switched on is switched off again when leaving. A question for the person is drawn over the last lines while
+output stands still, and the screen anew after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import termios
+import tty
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+from ai_session.cli.options import Option
+from ai_session.cli.output import EXIT_ERROR, EXIT_UNAVAILABLE, leave, remark, report, write_raw
+from ai_session.cli.question_panel import QuestionPanel
+from ai_session.cli.sessions import SessionName
+from ai_session.client.connection import ControlClient, connect
+from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
+from ai_session.system.visible import visible
+from ai_session.terminal.filter import LEAVE, TerminalFilter
+
+READ_BYTES = 1 << 14
+INPUT, OUTPUT = 0, 1
+BELL = b"\x07"
+
+ALTERNATE = re.compile(rb"\x1b\[\?(?:[0-9]+;)*(?:1049|1047|47)(?:;[0-9]+)*([hl])")
+
+
+def attach(
+    session: SessionName,
+    read_only: Annotated[bool, Option("--read-only", "-r", help="Only watch; ctrl-c leaves too.")] = False,
+    detach_key: Annotated[str, Option("--detach-key", help="Like ctrl-] or ctrl-a; 'none' for none.")] = "ctrl-]",
+    no_resize: Annotated[bool, Option("--no-resize", help="Leave the session's size as it is.")] = False,
+) -> None:
+    """Use a session in this terminal; ctrl-] leaves it.
+
+    Agents and other people may use it at the same time; it keeps running when you leave. Returns the shell's exit code
+    when it ends, 0 after the detach key.
+    """
+    keys = [] if detach_key.lower() == "none" else [parse_key(detach_key)]
+    if read_only:
+        keys.append(parse_key("ctrl-c"))
+    if not (os.isatty(INPUT) and os.isatty(OUTPUT)):
+        raise InvalidArguments(
+            "attach needs a terminal on standard input and output",
+            suggestion=f"use: ai-session exec, send, screen or logs -f {session}",
+        )
+    from ai_session.config import config
+
+    with connect() as client:
+        name = client.call("get_session_info", session_id=session).structured["name"]
+        if config.environment().get("AI_SESSION_NAME") == name:
+            raise InvalidArguments(
+                f"this terminal is session {name!r} itself; what it shows would come back to it without end",
+                suggestion="attach from another terminal",
+            )
+        window = Window(client, keys, read_only=read_only, resizes=not (read_only or no_resize))
+        rows, cols = window.size()
+        client.request("attach", session=session, rows=rows, cols=cols, read_only=read_only, asks=not read_only)
+        with window.raw():
+            outcome = window.run()
+    leave(tell(outcome, session))
+
+
+def tell(outcome: dict[str, Any] | AiSessionError | None, session: str) -> int:
+    """Say on the next line why the window closed; the exit code."""
+    if outcome is None:
+        remark(f"[detached from {session}; it keeps running: ai-session attach {session}]")
+        return 0
+    if isinstance(outcome, AiSessionError):
+        report(outcome, as_json=False)
+        return EXIT_UNAVAILABLE
+    remark(f"[{session} ended: {outcome['text']}]")
+    if outcome["lost"]:
+        return EXIT_ERROR
+    return 128 + outcome["signal"] if outcome["signal"] is not None else outcome["code"] or 0
+
+
+def parse_key(text: str) -> re.Pattern[bytes]:
+    """What a terminal sends for ``ctrl-x``, ``C-x`` or ``^x``, in any encoding a program may have asked it for."""
+    match = re.fullmatch(r"(?:ctrl-|c-|\^)(.)", text, re.IGNORECASE)
+    char = match[1].lower() if match else ""
+    code = ord(char.upper()) if char else 0
+    if not 0x40 <= code <= 0x5F:
+        raise InvalidArguments(f"{text!r} is no detach key", suggestion="use ctrl- and a letter or one of @ [ \\ ] ^ _")
+    plain = re.escape(bytes([code & 0x1F]))
+    return re.compile(rb"%b|\x1b\[%d;5u|\x1b\[27;5;%d~" % (plain, ord(char), ord(char)))
+
+
+class Window:
+    """This process's terminal, showing a session."""
+
+    def __init__(self, client: ControlClient, keys: list[re.Pattern[bytes]], *, read_only: bool, resizes: bool) -> None:
+        self._client = client
+        self._keys = keys
+        self._read_only = read_only
+        self._resizes = resizes
+        self._alternate = False
+        self._filter = TerminalFilter(live=True)
+        self._question: QuestionPanel | None = None
+        self._wake, self._woken = os.pipe()
+        for fd in (self._wake, self._woken):
+            os.set_blocking(fd, False)
+
+    def size(self) -> tuple[int, int]:
+        """Rows and columns to give the session; 0 for leave it."""
+        if not self._resizes:
+            return 0, 0
+        size = os.get_terminal_size(OUTPUT)
+        return size.lines, size.columns
+
+    @contextmanager
+    def raw(self) -> Generator[None]:
+        """Every key goes to the session; the terminal is as it was afterwards, however this ends."""
+        before = termios.tcgetattr(INPUT)
+        handlers = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+        handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, _wake)
+        wakeup = signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        try:
+            tty.setraw(INPUT)
+            write_raw(b"\x1b[999;1H" + b"\n" * os.get_terminal_size(OUTPUT).lines)
+            yield
+        finally:
+            # The terminal comes first: nothing after it may keep it raw, also not when the terminal has gone.
+            with suppress(termios.error, OSError):
+                termios.tcsetattr(INPUT, termios.TCSANOW, before)
+                termios.tcflush(INPUT, termios.TCIFLUSH)
+            with suppress(OSError):
+                write_raw(LEAVE + (b"\x1b[?1049l" if self._alternate else b"") + b"\x1b[r\x1b[999;1H\r\n")
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            os.close(self._wake)
+            os.close(self._woken)
+
+    def run(self) -> dict[str, Any] | AiSessionError | None:
+        """Until the shell's end (how it ended), the detach key (None) or the daemon's end (an error)."""
+        try:
+            while True:
+                for kind, payload in self._client.arrived():
+                    if kind == b"e":
+                        return json.loads(payload)
+                    self._take(kind, payload)
+                arms_in = self._question.arms_in if self._question else None
+                ready, _, _ = select.select((INPUT, self._client, self._wake), (), (), arms_in)
+                if arms_in is not None and self._question and self._question.arms_in is None:
+                    self._draw(self._question)
+                if self._wake in ready and os.read(self._wake, READ_BYTES):
+                    self._resize()
+                if INPUT in ready and not self._type():
+                    return None
+                if self._client in ready:
+                    self._client.receive()
+        except DaemonUnavailable as error:
+            error.suggestion = "the session keeps running; attach to it again"
+            return error
+        except OSError:
+            _end(signal.SIGHUP, None)
+
+    def _resize(self) -> None:
+        rows, cols = self.size()
+        if rows and cols:
+            self._client.send_frame(b"r", json.dumps({"rows": rows, "cols": cols}).encode())
+        if self._question:
+            self._draw(self._question)
+
+    def _type(self) -> bool:
+        """Pass typed keys on; False at the detach key, or when the terminal has gone."""
+        data = os.read(INPUT, READ_BYTES)
+        found = min((m.start() for key in self._keys if (m := key.search(data))), default=None)
+        answer = self._question.typed(data) if self._question and data and found is None else None
+        if answer:
+            self._client.send_frame(b"a", answer)
+        elif answer is not None:
+            write_raw(BELL)
+        elif data[:found] and not self._read_only:
+            self._client.send_frame(b"i", data[:found])
+        if found is not None or not data:
+            self._client.send_frame(b"d")
+            return False
+        return True
+
+    def _take(self, kind: bytes, payload: bytes) -> None:
+        """Output, or a question that comes or goes; between those two the daemon sends no output."""
+        if kind == b"q":
+            self._question = QuestionPanel(json.loads(payload))
+            self._draw(self._question)
+        elif kind == b"w":
+            self._question = None
+            if note := json.loads(payload)["note"]:
+                write_raw(b"\x1b]2;ai-session: %s\x1b\\" % visible(note).encode(errors="replace") + BELL)
+        else:
+            self._show(payload)
+
+    def _draw(self, question: QuestionPanel) -> None:
+        size = os.get_terminal_size(OUTPUT)
+        write_raw(question.draw(size.lines, size.columns))
+
+    def _show(self, payload: bytes) -> None:
+        shown = self._filter.feed(payload)
+        for switch in ALTERNATE.finditer(shown):
+            self._alternate = switch[1] == b"h"
+        write_raw(shown)
+
+
+def _wake(number: int, frame: FrameType | None) -> None:
+    """Nothing: the byte in the wake-up pipe is what counts."""
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -1,0 +1,223 @@
+"""Verbs about the audit log; they read its files and need no daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from ai_session.cli.options import Argument, Group, Json, Option
+from ai_session.cli.output import (
+    EXIT_ERROR,
+    EXIT_NOT_FOUND,
+    Leave,
+    leave,
+    remark,
+    report,
+    say,
+    show_facts,
+    show_json,
+    show_rows,
+    write_raw,
+)
+from ai_session.errors import AiSessionError, AuditBroken, InvalidArguments
+
+if TYPE_CHECKING:
+    from ai_session.audit.chain import Anchor, Report
+
+app = Group(
+    "What was asked, decided and done: every call of every client and person.",
+    epilog="Exit codes: 0 done, or the log is sound; 1 the log was changed, or an error; 2 wrong usage; "
+    "3 no log, or no such record.",
+)
+
+Directory = Annotated[Path | None, Option("--directory", help="A log elsewhere, e.g. a copy.")]
+
+COLUMNS = ("at", "seq", "event", "what", "session", "who", "outcome")
+
+
+@app.command()
+def tail(
+    lines: Annotated[int, Option("--lines", "-n", least=1, help="How many records.")] = 20,
+    directory: Directory = None,
+    as_json: Json = False,
+) -> None:
+    """Show the newest records."""
+    from ai_session.audit import files
+
+    found = list(files.records(files.last_lines(_log(directory, as_json), lines)))
+    if as_json:
+        show_json(found)
+    else:
+        show_rows([_row(record) for record in found], COLUMNS)
+
+
+@app.command()
+def show(
+    reference: Annotated[str, Argument(help="A call's id, or a record's number.")],
+    directory: Directory = None,
+    as_json: Json = False,
+) -> None:
+    """Show both records of a call, or one record."""
+    from ai_session.audit import files
+
+    log = _log(directory, as_json)
+    needle = f'"seq":{reference},' if reference.isdigit() else f'"call":{json.dumps(reference)}'
+    found = list(files.records(line for line in files.lines(log) if needle.encode() in line))
+    if not found:
+        leave(report(AiSessionError(f"no record of {reference!r}"), as_json=as_json, exit_code=EXIT_NOT_FOUND))
+    if as_json:
+        show_json(found)
+        return
+    for record in found:
+        show_facts({"at": _time(record), **{k: v for k, v in record.items() if k not in ("ts", "mono", "v")}})
+        say("")
+
+
+@app.command()
+def verify(
+    anchor: Annotated[
+        list[str] | None,
+        Option("--anchor", help="SEQ:HEAD as a result's _meta or the system's log showed it; may be repeated."),
+    ] = None,
+    directory: Directory = None,
+    as_json: Json = False,
+) -> None:
+    """Check that no record was changed, added, moved or removed. A sound log's end is remembered for the next time."""
+    from ai_session.audit import files, keys
+
+    remembered = None if directory else _remembered()
+    log = _log(directory, as_json, remembered)
+    anchors = [_anchor(text) for text in anchor or []] + ([remembered] if remembered else [])
+    key = keys.public_key(log.parent / "audit.key")
+    judged = files.verify(log, keys.check, key=key, anchors=anchors)
+    if as_json:
+        show_json({"sound": not judged.broken, "log": str(log), **asdict(judged)})
+    else:
+        _tell(log, judged)
+    if judged.broken:
+        if not as_json:
+            suggestion = "compare with a copy" if directory else _forget()
+            report(AuditBroken(f"the log in {log} was changed", suggestion=suggestion), as_json=False)
+        leave(EXIT_ERROR)
+    if not directory:
+        _remember(judged)
+
+
+@app.command()
+def export(
+    to: Annotated[
+        Literal["jsonl", "ocsf", "otel"],
+        Option("--format", help="jsonl: the records as they are; ocsf: OCSF events; otel: OTLP/JSON."),
+    ] = "jsonl",
+    since: Annotated[int, Option("--since", least=1, help="Begin with this record.")] = 1,
+    directory: Directory = None,
+) -> None:
+    """Write the log to standard output, one JSON document a line."""
+    from ai_session.audit import export as audit_export
+    from ai_session.audit import files
+
+    lines = files.lines(_log(directory, as_json=False))
+    chosen = (pair for line in lines if (pair := (line, files.opened(line)))[1] and pair[1]["seq"] >= since)
+    if to == "jsonl":
+        for line, _ in chosen:
+            write_raw(line)
+        return
+    converted = {"ocsf": audit_export.ocsf, "otel": audit_export.otel}[to]
+    for document in converted(record for _, record in chosen if record):
+        write_raw(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+
+
+def _log(directory: Path | None, as_json: bool, remembered: Anchor | None = None) -> Path:
+    """Where the log is; leaves with 3 where there is none, with 1 where there was one."""
+    from ai_session.audit import files
+    from ai_session.config import config
+
+    homes = config.runtime_directories(config.home_directory(), os.getuid())
+    candidates = [directory] if directory else [home / "audit" for home in homes]
+    for candidate in candidates:
+        if files.segments(candidate):
+            return candidate
+    error = AiSessionError(f"no audit log in {candidates[0]}", suggestion="nothing was recorded yet")
+    if remembered:
+        error = AuditBroken(
+            f"the log in {candidates[0]} is gone; it had {remembered.seq} records", suggestion=_forget()
+        )
+    raise Leave(report(error, as_json=as_json, exit_code=EXIT_ERROR if remembered else EXIT_NOT_FOUND))
+
+
+def _forget() -> str:
+    return f"compare with a copy; if it was removed on purpose: rm {_memory()}"
+
+
+def _memory() -> Path:
+    """What is remembered lies apart from the log, so that who cuts or removes that has not yet removed this."""
+    from ai_session.config import config
+
+    return config.home_directory() / ".local/share/ai-session/audit-anchor.json"
+
+
+def _remembered() -> Anchor | None:
+    from ai_session.audit.chain import Anchor
+
+    path = _memory()
+    try:
+        known: dict[str, Any] = json.loads(path.read_bytes())
+        return Anchor(int(known["seq"]), str(known["head"]), str(known["key"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AuditBroken(f"{path}: {error}", suggestion=f"look at it, then remove it: rm {path}") from None
+
+
+def _remember(judged: Report) -> None:
+    path = _memory()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"seq": judged.last_seq, "head": judged.head, "key": judged.key, "at": int(time.time())}
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(facts) + "\n")
+    new.chmod(0o600)
+    new.replace(path)
+
+
+def _anchor(text: str) -> Anchor:
+    from ai_session.audit.chain import Anchor
+
+    seq, _, head = text.partition(":")
+    if not seq.isdigit() or len(head) != 64:
+        raise InvalidArguments(f"{text[:80]!r} is no anchor", suggestion="a number, a colon, 64 hexadecimal digits")
+    return Anchor(int(seq), head.lower())
+
+
+def _tell(log: Path, judged: Report) -> None:
+    facts = {name: value for name, value in asdict(judged).items() if name not in ("problems", "broken")}
+    after = {"records_after_signature": judged.last_seq - judged.signed_seq}
+    after |= {"records_after_anchor": judged.last_seq - judged.anchored_seq} if judged.anchored_seq else {}
+    show_facts({"log": log, "verdict": "changed" if judged.broken else "sound", **facts, **after})
+    for problem in judged.problems:
+        remark(f"{problem.place}: {problem.what}" if problem.place else problem.what)
+    if judged.broken > len(judged.problems):
+        remark(f"and {judged.broken - len(judged.problems)} more")
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    args: Mapping[str, Any] = record.get("args", {})
+    actor: Mapping[str, Any] = record.get("actor", {})
+    command: Mapping[str, Any] = args.get("command", {})
+    return {
+        "at": _time(record),
+        "seq": record["seq"],
+        "event": record.get("event"),
+        "what": " ".join(filter(None, (record.get("tool") or record.get("host"), command.get("text", "")[:80]))),
+        "session": record.get("session") or args.get("session_id") or args.get("name"),
+        "who": actor.get("client") or actor.get("kind"),
+        "outcome": record.get("outcome"),
+    }
+
+
+def _time(record: Mapping[str, Any]) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record["ts"] / 1e6))

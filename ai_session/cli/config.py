@@ -1,0 +1,68 @@
+"""Verbs about the configuration: show, check, path, init."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from ai_session.cli.options import Group, Json, Option
+from ai_session.cli.output import say, show_json, write_text
+from ai_session.errors import ConfigInvalid
+
+app = Group("Settings: defaults < file < environment < flags.")
+
+File = Annotated[Path | None, Option("--file", help="Instead of ~/.config/ai-session/config.toml.", show_default=False)]
+
+
+@app.command()
+def show(file: File = None, as_json: Json = False) -> None:
+    """Print the settings in force as a file, with what each means and where it comes from."""
+    from ai_session.config import config
+
+    loaded = config.resolve(file)
+    if as_json:
+        show_json({"settings": loaded.settings.model_dump(), "origins": loaded.origins, "path": str(loaded.path)})
+    else:
+        write_text(config.render(loaded.settings, origins=loaded.origins))
+
+
+@app.command()
+def check(file: File = None, as_json: Json = False) -> None:
+    """Say whether the file and the AI_SESSION_ variables are right."""
+    from ai_session.config import config
+
+    loaded = config.resolve(file)
+    if as_json:
+        show_json({"valid": True, "path": str(loaded.path), "origins": loaded.origins})
+    else:
+        say(f"{loaded.path} {'is right' if loaded.path.exists() else 'does not exist; defaults hold'}.")
+
+
+@app.command()
+def path(as_json: Json = False) -> None:
+    """Print where the file is (AI_SESSION_CONFIG, else under HOME)."""
+    from ai_session.config import config
+
+    found = config.default_path()
+    if as_json:
+        show_json({"path": str(found), "exists": found.exists()})
+    else:
+        write_text(f"{found}\n")
+
+
+@app.command()
+def init(file: File = None, as_json: Json = False) -> None:
+    """Write a file that names every setting with its default, all commented out; keeps one that is there."""
+    from ai_session.config import config
+
+    target = file or config.default_path()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with target.open("x") as out:
+            out.write(config.render(config.defaults(), commented=True))
+    except FileExistsError:
+        raise ConfigInvalid(f"{target} exists already", suggestion="edit it, or move it away first") from None
+    if as_json:
+        show_json({"path": str(target)})
+    else:
+        write_text(f"{target}\n")

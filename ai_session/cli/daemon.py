@@ -1,0 +1,126 @@
+"""Verbs about the daemon: start, stop, restart, status."""
+
+from __future__ import annotations
+
+import os
+import select
+from contextlib import suppress
+from typing import Annotated, Any
+
+from ai_session import __version__
+from ai_session.cli.options import Group, Json, Option
+from ai_session.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_facts, show_json
+from ai_session.cli.sessions import sessions
+from ai_session.client.connection import ControlClient, connect
+from ai_session.errors import AiSessionError, DaemonUnavailable
+
+GONE_SECONDS = 10.0
+"""How long a daemon that closed its connections may take to end."""
+
+app = Group("The process that serves every client of this user.")
+
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+
+
+@app.command()
+def start(as_json: Json = False) -> None:
+    """Start the daemon if none runs; every other verb does so too."""
+    with connect() as client:
+        tell(client, as_json)
+
+
+@app.command()
+def run() -> None:
+    """Serve in the foreground, for a service manager."""
+    from ai_session.daemon import host
+
+    host.main([])
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Tell version, process, uptime, connections and sessions; exit code 4 when no daemon runs."""
+    with connect(start=False) as client:
+        tell(client, as_json)
+
+
+@app.command()
+def stop(
+    keep: Annotated[bool, Option("--keep-sessions", help="Leave shells alive for the next daemon.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """End the daemon and every session with all its processes; asks first on a terminal."""
+    try:
+        # Sessions an ended daemon left alive are ended too, which only a daemon can do.
+        client = connect(start=not keep and left_sessions())
+    except DaemonUnavailable:
+        tell_stopped([], as_json)
+        return
+    with client:
+        names: list[str] = []
+        if not keep:
+            with suppress(AiSessionError):  # a daemon that cannot start for its configuration can be ended all the same
+                names = [row["name"] for row in sessions(client)]
+        if names and not yes and not confirm(f"End {len(names)} sessions: {', '.join(names)}?"):
+            leave(EXIT_ERROR)
+        end(client, sessions_too=not keep)
+    tell_stopped(names, as_json)
+
+
+@app.command()
+def restart(as_json: Json = False) -> None:
+    """End the daemon and start this version's; sessions go on."""
+    with suppress(DaemonUnavailable), connect(start=False) as client:
+        end(client, sessions_too=False)
+    with connect() as client:
+        tell(client, as_json)
+
+
+def tell(client: ControlClient, as_json: bool) -> None:
+    """What the daemon says of itself."""
+    facts: dict[str, Any] = {**client.request("status"), "sessions": len(sessions(client))}
+    if as_json:
+        show_json(facts)
+        return
+    show_facts({**facts, **({"uptime_seconds": round(facts["uptime_seconds"])} if "uptime_seconds" in facts else {})})
+    if facts["version"] != __version__:
+        say(f"It is of another version than this ({__version__}): ai-session daemon restart")
+
+
+def tell_stopped(names: list[str], as_json: bool) -> None:
+    """What ``stop`` ended."""
+    if as_json:
+        show_json({"running": False, "ended": names})
+    else:
+        say(f"The daemon is not running{'; ended: ' + ', '.join(names) if names else ''}.")
+
+
+def end(client: ControlClient, *, sessions_too: bool) -> None:
+    """Returns when the daemon's process has gone."""
+    process = None
+    with suppress(AttributeError, ProcessLookupError):
+        process = os.pidfd_open(client.hello["pid"])
+    told = client.request("stop", sessions=sessions_too)
+    if "problem" in told:
+        remark(f"warning: that it ended here may be missing in the audit log: {told['problem']}")
+    client.wait_closed()
+    if process is not None:
+        ready = select.poll()
+        ready.register(process, select.POLLIN)
+        gone = ready.poll(GONE_SECONDS * 1000)
+        os.close(process)
+        if not gone:
+            raise DaemonUnavailable(
+                f"the daemon (pid {client.hello['pid']}) has not ended", suggestion="look into daemon.log, or kill it"
+            )
+
+
+def left_sessions() -> bool:
+    """Whether a runtime directory holds sessions."""
+    from ai_session.config import config
+
+    return any(
+        next(directory.glob("sessions/*/spec.json"), None)
+        for directory in config.runtime_directories(config.home_directory(), os.getuid())
+    )

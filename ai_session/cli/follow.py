@@ -1,0 +1,107 @@
+"""Output shown while it grows: whole lines in a pipe, on a terminal also the last line as it stands and changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ai_session.client.connection import ControlClient
+from ai_session.errors import OutputExpired
+
+WAIT_SECONDS = 50.0
+PAGE_CHARS = 200_000
+
+FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.2, 5.0
+"""Between looks whether a command that printed something waits for input now; there is no event for that."""
+
+LOOK_AGAIN_SECONDS = 1.0
+"""Between looks at output that ends in half a character: its bytes are there, but no text comes of them yet."""
+
+
+class Follower:
+    """Reads one command's output (or ``all`` of a session's) from ``offset`` on. ``page`` is the latest answer.
+
+    ``looks``: pages come also while nothing is printed, so that whoever reads them sees when input is waited for.
+    """
+
+    def __init__(
+        self, client: ControlClient, session: str, command_id: str, offset: int, *, live: bool, looks: bool = False
+    ) -> None:
+        self._client = client
+        self._wanted = {"session_id": session, "command_id": command_id, "max_output_chars": PAGE_CHARS}
+        self._anchor = offset
+        self._end = offset
+        self._shown = ""
+        self._lost = 0
+        self._live = live
+        self._looks = looks
+        self.page: dict[str, Any] = {}
+        self.notices: list[dict[str, Any]] = []
+        """What appeared in the workspace meanwhile."""
+
+    def follow(self, wait: Callable[[float], float]) -> Iterator[str]:
+        """What to print, until the command or session has ended. ``wait`` says how long one wait may be."""
+        stuck = False
+        patience = FIRST_LOOK_SECONDS if self._looks else WAIT_SECONDS
+        while True:
+            if stuck:
+                self._read(wait_for="output", timeout_seconds=wait(LOOK_AGAIN_SECONDS))
+                page = self._read(offset=self._end)
+            else:
+                page = self._read(offset=self._end, wait_for="output", timeout_seconds=wait(patience))
+            if self._looks:
+                silent = page.get("waited") == "timeout"
+                patience = min(patience * 2, LAST_LOOK_SECONDS) if silent else FIRST_LOOK_SECONDS
+            over = page["status"] != "running" or page.get("waited") == "finished"
+            stuck = page.get("waited") == "output" and page["next_offset"] == self._end
+            if self._anchor != self._end:
+                page = self._read(offset=self._anchor)
+            self.page = page
+            yield self._take(page, over and page["next_offset"] >= page["end_offset"])
+            if over and self._anchor >= page["end_offset"]:
+                return
+
+    def rest(self) -> Iterator[str]:
+        """What there is now."""
+        while not self.page or self._anchor < self.page["end_offset"]:
+            self.page = self._read(offset=self._anchor)
+            yield self._take(self.page, last=True)
+
+    def _read(self, **how: Any) -> dict[str, Any]:
+        while True:
+            try:
+                page = self._client.call("read_output", **self._wanted, **how).structured
+                self.notices += page.get("notices", [])
+                return page
+            except OutputExpired as error:
+                first = re.search(r"offset (\d+)", error.suggestion)
+                if first is None or "offset" not in how:
+                    raise
+                self._lost += int(first[1]) - how["offset"]
+                how["offset"] = self._anchor = self._end = int(first[1])
+                self._shown = ""
+
+    def _take(self, page: dict[str, Any], last: bool) -> str:
+        """What of ``page`` was not printed before. An unfinished last line is read again with what follows it."""
+        text: str = page["output"]
+        self._end = page["next_offset"]
+        done = last or self._end < page["end_offset"] or text.endswith("\n") or not text
+        lost, self._lost = self._lost, 0
+        fresh = self._fresh(text if done or self._live else text[: text.rfind("\n") + 1])
+        if done:
+            self._anchor, self._shown = self._end, ""
+        return f"\n[{lost} bytes are no longer kept]\n{fresh}" if lost else fresh
+
+    def _fresh(self, text: str) -> str:
+        shown, self._shown = self._shown, text
+        if text.startswith(shown):
+            return text[len(shown) :]
+        same = next(
+            (place for place, pair in enumerate(zip(shown, text, strict=False)) if pair[0] != pair[1]), len(text)
+        )
+        kept = text.rfind("\n", 0, same) + 1
+        up = shown.count("\n", kept)
+        if self._live:
+            return (f"\x1b[{up}A" if up else "") + "\r\x1b[J" + text[kept:]
+        return "".join(text.splitlines(keepends=True)[shown.count("\n") :])

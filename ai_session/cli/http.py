@@ -1,0 +1,112 @@
+"""`ai-session mcp-server --http`: starts the front, and says where it is and what clients are to be told.
+
+`ai-session serve` starts its front from here as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ai_session.cli.output import write_error_text, write_text
+
+if TYPE_CHECKING:
+    from ai_session.config.settings import Settings
+    from ai_session.http.server import Front, Place
+
+NOISY = (
+    "uvicorn.error",
+    "mcp.server.auth",
+    "mcp.server.streamable_http_manager",
+    "mcp.server.sse",
+    "mcp.server.runner",
+)
+
+NO_AUTH = "Nobody is asked for a token (--no-auth): every user of this machine runs commands as you."
+
+log = logging.getLogger(__name__)
+
+
+def serve(flags: Mapping[str, Any], *, no_auth: bool) -> None:
+    """Serve MCP until Ctrl-C or SIGTERM. Raises ConfigInvalid, DaemonUnavailable."""
+    from ai_session.config import config
+    from ai_session.http.app import MCP_PATH, application
+
+    settings = config.load(overrides=flags)
+    run(settings, MCP_PATH, application, lambda place: greeting(place, settings, no_auth=no_auth), no_auth=no_auth)
+
+
+def run(
+    settings: Settings,
+    path: str,
+    make: Callable[..., Any],
+    greet: Callable[[Place], str],
+    *,
+    no_auth: bool,
+    own_calls: bool = False,
+) -> None:
+    """Serve what ``make`` makes, an application found at ``path``, and say so once clients are answered. ``own_calls``
+    as of http_server.serve."""
+    from ai_session.http import server
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for name in NOISY:  # whoever reaches the port could fill the disk with their warnings
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("mcp.server.streamable_http").addFilter(not_gone)
+    place = server.find_place(settings.http, authenticated=not no_auth, path=path)
+
+    def get_access(base_url: str) -> Any:
+        return access(settings, base_url, path)
+
+    def ready(front: Front) -> None:
+        write_text(greet(place))
+
+    serving = server.serve(settings.http, place, None if no_auth else get_access, ready, make, own_calls=own_calls)
+    asyncio.run(serving)
+
+
+def not_gone(record: logging.LogRecord) -> bool:
+    """Whether it is about more than a client that left."""
+    return not (record.exc_info and type(record.exc_info[1]).__name__ == "ClientDisconnect")
+
+
+def access(settings: Settings, base_url: str, path: str) -> Any:
+    """Who may reach what the front at ``base_url`` serves at ``path``."""
+    from ai_session.config import config
+    from ai_session.http.oauth import access as oauth
+    from ai_session.http.oauth.fetch import Fetcher
+
+    around = oauth.Surroundings(
+        directory=config.runtime_directory(config.home_directory(), os.getuid()),
+        variables=config.environment(),
+        event=note,
+        announce=lambda line: write_error_text(f"{line}\n"),
+        fetcher=Fetcher(),
+    )
+    return oauth.access(settings.oauth, base_url, around, path)
+
+
+def note(name: str, facts: Mapping[str, Any]) -> None:
+    """Something happened about tokens; there is never a secret in it."""
+    log.warning("%s %s", name, json.dumps(dict(facts), default=str))
+
+
+def greeting(place: Place, settings: Settings, *, no_auth: bool) -> str:
+    """What a person who started it wants to know."""
+    entry = {"mcpServers": {"ai-session": {"type": "http", "url": place.url}}}
+    signing = NO_AUTH if no_auth else "Clients sign in on their first use."
+    lines = [
+        f"Serving MCP at {place.url}",
+        f"{signing} Ctrl-C ends it; sessions go on.",
+        "",
+        f"Claude Code   claude mcp add --transport http ai-session {place.url}",
+        f"Codex         codex mcp add ai-session --url {place.url}",
+        f"others        {json.dumps(entry)}",
+    ]
+    if settings.http.legacy_sse:
+        lines.append(f"of 2024       {place.base_url}/sse")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,217 @@
+"""Verbs about who may sign in at the HTTP front; they work on its store and need neither front nor daemon."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from ai_session.cli.options import Argument, Group, Json, Option
+from ai_session.cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_NOT_FOUND,
+    confirm,
+    leave,
+    report,
+    say,
+    show_facts,
+    show_json,
+    show_rows,
+)
+from ai_session.errors import AiSessionError, InvalidArguments
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+app = Group(
+    "Who may reach the HTTP front: people, programs, and what was granted to them.",
+    epilog="Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such user, client or token.",
+)
+user = Group("Add somebody who may sign in.")
+users = Group("List or remove people who may sign in.")
+client = Group("Add a machine that has a secret.")
+clients = Group("List or remove programs that may ask for tokens.")
+tokens = Group("List or end what people granted to programs.")
+for name, group in {"user": user, "client": client, "users": users, "clients": clients, "tokens": tokens}.items():
+    app.verbs[name] = group
+
+Scopes = Annotated[
+    list[str] | None,
+    Option("--scope", help="sessions:read, sessions:write, sessions:execute or admin; may be repeated."),
+]
+T = TypeVar("T")
+
+
+@user.command("add")
+def add_user(
+    name: Annotated[str, Argument(help="a-z, 0-9, dot, dash and underscore.")],
+    scope: Scopes = None,
+    as_json: Json = False,
+) -> None:
+    """Let somebody sign in. Asks for the password, or takes it as a line on standard input.
+
+    Without --scope they may grant everything but admin.
+    """
+    from ai_session.http.oauth import users as oauth_people
+
+    scopes = _scopes(scope)
+    oauth_people.checked_name(name)
+    hashed = oauth_people.hashed(_password())
+    _with_store(lambda db: oauth_people.add(db, time.time(), name, hashed, scopes))
+    if as_json:
+        show_json({"name": name, "scopes": scopes})
+    else:
+        say(f"{name} may sign in and grant {', '.join(scopes)}.")
+
+
+@client.command("add")
+def add_client(
+    name: Annotated[str, Argument(help="What it is called, here and in the audit log.")],
+    scope: Scopes = None,
+    as_json: Json = False,
+) -> None:
+    """Make an id and a secret for a program that speaks for itself. The secret is shown this once."""
+    from ai_session.http.oauth import clients as oauth_clients
+
+    scopes = _scopes(scope)
+    made, secret = _with_store(lambda db: oauth_clients.add_machine(db, time.time(), name, scopes))
+    facts = {"client_id": made.client_id, "client_secret": secret, "scopes": scopes}
+    if as_json:
+        show_json({"name": name, **facts})
+    else:
+        show_facts({**facts, "scopes": " ".join(scopes)})
+
+
+@users.command("list")
+def list_users(as_json: Json = False) -> None:
+    """Show who may sign in."""
+    from ai_session.http.oauth import users as oauth_people
+
+    _show(_with_store(oauth_people.listed), ("name", "scopes", "created_at"), as_json)
+
+
+@users.command("revoke")
+def revoke_user(name: str, as_json: Json = False) -> None:
+    """Remove somebody, and end all they granted."""
+    from ai_session.http.oauth import users as oauth_people
+
+    _ask(f"Remove {name} and end all they granted?")
+    found = _with_store(lambda db: oauth_people.remove(db, time.time(), name))
+    _ended(found, f"no user {name!r}, and nothing granted by one", "ai-session http users list", as_json)
+
+
+@clients.command("list")
+def list_clients(as_json: Json = False) -> None:
+    """Show the programs that registered, and the machines. Those named by a URL are not kept; see tokens."""
+    from ai_session.http.oauth import clients as oauth_clients
+
+    columns = ("client_id", "name", "kind", "scopes", "created_at", "used_at")
+    _show(_with_store(oauth_clients.listed), columns, as_json)
+
+
+@clients.command("revoke")
+def revoke_client(
+    name: Annotated[str, Argument(metavar="CLIENT", help="Its id (or URL), or a machine's name.")],
+    as_json: Json = False,
+) -> None:
+    """Forget a program, and end all that was granted to it."""
+    from ai_session.http.oauth import clients as oauth_clients
+
+    _ask(f"Forget {name} and end all that was granted to it?")
+    found = _with_store(lambda db: oauth_clients.remove(db, time.time(), name))
+    _ended(bool(found), f"no client {name!r}", "ai-session http clients list", as_json)
+
+
+@tokens.command("list")
+def list_tokens(as_json: Json = False) -> None:
+    """Show what was granted, to whom, by whom, and until when it holds."""
+    from ai_session.http.oauth import grants
+
+    columns = ("id", "subject", "client", "scopes", "created_at", "used_at", "expires_at")
+    _show(_with_store(lambda db: grants.listed(db, time.time())), columns, as_json)
+
+
+@tokens.command("revoke")
+def revoke_tokens(
+    grant: Annotated[str | None, Argument(metavar="ID", help="As list shows it.")] = None,
+    everything: Annotated[bool, Option("--all", help="Whatever was granted to anybody.")] = False,
+    as_json: Json = False,
+) -> None:
+    """End a grant: its tokens open nothing from now on."""
+    from ai_session.http.oauth import grants
+
+    if (grant is None) == (not everything):
+        raise InvalidArguments("name one grant, or say --all", suggestion="ai-session http tokens list")
+    _ask("End everything that was granted?" if everything else f"End {grant}?")
+
+    def end(db: Connection) -> bool:
+        now = time.time()
+        chosen = [row["id"] for row in grants.listed(db, now)] if everything else [str(grant)]
+        return sum(grants.end_grant(db, now, each, "a person ended it") for each in chosen) > 0
+
+    found = _with_store(end)
+    _ended(found or everything, f"no grant {grant!r} that holds", "ai-session http tokens list", as_json)
+
+
+def _with_store(work: Callable[[Connection], T]) -> T:
+    from ai_session.config import config
+    from ai_session.http.oauth.store import FILE, Store
+
+    directory = config.runtime_directory(config.home_directory(), os.getuid())
+    with Store(directory / FILE) as store:
+        return store.do(work)
+
+
+def _scopes(wanted: list[str] | None) -> tuple[str, ...]:
+    from ai_session.http.oauth.scopes import SCOPES, USUAL, known
+
+    if not wanted:
+        return USUAL
+    words = [word for each in wanted for word in each.replace(",", " ").split()]
+    unknown = [word for word in words if word not in SCOPES]
+    if unknown or not words:
+        raise InvalidArguments(f"{' '.join(unknown)!r} is no scope", suggestion=f"use {', '.join(SCOPES)}")
+    return known(words)
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        import typer
+
+        try:
+            return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _ask(question: str) -> None:
+    if not confirm(question):
+        leave(EXIT_INTERRUPTED)
+
+
+def _ended(found: bool, message: str, suggestion: str, as_json: bool) -> None:
+    if not found:
+        error = AiSessionError(message, suggestion=suggestion)
+        leave(report(error, as_json=as_json, exit_code=EXIT_NOT_FOUND))
+    if as_json:
+        show_json({"ended": True})
+    else:
+        say("Done.")
+
+
+def _show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        show_json(rows)
+        return
+    show_rows([{name: _told(name, row.get(name)) for name in columns} for row in rows], columns)
+    if not rows:
+        say("None.")
+
+
+def _told(name: str, value: Any) -> Any:
+    if name.endswith("_at"):
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(value)) if value else ""
+    return " ".join(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

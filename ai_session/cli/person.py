@@ -1,0 +1,68 @@
+"""Verbs about the person: the passphrase whose signatures count, and whether this terminal is known to be theirs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ai_session.cli import signing
+from ai_session.cli.options import Group, Json
+from ai_session.cli.output import remark, show_facts, show_json
+from ai_session.cli.signing import Act
+from ai_session.client.connection import connect
+
+app = Group("What shows that an answer is yours: your terminal, or your signature.")
+
+
+@app.command()
+def show(as_json: Json = False) -> None:
+    """Say where this terminal comes from, whether an answer from here counts as it is, and which key counts."""
+    with connect() as client:
+        facts = client.request("person")
+    if as_json:
+        show_json({name: value for name, value in facts.items() if name != "nonce"})
+        return
+    counts = "counts as it is" if facts["unsigned"] else "counts when it is signed"
+    key = f"{facts['key']['key_id']}, since {_day(facts['key'])}, by {facts['key']['by']}" if facts["key"] else "none"
+    show_facts({"this terminal": facts["origin"], "because": facts["why"], "an answer from here": counts, "key": key})
+    if not facts["unsigned"] and not facts["key"]:
+        remark("To sign, choose a passphrase, once: ai-session person enrol")
+
+
+@app.command()
+def enrol(as_json: Json = False) -> None:
+    """Choose the passphrase that signs your answers where your terminal alone does not show that you are a person.
+
+    The first is taken from a terminal of this machine that no agent owns, and by ssh as long as no client of
+    ai-session runs. Another one takes the old passphrase, or a terminal of this machine.
+    """
+    from ai_session.gate.consent.person_signature import PrivateKey
+
+    with signing.terminal() as asked:
+        key = PrivateKey(asked.new_passphrase())
+    with connect() as client:
+        act = Act("enrol", {"key": key.public.line}, "Have signatures with the new passphrase count, and no others.")
+        done = signing.request(client, "enrol", lambda: act, key=key.public.line)
+    if as_json:
+        show_json(done)
+    else:
+        remark(f"Key {done['key_id']} is enrolled: what you sign with this passphrase counts as your word.")
+
+
+@app.command()
+def remove(as_json: Json = False) -> None:
+    """Have no signature count any more: with the passphrase, or in a terminal of this machine."""
+    with connect() as client:
+
+        def act() -> Act:
+            return Act("unenrol", {"key": client.request("person")["key"]["line"]}, "Have no signature count any more.")
+
+        done = signing.request(client, "unenrol", act)
+    if as_json:
+        show_json(done)
+    else:
+        remark(f"Key {done['key_id']} does not count any more.")
+
+
+def _day(key: dict[str, Any]) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(key["at"]))

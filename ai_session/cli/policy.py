@@ -1,0 +1,239 @@
+"""Verbs about the policy: what holds, in which mode, is the file right, and what would be decided.
+
+All but setting the mode need no daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ai_session.cli.options import Argument, Group, Json, Option
+from ai_session.cli.output import remark, say, show_facts, show_json, show_rows, write_text
+from ai_session.cli.signing import Act, request
+from ai_session.client.connection import connect
+from ai_session.errors import DaemonUnavailable
+
+if TYPE_CHECKING:
+    from ai_session.gate.policy.policy import Policy
+
+app = Group("What is allowed, asked or denied.")
+
+File = Annotated[Path | None, Argument(help="Instead of ~/.config/ai-session/config.toml.", show_default=False)]
+
+
+@app.command()
+def show(as_json: Json = False) -> None:
+    """Show the mode and the rules in force; with a daemon that runs, what it goes by."""
+    found = in_force()
+    if as_json:
+        show_json(found)
+        return
+    show_facts({name: found[name] for name in ("mode", "configured_mode", "daemon", "policy_sha256")})
+    rows = [
+        {"id": rule["id"], "decision": rule["decision"], "about": _about(rule), "reason": rule.get("reason")}
+        for rule in found["rules"]
+    ]
+    above = found["administrator"]
+    for rule in above["rules"] if above else ():
+        known = {"id": f"administrator:{rule['id']}", "decision": rule["decision"], "about": _about(rule)}
+        rows.append({**known, "reason": rule.get("reason")})
+    if rows:
+        show_rows(rows, ("id", "decision", "about", "reason"))
+    for hook in found["hooks"]:
+        remark(f"Asked before each call: {hook}")
+    if above:
+        remark(f"The administrator's policy, {above['path']}, has mode {above['mode']}; the stricter of both decides.")
+    if unsure := [rule["id"] for rule in found["rules"] if rule["decision"] == "allow" and "commands" in rule]:
+        written = ", ".join(found.get("box_writable", ())) or "none yet"
+        remark(f"Outside of a box, where a box may write, leave by {', '.join(unsure)} does not hold in: {written}")
+    if found["file_differs"]:
+        remark("The file was changed since the daemon started, which goes by it after: ai-session daemon restart")
+
+
+@app.command()
+def mode(
+    wanted: Annotated[
+        str,
+        Argument(
+            metavar="[MODE]",
+            help="read-only, ask-all, workspace or trusted: from the tightest to the loosest.",
+            complete=lambda incomplete: ["read-only", "ask-all", "workspace", "trusted"],
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show the mode in force, or set it for every call from now on.
+
+    Anyone may tighten, and what was tightened holds after a restart. Only a person may loosen: in a terminal of this
+    machine that no agent owns, or with a signature. What is looser than configured ends with the daemon.
+    """
+    if not wanted:
+        found = in_force()
+    else:
+        with connect() as client:
+
+            def act() -> Act:
+                now = client.request("policy")
+                about = {"mode": wanted, "policy_sha256": now["policy_sha256"]}
+                return Act("mode", about, f"Set mode {wanted} for every client; it is {now['mode']} now.")
+
+            found = request(client, "policy", act, mode=wanted)
+    if as_json:
+        show_json({name: found[name] for name in ("mode", "configured_mode", "policy_sha256")})
+    else:
+        write_text(found["mode"] + "\n")
+        if found["mode"] != found["configured_mode"]:
+            remark(f"Configured is {found['configured_mode']}.")
+
+
+@app.command()
+def check(file: File = None, as_json: Json = False) -> None:
+    """Say whether the mode and every rule are right, and whether the rules' own examples come out as they say."""
+    path, policy = _load(file)
+    tables = [rule.table for rule in policy.rules]
+    examples = sum(len(table.examples.match) + len(table.examples.not_match) for table in tables)
+    facts = {"valid": True, "path": str(path), "mode": policy.mode, "rules": len(tables), "examples": examples}
+    if as_json:
+        show_json({**facts, "policy_sha256": policy.digest})
+    else:
+        say(f"{path} is right: mode {policy.mode}, {len(tables)} rules, {examples} examples.")
+        for rule in policy.rules:
+            if rule.table.decision == "allow" and rule.table.commands:
+                say(f"{rule.id}: without a box it does not hold where a box may write what the commands read.")
+
+
+@app.command()
+def explain(
+    command: Annotated[
+        list[str], Argument(metavar="COMMAND...", help="One word is a line as it is; several are quoted.")
+    ],
+    file: Annotated[Path | None, Option("--file", help="Judge by this file.", show_default=False)] = None,
+    mode: Annotated[str, Option("--mode", help="As if in this mode; else the one in force.")] = "",
+    client: Annotated[str, Option("--client", help="As if asked for by this client.")] = "",
+    agent: Annotated[str, Option("--agent", help="As if asked for by this agent.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Say what the policy does with a command, by which rule and why: for a client and for you, in and out of a box.
+
+    Nothing is run. Put -- before a command with options: ai-session policy explain -- git push --force
+    """
+    from ai_session.system.shell_words import parse
+
+    _, policy = _load(file)
+    if mode or not file:
+        policy = policy.with_mode(mode or in_force()["mode"], by_person=True)
+    text = command[0] if len(command) == 1 else shlex.join(command)
+    line = parse(text)
+    commands = [[word if word is not None else "?" for word in words] for words in line.commands]
+    above = None if file else _above()[0]
+    rows = _decisions(policy, above, text, client, agent)
+    if as_json:
+        plain = {"plain": not line.obscure, "obscure": line.obscure, "complete": line.complete}
+        show_json({"command": text, **plain, "commands": commands, "decisions": rows})
+        return
+    reading = "plain words" if not line.obscure else f"not plain words: {line.obscure}"
+    runs = "; ".join(" ".join(words) for words in commands)
+    show_facts({"command": text, "mode": policy.mode, "read as": reading, "runs": runs})
+    show_rows(rows, ("who", "where", "verdict", "rule", "reason"))
+
+
+@app.command()
+def protected(
+    paths: Annotated[
+        list[str] | None, Argument(metavar="[PATH]...", help="Say of each which line decides about it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show which names in a workspace a boxed shell cannot change, or whether paths are among them.
+
+    Patterns as in .gitignore; yours, of sandbox.protected, come last and decide where they fit. What git keeps is
+    protected apart, by what it is. Paths are counted from the workspace.
+    """
+    from ai_session.config import config
+    from ai_session.system.path_patterns import fold
+    from ai_session.system.protected_names import GIT, GROUPS
+    from ai_session.system.protected_names import protected as patterns
+
+    own = config.load().sandbox.protected
+    if paths:
+        found = patterns(own)
+        rows: list[dict[str, Any]] = []
+        for path in paths:
+            plain = os.path.normpath(path).lstrip("/")
+            git = GIT in map(fold, plain.split("/"))
+            outer = found.around(plain, directory=path.endswith("/"))
+            line = found.deciding(outer or plain, directory=bool(outer) and outer != plain)
+            rows.append(
+                {"path": path, "protected": git or bool(outer), "by": GIT if git else line.text if line else None}
+            )
+        show_json(rows) if as_json else show_rows(rows, ("path", "protected", "by"))
+        return
+    rows = [{"pattern": line, "for": group} for group, lines in GROUPS.items() for line in lines]
+    rows += [{"pattern": line, "for": "excepted by you" if line.startswith("!") else "you"} for line in own]
+    show_json(rows) if as_json else show_rows(rows, ("pattern", "for"))
+
+
+def in_force() -> dict[str, Any]:
+    """What the daemon goes by, or would if it were started now; ``daemon``: whether one runs."""
+    from ai_session.config import config
+    from ai_session.gate.policy.mode import FILE, PolicyInForce
+
+    try:
+        with connect(start=False) as client:
+            found: dict[str, Any] = {**client.request("policy"), "daemon": True}
+    except DaemonUnavailable:
+        kept = config.runtime_directory(config.home_directory(), os.getuid()) / FILE
+        return {**PolicyInForce(_load(None)[1], kept, *_above()).facts(), "daemon": False, "file_differs": False}
+    above = _above()[0]
+    held: dict[str, Any] = found["administrator"] or {}
+    differs = held.get("policy_sha256") != (above.digest if above else None)
+    return {**found, "file_differs": differs or found["configured_sha256"] != _load(None)[1].digest}
+
+
+def _above() -> tuple[Policy | None, str]:
+    """The administrator's, and where it is."""
+    from ai_session.gate.policy import administrator
+
+    found = administrator.read()
+    return found.policy(os.getuid()), found.path
+
+
+def _about(rule: dict[str, Any]) -> str:
+    said = {name: value for name, value in rule.items() if name not in ("id", "decision", "reason", "examples")}
+    return "; ".join(f"{name} {', '.join(map(_words, value))}" for name, value in said.items())
+
+
+def _words(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _load(file: Path | None) -> tuple[Path, Policy]:
+    from ai_session.config import config
+    from ai_session.gate.policy.policy import HookProgram, Policy
+
+    loaded = config.resolve(file)
+    settings = loaded.settings.policy
+    hook = HookProgram.of(settings.hook, settings.hook_seconds, "the configuration")
+    return loaded.path, Policy(os.getuid(), settings.mode, settings.rules, hook=hook)
+
+
+def _decisions(policy: Policy, above: Policy | None, text: str, client: str, agent: str) -> list[dict[str, Any]]:
+    from ai_session.gate.policy.mode import decide
+    from ai_session.gate.policy.policy import Action
+    from ai_session.models import Effect, Principal, SandboxLevel
+
+    rows: list[dict[str, Any]] = []
+    boxes = {"in a box": ("workspace", SandboxLevel.BWRAP), "without a box": ("trusted", SandboxLevel.NONE)}
+    callers = {"client": Principal("mcp", os.getuid(), client=client), "you": Principal("person", os.getuid())}
+    for who, principal in callers.items():
+        for where, (profile, level) in boxes.items():
+            decision = decide(
+                policy, above,
+                Action(principal, "execute_command", Effect.EXECUTE, agent, "", profile, level, command=text),
+            )  # fmt: skip
+            said = {"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason}
+            rows.append({"who": who, "where": where, **said})
+    return rows

@@ -1,0 +1,57 @@
+"""Verbs that start often, run without the parser's library, whose import takes longer than most of them.
+
+Only lines that are plainly right are read here. Whatever else was typed is left to ``cli``: help, completion, mistakes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from ai_session import __version__
+from ai_session.cli.lines import read, verb_in
+from ai_session.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report, write_text
+from ai_session.cli.verbs import VERBS
+from ai_session.errors import AiSessionError
+
+
+def main(words: Sequence[str]) -> None:
+    """Run what was typed and exit with its code; returns when it has to be read with more care."""
+    if list(words) == ["--version"]:
+        end(lambda: write_text(__version__ + "\n"), words)
+    verb, rest = find(words)
+    if verb is not None and (given := read(verb, rest)) is not None:
+        end(lambda: verb(**given), words)
+
+
+def find(words: Sequence[str]) -> tuple[types.FunctionType | None, Sequence[str]]:
+    """The function of the verb that is typed, and the words after it."""
+    return verb_in(VERBS[words[0]]() if words and words[0] in VERBS else None, words[1:])
+
+
+def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
+    """Run ``verb``, word what goes wrong, and exit with its code."""
+    as_json = "--json" in words[: words.index("--") if "--" in words else None]
+    code = 0
+    try:
+        verb()
+    except Leave as leaving:
+        code = leaving.code
+    except AiSessionError as error:
+        code = report(error, as_json=as_json)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        code = EXIT_ERROR
+    except OSError as error:
+        code = report(AiSessionError(str(error), suggestion="ai-session doctor"), as_json=as_json)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone; nobody is left to tell, and the exit must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = code or EXIT_ERROR
+    sys.exit(code)

@@ -1,0 +1,357 @@
+"""The verb sandbox: runs one command in a box on this terminal.
+
+The daemon judges it before it starts and records how it ends; without one nothing runs. Of a daemon that goes away
+meanwhile the command hears nothing, and its end is recorded as lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import fnmatch
+import os
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ai_session.cli.options import Argument, Option
+from ai_session.cli.output import EXIT_EXEC_FAILED, leave, remark, report
+from ai_session.client.connection import ControlClient, connect
+from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments, SandboxUnavailable
+from ai_session.models import SandboxLevel, SandboxProfile
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ai_session.sandbox.sandbox import Boxed
+
+GATE_SECONDS, SETTLE_SECONDS = 20.0, 0.9
+COMMAND = "command"
+NAMES = ("read-only", "workspace")
+OF_SESSIONS = ("AI_SESSION_ID", "AI_SESSION_NAME", "AI_SESSION_CWD")
+"""What a shell of a session has; other variables of this prefix may be settings."""
+
+
+def sandbox(
+    command: Annotated[list[str], Argument(metavar="COMMAND...", help="The program and its arguments.")],
+    profile: Annotated[str, Option("--profile", help="workspace (writable) or read-only.")] = "",
+    workspace: Annotated[
+        str, Option("--workspace", metavar="DIR", help="The directory to work in; default: this one.")
+    ] = "",
+    home: Annotated[str, Option("--home", metavar="DIR", help="The home that is found empty; default: $HOME.")] = "",
+    allow_domain: Annotated[
+        list[str] | None,
+        Option("--allow-domain", metavar="NAME", help="Reachable, like pypi.org or *.pypi.org; may be repeated."),
+    ] = None,
+) -> None:
+    """Run a command in a box on this terminal and return its exit code.
+
+    It sees the system read-only, an empty home and the workspace; settings are those of sessions (config: sandbox,
+    network). Exit code 125 when there is no box, or the policy denies it, and then nothing runs.
+    ai-session sandbox -- npm test
+    """
+    try:
+        with connect() as client:
+            code = _judged(client, command, profile, workspace, home, allow_domain)
+    except AiSessionError as error:
+        code = report(error, as_json=False, exit_code=EXIT_EXEC_FAILED)
+    leave(code)
+
+
+def _judged(
+    client: ControlClient,
+    command: Sequence[str],
+    name: str,
+    workspace: str,
+    home: str,
+    domains: Sequence[str] | None,
+) -> int:
+    """Asks the gate, runs the command and tells the gate how it ended."""
+    asyncio = _asyncio()
+    from ai_session.config import config
+
+    here, home = _directory_of(workspace or os.getcwd()), home or str(config.home_directory())
+    if name and name not in NAMES:
+        raise _no_box(name)
+    settings = None if _same_settings(client) else _own_settings()
+    asked = {"profile": name, "domains": domains}
+    if settings is not None:
+        chosen = make_profile(settings.template, name, here, home, domains)
+        asked = {"profile": chosen.name, "domains": chosen.domains}
+    box = client.request("sandbox", argv=list(command), workspace=here, **asked).get("box")
+    try:
+        if settings is None:
+            settings = _told_settings(box)
+        chosen = make_profile(settings.template, name, here, home, domains)
+        code = asyncio.run(_run(client, settings, chosen, command))
+    except AiSessionError as error:
+        _tell(client, code=error.code)
+        raise
+    _tell(client, exit_code=code)
+    return code
+
+
+def _asyncio() -> ModuleType:
+    """Imported without TLS, which asyncio can do without and this verb does: a fifth of the 50 ms that it takes."""
+    left_out = "ssl" not in sys.modules
+    if left_out:
+        sys.modules["ssl"] = None  # pyright: ignore[reportArgumentType]
+    try:
+        import asyncio
+    finally:
+        if left_out:
+            del sys.modules["ssl"]
+    return asyncio
+
+
+@dataclass(frozen=True, slots=True)
+class BoxesOfSessions:
+    """What boxes are made of. ``template`` has every limit and list, ``machine`` is what somebody found out before."""
+
+    template: SandboxProfile
+    minimum_level: SandboxLevel
+    env_allow: Sequence[str]
+    env: Mapping[str, str]
+    machine: Mapping[str, Any] | None = None
+
+
+def _same_settings(client: ControlClient) -> bool:
+    """Whether the daemon's settings are those that this process would read, which takes longer than all the rest."""
+    from ai_session.config import config
+
+    if any(name.startswith(config.PREFIX) and name not in OF_SESSIONS for name in config.environment()):
+        return False
+    try:
+        files: dict[str, Any] = client.request("settings")["read_from"]
+    except InvalidArguments:  # an older daemon
+        return False
+    return str(config.default_path()) in files and all(config.stamp(path) == then for path, then in files.items())
+
+
+def _told_settings(box: Mapping[str, Any]) -> BoxesOfSessions:
+    given: dict[str, Any] = box["template"]
+    lists: dict[str, Any] = {name: (*value,) if isinstance(value, list) else value for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType]
+    level = SandboxLevel(box["minimum_level"])
+    return BoxesOfSessions(SandboxProfile(**lists), level, box["env_allow"], box["env"], box["machine"])
+
+
+def _own_settings() -> BoxesOfSessions:
+    from ai_session.config import config
+    from ai_session.daemon.app import box_template
+    from ai_session.gate.policy import administrator
+
+    settings = administrator.read().bound(config.load())
+    own = settings.sandbox
+    return BoxesOfSessions(
+        box_template(settings), SandboxLevel(own.minimum_level), own.env_allow, dict(settings.session.env)
+    )
+
+
+def _tell(client: ControlClient, **how: Any) -> None:
+    try:
+        client.request("ended", **how)
+    except DaemonUnavailable:
+        remark("warning: the daemon went away meanwhile, so the audit log does not tell how this command ended")
+
+
+async def _run(client: ControlClient, settings: BoxesOfSessions, chosen: SandboxProfile, command: Sequence[str]) -> int:
+    from ai_session.config import config
+    from ai_session.sandbox.sandbox import Machine, Sandbox
+
+    environ = config.environment()
+    runtime = config.runtime_directory(config.home_directory(), os.getuid())
+    env = {key: value for key, value in environ.items() if _passes(key, settings.env_allow)}
+    env = {"LANG": "C.UTF-8", **env, **settings.env, "HOME": chosen.home}
+    box = Sandbox(
+        runtime_directory=runtime,
+        minimum_level=settings.minimum_level,
+        proxy_env=_proxy_environment() if chosen.network == "proxy" else {},
+        machine=Machine.of(settings.machine) if settings.machine else None,
+    )
+    with _directory(runtime / "boxes") as directory:
+        boxed = await box.prepare(chosen, directory, env=env, die_with_parent=True, watched=True)
+        try:
+            for note in (*boxed.notes, *boxed.unprotected):
+                remark(f"warning: {note}")
+            if boxed.introduction and sys.stderr.isatty():
+                remark(f"note: {boxed.introduction}")
+            client.request("started", level=boxed.level)
+            return await _start(client, boxed, command, chosen, environ.get("TERM", "dumb"), directory)
+        finally:
+            boxed.release()
+
+
+def _proxy_environment() -> dict[str, str]:
+    from ai_session.sandbox.network import proxy as network_proxy  # takes 15 ms, which every box would pay
+
+    return network_proxy.environment()
+
+
+def _directory_of(workspace: str) -> str:
+    if not os.path.isdir(workspace):
+        raise InvalidArguments(f"no such directory: {workspace!r}", suggestion="--workspace DIR")
+    return os.path.realpath(workspace)
+
+
+def _no_box(name: str) -> InvalidArguments:
+    return InvalidArguments(f"no box is called {name!r}", suggestion=f"--profile {' or '.join(NAMES)}")
+
+
+def make_profile(
+    template: SandboxProfile, name: str, workspace: str, home: str, domains: Sequence[str] | None
+) -> SandboxProfile:
+    """The box that settings and options describe. Raises InvalidArguments."""
+    wanted = name or template.name
+    if wanted not in NAMES:
+        raise _no_box(wanted)
+    home = os.path.realpath(home)
+    allowed = tuple(template.domains if domains is None else domains)
+
+    def places(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(os.path.realpath(os.path.expanduser(path)) for path in names)
+
+    return replace(
+        template,
+        name="read-only" if wanted == "read-only" else "workspace",
+        workspace=workspace,
+        home=home,
+        readable=places(template.readable),
+        writable=places(template.writable),
+        home_readable=tuple(os.path.join(home, path) for path in template.home_readable),
+        network="proxy" if allowed else "off",
+        domains=allowed,
+    )
+
+
+async def _start(
+    client: ControlClient,
+    boxed: Boxed,
+    command: Sequence[str],
+    profile: SandboxProfile,
+    term: str,
+    directory: Path,
+) -> int:
+    import asyncio
+
+    from ai_session.cli import foreground_job
+    from ai_session.sandbox.limits.cgroup import delegated
+    from ai_session.sandbox.limits.watch import ResourceWatch
+
+    here = os.getcwd()
+    inside = here == profile.workspace or here.startswith(profile.workspace.rstrip("/") + "/")
+    async with AsyncExitStack() as stack:
+        stack.enter_context(foreground_job.terminal_kept())
+        process = await foreground_job.start(
+            boxed.argv, command, boxed.level, {**boxed.env, "TERM": term}, here if inside else profile.workspace
+        )
+        watch = ResourceWatch(delegated())
+        stack.callback(watch.close)
+        watch.add(name := f"command-{process.pid}", process.pid, profile, lambda met: remark(f"warning: {met}"))
+        stack.callback(watch.remove, name)
+        await _watch_workspace(stack, client, boxed, process.pid, directory)
+        ended = asyncio.ensure_future(foreground_job.until_ended(process, boxed.level))
+        if boxed.info_path:
+            await _open_gate(stack, client, boxed, profile, ended)
+        return await ended
+
+
+async def _watch_workspace(
+    stack: AsyncExitStack, client: ControlClient, boxed: Boxed, pid: int, directory: Path
+) -> None:
+    """What appears in the workspace until the command ends is said then, and recorded by the daemon."""
+    from ai_session.sandbox.network.entry import renew
+    from ai_session.sandbox.workspace.watch import WorkspaceWatch
+    from ai_session.sandbox.workspace.words import sentence
+
+    if (workspace := boxed.workspace) is None:
+        return
+
+    async def protect_again() -> list[str]:
+        return [os.path.relpath(path, workspace.root) for path in await renew(pid, boxed.guarded)]
+
+    watch = WorkspaceWatch(
+        workspace, boxed.known, directory / "watch.json", lambda _: "", protect_again, _recorder(client)
+    )
+    watch.add(COMMAND)
+
+    async def end() -> None:
+        await watch.settle(SETTLE_SECONDS)
+        if news := [notice.facts() for notice in watch.news(COMMAND)]:
+            remark(f"warning: {sentence(news)}")
+        await watch.aclose()
+
+    stack.push_async_callback(end)
+
+
+def _recorder(client: ControlClient) -> Callable[..., None]:
+    def record(event: str, **facts: Any) -> None:
+        with suppress(DaemonUnavailable):  # which is noticed when the command has ended
+            client.tell("reached", event=event, **{name: fact for name, fact in facts.items() if fact is not None})
+
+    return record
+
+
+async def _open_gate(
+    stack: AsyncExitStack, client: ControlClient, boxed: Boxed, profile: SandboxProfile, ended: asyncio.Future[int]
+) -> None:
+    """The command starts once all is protected and its proxy listens; otherwise the box is ended. What it reaches, the
+    daemon records."""
+    import asyncio
+
+    from ai_session.sandbox.network.entry import Box, guard_inside, open_gate
+
+    async def start(box: Box) -> None:
+        await guard_inside(box.pid, boxed.later)
+        if profile.network == "proxy":
+            from ai_session.sandbox.network.proxy import SessionProxy
+            from ai_session.sandbox.network.rules import NetworkRules
+
+            proxy = SessionProxy(NetworkRules(profile.domains, profile.ports), event=_recorder(client))
+            stack.push_async_callback(proxy.aclose)
+            await proxy.start(box)
+
+    gate = asyncio.ensure_future(open_gate(boxed.info_path, boxed.block_path, start))
+    done, _ = await asyncio.wait((gate, ended), timeout=GATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    if gate not in done:
+        gate.cancel()
+        await asyncio.wait((gate,))
+        if not done:
+            raise SandboxUnavailable("the box did not start", suggestion="run: ai-session doctor")
+    else:
+        gate.result()
+
+
+def _passes(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@contextmanager
+def _directory(parent: Path) -> Generator[Path]:
+    """A private directory for one box. Those of processes that were killed are taken away first."""
+    parent.mkdir(mode=0o700, exist_ok=True)
+    for old in parent.iterdir():
+        with suppress(OSError), open(old / "alive") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(old)
+    directory = parent / os.urandom(8).hex()
+    directory.mkdir(mode=0o700)
+    try:
+        with open(directory / "alive", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield directory
+    finally:
+        _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    try:
+        for entry in os.scandir(directory):
+            os.unlink(entry)
+        directory.rmdir()
+    except OSError:
+        from shutil import rmtree  # takes 5 ms, and most boxes leave plain files alone
+
+        rmtree(directory, ignore_errors=True)

@@ -1,0 +1,129 @@
+"""The verb serve: tools for programs that connect to an address, in another dialect than MCP."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ai_session.cli.options import Json
+from ai_session.cli.output import to_person
+from ai_session.errors import InvalidArguments, SandboxRefused
+
+if TYPE_CHECKING:
+    from ai_session.config.settings import Settings
+    from ai_session.http.server import Place
+    from ai_session.wire.access_token import AccessToken
+
+RPC_PORT = 8766
+
+
+def serve(
+    rpc: Annotated[bool, typer.Option("--rpc", help="AgentVault: JSON-RPC over HTTP, tools as methods.")] = False,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = RPC_PORT,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Ask nobody for a token: every user of this machine is you.")
+    ] = False,
+    workspace: Annotated[
+        Path | None,
+        typer.Option("--workspace", "-w", help="Directory of files and code, instead of the present one."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Serve files, Python and sessions to programs over HTTP until ended; sessions go on.
+
+    Programs of the user who starts it need no token; those of others, and all where the system does not say whose
+    they are, show the one that ai-session token shows, or sign in. What else is in [http] of the configuration holds as
+    for mcp-server --http.
+
+    Exit codes: 0 ended on request, 1 the address or the daemon cannot be used, 2 wrong usage or configuration.
+    """
+    if not rpc:
+        raise InvalidArguments("nothing to serve was named", suggestion="ai-session serve --rpc")
+    from ai_session.cli import http as cli_http
+    from ai_session.config import config
+    from ai_session.http.endpoints.rpc_app import RPC_PATH, application
+    from ai_session.wire.access_token import AccessToken
+
+    settings = config.load(overrides={"http.host": host, "http.port": port})
+    if workspace is not None:
+        enter(workspace)
+    root = root_of(settings, chosen=workspace is not None)
+
+    token = None if no_auth else AccessToken(config.runtime_directory(config.home_directory(), os.getuid()))
+    if token:
+        token.make()
+
+    def greet(place: Place) -> str:
+        if as_json:
+            return json.dumps(facts(place, root, token)) + "\n"
+        return greeting(place, root, cli_http.NO_AUTH if token is None else asked_for(settings, token))
+
+    make = partial(application, token=token)
+    cli_http.run(settings, RPC_PATH, make, greet, no_auth=no_auth, own_calls=True)
+
+
+def enter(workspace: Path) -> None:
+    """Serve from there, so that it is this server's workspace. Raises InvalidArguments."""
+    try:
+        os.chdir(workspace)
+    except OSError as error:
+        reason = error.strerror or "it cannot be entered"
+        raise InvalidArguments(
+            f"the workspace {str(workspace)!r} cannot be used: {reason}", suggestion="make it, or name another one"
+        ) from None
+
+
+def root_of(settings: Settings, *, chosen: bool) -> str:
+    """The directory that paths are counted from, as the daemon finds it. Raises InvalidArguments for a ``chosen`` one
+    that can be no workspace; DirectoryUnusable, SandboxRefused where there is none."""
+    from ai_session.config import config
+    from ai_session.sessions.workspaces import Workspaces
+
+    home = config.home_directory()
+    known = Workspaces(settings.sandbox.workspaces, str(home), [str(config.runtime_directory(home, os.getuid()))])
+    here = os.getcwd()
+    if chosen and (reason := known.unfit(here)):
+        raise SandboxRefused(
+            f"{here!r} cannot be a workspace: {reason}", suggestion="name the directory of one project"
+        )
+    return known.place("", here).workspace
+
+
+def facts(place: Place, root: str, token: AccessToken | None) -> dict[str, Any]:
+    """What a program that started it wants to know."""
+    health = f"{place.base_url}/health"
+    found = {"url": place.url, "health": health, "workspace": root, "authenticated": token is not None}
+    return found if token is None else {**found, "token_file": str(token.file)}
+
+
+def asked_for(settings: Settings, token: AccessToken) -> str:
+    """Who needs a token, and which. The token itself is shown once, when it was made, and only at a terminal: anything
+    else may be a log."""
+    from ai_session.wire.peers import can_tell
+
+    shown = f"Authorization: Bearer {token.read()}" if token.is_new and to_person() else "ai-session token shows it"
+    if settings.http.public_url or settings.http.trusted_proxies:
+        return f"Everybody behind the proxy needs a token: {shown}."
+    if not can_tell():
+        return f"This system does not say whose programs connect, so all need a token: {shown}."
+    return f"Programs of yours need no token, all others one: {shown}."
+
+
+def greeting(place: Place, root: str, access: str) -> str:
+    """What a person who started it wants to know."""
+    servers = dict.fromkeys(("filesystem", "code", "session"), place.base_url)
+    lines = [
+        f"Serving AgentVault's tools at {place.url}",
+        access,
+        "Ctrl-C ends it; sessions go on.",
+        f"Files and code: {root}",
+        "",
+        f"proxy agent   MCP_SERVER_MAP='{json.dumps(servers)}'",
+    ]
+    return "\n".join(lines) + "\n"

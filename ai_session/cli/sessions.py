@@ -1,0 +1,220 @@
+"""Verbs about sessions themselves: new, ls, info, rename, interrupt, kill."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated, Any
+
+from ai_session.cli.options import Argument, Json, Option
+from ai_session.cli.output import confirm, leave, report, say, show_facts, show_json, show_rows
+from ai_session.client.connection import ControlClient, connect
+from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.sandbox.workspace.words import WORDS, summary
+from ai_session.sessions.names import name_from
+
+MOST_LINES = 5
+
+
+def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
+    """Names of the open sessions and their state, for the shell's completion; nothing when no daemon runs."""
+    try:
+        with connect(start=False) as client:
+            found = sessions(client)
+    except AiSessionError:
+        return []
+    return [(row["name"], row["state"]) for row in found if row["name"].startswith(incomplete)]
+
+
+SessionName = Annotated[
+    str, Argument(metavar="SESSION", help="Name or id.", complete=complete_sessions, show_default=False)
+]
+
+
+def sessions(client: ControlClient) -> list[dict[str, Any]]:
+    """What ``list_sessions`` knows of each."""
+    return client.call("list_sessions").structured["sessions"]
+
+
+def new(
+    name: Annotated[
+        str | None,
+        Argument(
+            help="Unique; letters, digits, . _ -. Made from the directory's name when left out.", metavar="[NAME]"
+        ),
+    ] = None,
+    directory: Annotated[str, Option("--cwd", "-C", help="Where the shell starts.")] = "",
+    shell: Annotated[str, Option("--shell", help="bash, zsh, fish, dash… or a path.")] = "",
+    backend: Annotated[str, Option("--backend", help="auto, tmux or pty.")] = "",
+    env: Annotated[list[str] | None, Option("--env", "-e", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    profile: Annotated[
+        str,
+        Option("--profile", metavar="PROFILE", help="read-only, workspace or trusted (no box); else as configured."),
+    ] = "",
+    rows: Annotated[int | None, Option("--rows", least=2, help="Height.", show_default=False)] = None,
+    cols: Annotated[int | None, Option("--cols", least=2, help="Width.", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """Open a session. One whose shell has exited starts again where it left off."""
+    with connect() as client:
+        facts = client.call(
+            "create_session",
+            box=profile,
+            name=free_name(client, os.path.basename(os.path.realpath(directory))) if name is None else name,
+            working_directory=os.path.join(os.getcwd(), os.path.expanduser(directory)) if directory else None,
+            shell=shell or None,
+            backend=backend or None,
+            env=dict(map(_assignment, env or [])) or None,
+            rows=rows,
+            cols=cols,
+        ).structured
+    if as_json:
+        show_json(facts)
+    else:
+        show_rows([facts], ("name", "session_id", "shell", "backend", "sandbox", "working_directory"))
+        for line in (*facts.get("unprotected", ()), facts.get("note")):
+            if line:
+                say(f"note: {line}")
+        say(f"ai-session attach {facts['name']}")
+
+
+def free_name(client: ControlClient, wish: str) -> str:
+    """``wish`` as a session's name, numbered when it is taken."""
+    plain = name_from(wish)
+    taken = {row["name"] for row in sessions(client)}
+    number, name = 1, plain
+    while name in taken:
+        number += 1
+        name = f"{plain}-{number}"
+    return name
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise InvalidArguments(f"--env {text!r} is not NAME=VALUE", suggestion="for example: --env DEBUG=1")
+    return name, value
+
+
+def ls(as_json: Json = False) -> None:
+    """List sessions.
+
+    Columns: name, owner where it is not you, state, shell, backend, box, directory, what appeared in its workspace that
+    programs outside of the box may run, running command.
+    """
+    with connect() as client:
+        found = sessions(client)
+    if as_json:
+        show_json(found)
+        return
+    if not found:
+        say("No sessions. Open one: ai-session new")
+        return
+    rows = [
+        {
+            **row,
+            "running": row.get("running", {}).get("command", "").partition("\n")[0],
+            "notices": summary(row.get("notices", ())),
+        }
+        for row in found
+    ]
+    optional = [name for name in ("owner", "notices") if any(row.get(name) for row in rows)]
+    owner, notices = ([name] if name in optional else [] for name in ("owner", "notices"))
+    show_rows(rows, ("name", *owner, "state", "shell", "backend", "sandbox", "working_directory", *notices, "running"))
+    if notices:
+        say("Appeared in a workspace, and programs outside of the sandbox may run what it says: ai-session info NAME")
+    unprotected = dict.fromkeys(line for row in found for line in row.get("unprotected", ()))
+    for line in [*unprotected][:MOST_LINES]:
+        say(f"note: {line}")
+
+
+def info(session: SessionName, as_json: Json = False) -> None:
+    """Tell all about a session. State, process, size, running and last command."""
+    with connect() as client:
+        facts = client.call("get_session_info", session_id=session).structured
+    if as_json:
+        show_json(facts)
+        return
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["created_at"]))
+    lists = {name: facts.pop(name, []) for name in ("unprotected", "notices")}
+    show_facts({**facts, "created_at": created})
+    for line in lists["unprotected"]:
+        show_facts({"unprotected": line})
+    for notice in lists["notices"]:
+        show_facts({"notice": f"{WORDS[notice['kind']]} {notice['path']}"})
+
+
+def rename(session: SessionName, name: Annotated[str, Argument(help="The new name.")], as_json: Json = False) -> None:
+    """Give a session another name."""
+    with connect() as client:
+        client.request("rename", session=session, name=name)
+    if as_json:
+        show_json({"name": name})
+
+
+def share(
+    session: SessionName,
+    names: Annotated[
+        list[str] | None, Argument(metavar="[WHO]...", help="agent:NAME, user:NAME, run:ID or everyone.")
+    ] = None,
+    nobody: Annotated[bool, Option("--nobody", help="Only its owner, and you.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let others use a session. Agents of a swarm and users over HTTP see only their own otherwise."""
+    if bool(names) == nobody:
+        raise InvalidArguments(
+            "share with whom?", suggestion="name agent:NAME, user:NAME, run:ID, everyone: --nobody ends it"
+        )
+    with connect() as client:
+        client.request("share", session=session, names=names or [])
+    if as_json:
+        show_json({"shared_with": names or []})
+
+
+def interrupt(session: SessionName, as_json: Json = False) -> None:
+    """Stop the running command.
+
+    Ctrl-C twice, Ctrl-\\, TERM, KILL, each only if the one before did not end it.
+    """
+    with connect() as client:
+        facts = client.call("interrupt_command", session_id=session).structured
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts({name: facts[name] for name in ("status", "exit_code", "note") if name in facts})
+    if facts["status"] == "running":
+        leave(1)
+
+
+def kill(
+    names: Annotated[
+        list[str] | None,
+        Argument(metavar="[SESSION]...", help="Names or ids.", complete=complete_sessions),
+    ] = None,
+    everything: Annotated[bool, Option("--all", "-a", help="Every session.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before --all.")] = False,
+    as_json: Json = False,
+) -> None:
+    """End sessions. Their shells, every process started in them, and their output go."""
+    if bool(names) == everything:
+        raise InvalidArguments("which sessions?", suggestion="name them, or pass --all")
+    ended: list[str] = []
+    code = 0
+    with connect() as client:
+        found = sessions(client) if everything else []
+        told = ", ".join(row["name"] for row in found)
+        wanted = [row["session_id"] for row in found] or names or []
+        if found and not yes and not confirm(f"End {len(found)} sessions: {told}?"):
+            leave(1)
+        for name in wanted:
+            try:
+                ended.append(client.call("close_session", session_id=name).structured["name"])
+            except AiSessionError as error:
+                if as_json:
+                    raise
+                code = report(error, as_json=False)
+    if as_json:
+        show_json({"ended": ended})
+    else:
+        show_rows([{"ended": name} for name in ended], ("ended",))
+    leave(code)

@@ -1,0 +1,36 @@
+"""The verb token: what programs show to ``ai-session serve`` that are not known to be this user's."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from ai_session.cli.options import Json, Option
+from ai_session.cli.output import show_facts, show_json
+
+
+def token(
+    renew: Annotated[
+        bool, Option("--renew", help="Make another one; the one before opens nothing from then on.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the token for ai-session serve.
+
+    With the line that shows it. It is made where there is none. Programs of yours on this machine need none.
+
+    Exit codes: 0 shown, 1 the file it is kept in cannot be used.
+    """
+    from ai_session.config import config
+    from ai_session.wire.access_token import AccessToken
+
+    kept = AccessToken(config.runtime_directory(config.home_directory(), os.getuid()))
+    if renew:
+        kept.renew()
+    kept.make()
+    found = kept.read()
+    facts = {"token": found, "rpc": f"Authorization: Bearer {found}", "agentvault": f"X-Api-Key: {found}"}
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts(facts)

@@ -1,0 +1,172 @@
+"""A blocking client of the daemon's control protocol; standard library only, because every CLI verb starts with it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from ai_session.client import relay
+from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
+
+HEADER = struct.Struct(">cI")
+READ_BYTES = 1 << 16
+
+
+class Reply(NamedTuple):
+    """What a tool call returned."""
+
+    text: str
+    structured: dict[str, Any]
+
+
+class ControlClient:
+    """One connection. Not for several threads."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(None)
+        self._socket = connection
+        self._held = bytearray()
+        self._id = 0
+        self.hello = self._told(self._message())
+        """The daemon's first line: version, pid."""
+
+    def request(self, method: str, /, **params: Any) -> Any:
+        """One method's result. Raises the AiSessionError the daemon names, DaemonUnavailable when it goes away."""
+        self.tell(method, **params)
+        message = self._message()
+        while message.get("id") not in (self._id, None):
+            message = self._message()
+        return self._told(message)["result"]
+
+    def tell(self, method: str, /, **params: Any) -> None:
+        """As ``request``, for what nobody waits for the result of. Raises DaemonUnavailable."""
+        self._id += 1
+        self._send(json.dumps({"id": self._id, "method": method, "params": params}).encode() + b"\n")
+
+    def call(self, tool: str, /, *, box: str = "", **arguments: Any) -> Reply:
+        """One tool call through the gate; None leaves an argument out. Raises what the tool failed with.
+
+        ``box`` is the sandbox profile a person chooses for a new session.
+        """
+        given = {key: value for key, value in arguments.items() if value is not None}
+        result = self.request("call", name=tool, arguments=given, **({"profile": box} if box else {}))
+        if result["is_error"]:
+            raise error_named(result["structured"].get("error") or {"message": result["text"]})
+        return Reply(result["text"], result["structured"])
+
+    def attach(self, session: str, *, rows: int, cols: int, read_only: bool) -> None:
+        """Turn the connection into frames. Rows and columns of 0 leave the session's size alone."""
+        self.request("attach", session=session, rows=rows, cols=cols, read_only=read_only)
+
+    def fileno(self) -> int:
+        """For select."""
+        return self._socket.fileno()
+
+    def send_frame(self, kind: bytes, payload: bytes = b"") -> None:
+        """``i`` input, ``r`` resize, ``d`` detach."""
+        self._send(HEADER.pack(kind, len(payload)) + payload)
+
+    def frames(self) -> Iterator[tuple[bytes, bytes]]:
+        """Type and payload of each frame as it comes; raises DaemonUnavailable at the end of the stream."""
+        while True:
+            yield from self.arrived()
+            self.receive()
+
+    def receive(self) -> None:
+        """Read once, waiting for the daemon when nothing is there; ``arrived`` then has what is complete."""
+        try:
+            chunk = self._socket.recv(READ_BYTES)
+        except OSError as error:
+            raise _gone(str(error)) from error
+        if not chunk:
+            raise _gone("it closed the connection")
+        self._held += chunk
+
+    def arrived(self) -> Iterator[tuple[bytes, bytes]]:
+        """The frames that have been read whole."""
+        while len(self._held) >= HEADER.size:
+            kind, size = HEADER.unpack_from(self._held)
+            end = HEADER.size + size
+            if len(self._held) < end:
+                return
+            payload = bytes(self._held[HEADER.size : end])
+            del self._held[:end]
+            yield kind, payload
+
+    def wait_closed(self) -> None:
+        """Returns when the daemon has closed the connection."""
+        try:
+            while self._socket.recv(READ_BYTES):
+                pass
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Hang up; whatever the daemon still does for this connection is given up, commands go on."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _message(self) -> dict[str, Any]:
+        while (end := self._held.find(b"\n")) < 0:
+            self.receive()
+        message: dict[str, Any] = json.loads(self._held[:end])
+        del self._held[: end + 1]
+        return message
+
+    def _told(self, message: dict[str, Any]) -> dict[str, Any]:
+        if "error" in message:
+            raise error_named(message["error"])
+        return message
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise _gone(str(error)) from error
+
+
+def connect(*, start: bool = True) -> ControlClient:
+    """A connection to this user's daemon, started when there is none and ``start``. Raises DaemonUnavailable."""
+    try:
+        connection = relay.connect("control", start=start)
+    except relay.Unreachable as error:
+        raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
+    try:
+        return ControlClient(connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _gone(why: str) -> DaemonUnavailable:
+    return DaemonUnavailable(
+        f"the daemon went away: {why}", suggestion="try again; sessions stay alive and a new daemon finds them"
+    )
+
+
+def error_named(facts: dict[str, Any]) -> AiSessionError:
+    """The error of the tree with this code, or the base with the code kept."""
+    code = str(facts.get("code") or "internal_error")
+    found = next((kind for kind in _tree(AiSessionError) if kind.code == code), AiSessionError)
+    error = found(str(facts.get("message") or code), suggestion=str(facts.get("suggestion") or ""))
+    if isinstance(error, InvalidArguments):
+        error.fields = dict(facts.get("fields") or {})
+    error.code = code  # pyright: ignore[reportAttributeAccessIssue]  # a newer daemon may know more codes
+    return error
+
+
+def _tree(kind: type[AiSessionError]) -> Iterator[type[AiSessionError]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _tree(child)

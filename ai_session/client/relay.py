@@ -1,0 +1,433 @@
+"""stdio ↔ the daemon's socket: all that `ai-session mcp-server --stdio` is, and how any client finds the daemon.
+
+Standard library only: every MCP client starts one of these and waits for it. Neither ends with the other: a daemon that
+goes away in the middle of a conversation is replaced, and is told what the one before knew (``relay_resume``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+from ai_session import __version__
+from ai_session.system import inherited_signals
+
+PROTOCOL = (1, 1)
+"""The oldest and the newest way to talk over the socket that this version knows; what is merely added changes none."""
+
+SOCKET_PATH_LIMIT = 100
+"""Bytes; the same limit as config.runtime_directories, so that every process finds the same socket."""
+
+HELLO_SECONDS = 20.0
+"""A daemon answers in a millisecond, a starting one in a tenth of a second; this bounds a machine under load."""
+
+LOG_BYTES = 1 << 20
+READ_BYTES = 1 << 16
+PIPE_BYTES = select.PIPE_BUF
+"""A write of this much does not block after POLLOUT; standard output may be a blocking pipe that is read slowly."""
+
+ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {0x22: '\\"', 0x5C: "\\\\"}
+
+KEPT_NAMES = {"HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
+KEPT_PREFIXES = ("LC_", "PYTHON", "AI_SESSION_", "OTEL_", "DYLD_")
+"""What the daemon takes from the client that happens to start it; sessions get each client's own from its hello."""
+
+LEFT_BEHIND = ("AI_SESSION_ID", "AI_SESSION_NAME")
+"""With the cookie of a session it was started in, the daemon would be ended with that session."""
+
+
+class Unreachable(Exception):
+    """No daemon answers and none could be started. ``code`` is that of the AiSessionError it stands for."""
+
+    def __init__(self, message: str, suggestion: str, code: str = "daemon_unavailable") -> None:
+        super().__init__(f"{message}; {suggestion}")
+        self.message = message
+        self.suggestion = suggestion
+        self.code = code
+
+
+def main(role: str = "mcp", more: str = "") -> NoReturn:
+    """Relay standard input and output in ``role`` until either side ends: status 0 after the client, else 1."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    try:
+        if role != "mcp":
+            os._exit(pump(_greeted(role, more), 0, 1))
+        from ai_session.client.resume import RESUMES, Conversation
+
+        dial = partial(_greeted, role, more + RESUMES)
+        os._exit(Conversation(dial(), 0, 1, dial, Unreachable, warn).run())
+    except Unreachable as error:
+        warn(str(error))
+        os._exit(1)
+
+
+def _greeted(role: str, more: str) -> socket.socket:
+    link = connect(role, more=more)
+    link.recv(READ_BYTES)  # the daemon's answer; it says nothing more before the client does
+    return link
+
+
+def converse(link: socket.socket, source: int, target: int, role: str = "mcp", more: str = "") -> int:
+    """Greet the daemon at the other end of ``link``, then relay for a client that is not on descriptors 0 and 1."""
+    _greet(link, role, more)
+    link.recv(READ_BYTES)
+    return pump(link, source, target)
+
+
+def _leave(*_: object) -> NoReturn:
+    os._exit(0)
+
+
+def warn(text: str) -> None:
+    """One line on standard error, dropped where nobody reads it: two clients never do, and must not stop us."""
+    with contextlib.suppress(OSError):
+        if _writable(2):
+            os.write(2, f"ai-session: {text}\n".encode(errors="replace")[:PIPE_BYTES])
+
+
+def connect(role: str, *, start: bool = True, more: str = "") -> socket.socket:
+    """A connection whose hello is sent and whose first line, the daemon's answer, is still to be read.
+
+    Starts a daemon when there is none and ``start``. An idle daemon of an older version is replaced by one of ours; any
+    other is used as long as both know a way to talk. ``more`` is put into the hello as it is. Raises Unreachable.
+    """
+    replaced = retried = False
+    while True:
+        link = _dial_any() or (_start() if start else None)
+        if link is None:
+            raise Unreachable("no daemon is running", "start one: ai-session daemon start")
+        answer = _greet(link, role, more)
+        if not answer.endswith(b"\n"):
+            link.close()
+            if retried:
+                raise Unreachable("the daemon ended before it answered", _last_words())
+            retried = True  # it was leaving when we came
+            continue
+        if answer.startswith(b'{"ai_session":1,"version":"%b",' % __version__.encode()):
+            return link
+        try:
+            facts = _parse(answer)
+            outdated = start and facts.get("idle") and not replaced and _older(str(facts.get("version")), __version__)
+            if not outdated:
+                _check_protocol(facts)
+                return link
+        except Unreachable:
+            link.close()
+            raise
+        replaced = True
+        link.close()
+        _ask_to_leave()
+
+
+def _older(version: str, than: str) -> bool:
+    return _numbers(version) < _numbers(than)
+
+
+def _numbers(version: str) -> list[int]:
+    parts = version.split(".")
+    return [int(part) if part.isdecimal() else 0 for part in parts]
+
+
+def _check_protocol(facts: Mapping[str, Any]) -> None:
+    oldest, newest = facts.get("protocol", (1, 1))
+    if oldest > PROTOCOL[1] or newest < PROTOCOL[0]:
+        raise Unreachable(
+            f"the daemon (pid {facts.get('pid')}) is version {facts.get('version')} and talks in another way than this "
+            f"one, {__version__}",
+            "replace it: ai-session daemon restart; sessions go on",
+            "incompatible",
+        )
+
+
+def pump(link: socket.socket, source: int, target: int) -> int:
+    """Copy bytes both ways, neither direction waiting for the other, until one side has ended. The exit status."""
+    link.setblocking(False)
+    inward = _Flow(source, link.fileno(), READ_BYTES)
+    outward = _Flow(link.fileno(), target, PIPE_BYTES)
+    flows = (inward, outward)
+    while outward.open or outward.held:
+        wanted = {target: 0}
+        for flow in flows:
+            if flow.held:
+                wanted[flow.target] = wanted.get(flow.target, 0) | select.POLLOUT
+            elif flow.open:
+                wanted[flow.source] = wanted.get(flow.source, 0) | select.POLLIN
+        ready = select.poll()
+        for fd, events in wanted.items():
+            ready.register(fd, events)
+        for fd, events in ready.poll():
+            if fd == target and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                return 0
+            for flow in flows:
+                if fd == (flow.target if flow.held else flow.source):
+                    flow.move()
+        if not inward.open and not inward.held:
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_WR)
+    if inward.open:
+        warn("the daemon has ended; sessions stay alive, start the server again")
+    return int(inward.open)
+
+
+class _Flow:
+    """Bytes from one descriptor to another; what could not be written yet is ``held``, and stops the reading."""
+
+    def __init__(self, source: int, target: int, piece: int) -> None:
+        self.source = source
+        self.target = target
+        self.piece = piece
+        self.open = True
+        self.held = b""
+
+    def move(self) -> None:
+        """Read, unless something is held, and write what can be written without waiting."""
+        if not self.held:
+            try:
+                self.held = os.read(self.source, READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                pass  # a reset, a terminal that hung up, a directory: there will be no more
+            self.open = bool(self.held)
+        try:
+            while self.held and _writable(self.target):
+                self.held = self.held[os.write(self.target, self.held[: self.piece]) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.held = b""  # its reader has gone, which that descriptor's next event says
+
+
+def directories() -> Iterator[str]:
+    """Where the socket may be, best first; found from HOME and uid alone (as config.runtime_directories finds it)."""
+    home = os.environ.get("HOME") or _home_of_user()
+    state = os.path.join(home, ".local/state/ai-session")
+    if len(os.fsencode(os.path.join(state, "sock"))) <= SOCKET_PATH_LIMIT:
+        yield state
+    from hashlib import sha256  # 2 ms that a usable state directory saves
+
+    yield f"/tmp/ai-session-{os.getuid()}-{sha256(os.fsencode(home)).hexdigest()[:8]}"
+
+
+def _home_of_user() -> str:
+    from pwd import getpwuid
+
+    return getpwuid(os.getuid()).pw_dir
+
+
+def _writable(fd: int) -> bool:
+    ready = select.poll()
+    ready.register(fd, select.POLLOUT)
+    return any(events & (select.POLLOUT | select.POLLERR) for _, events in ready.poll(0))
+
+
+def _dial_any() -> socket.socket | None:
+    for directory in directories():
+        if os.path.lexists(directory):
+            _check_private(directory)
+            if link := _dial(directory):
+                return link
+    return None
+
+
+def _dial(directory: str) -> socket.socket | None:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        link.connect(os.path.join(directory, "sock"))
+    except (FileNotFoundError, ConnectionRefusedError):
+        link.close()
+        return None
+    return link
+
+
+def _check_private(directory: str) -> None:
+    """Another user's directory, or one open to others, might hold a socket that only pretends to be the daemon's."""
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise Unreachable(
+            f"{directory} is not a private directory (mode {stat.filemode(found.st_mode)}, uid {found.st_uid})",
+            f"look who made it, then remove it or: chmod 700 {directory}",
+            "runtime_directory_unsafe",
+        )
+
+
+def _usable_directory() -> str:
+    for directory in directories():
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(directory), exist_ok=True)
+            os.mkdir(directory, 0o700)
+        if os.path.lexists(directory):
+            _check_private(directory)
+            if os.access(directory, os.W_OK | os.X_OK):
+                return directory
+    raise Unreachable("no runtime directory can be made", "set HOME to a directory you can write to")
+
+
+def _greet(link: socket.socket, role: str, more: str = "") -> bytes:
+    """Send the hello and look at the answer, which stays unread; empty when the daemon went away."""
+    link.settimeout(HELLO_SECONDS)
+    try:
+        link.sendall(_hello(role, more))
+        answer = link.recv(READ_BYTES, socket.MSG_PEEK)
+    except TimeoutError:
+        raise Unreachable(f"the daemon does not answer within {HELLO_SECONDS:g} s", _last_words()) from None
+    except OSError:
+        return b""
+    link.settimeout(None)
+    return answer
+
+
+def _hello(role: str, more: str) -> bytes:
+    """Bytes of the environment that are no text reach the daemon as they are: it decodes with surrogateescape."""
+    try:
+        cwd = os.getcwd()
+    except OSError:
+        cwd = ""  # deleted, or not ours to see
+    env = ",".join(f"{_quoted(name)}:{_quoted(value)}" for name, value in os.environ.items())
+    line = f'{{"ai_session":1,"protocol":[{PROTOCOL[0]},{PROTOCOL[1]}],"role":"{role}","version":"{__version__}"'
+    line = f'{line},"cwd":{_quoted(cwd)}'
+    return f'{line},"env":{{{env}}},"pid":{os.getpid()}{more}}}\n'.encode(errors="surrogateescape")
+
+
+def _quoted(text: str) -> str:
+    # json costs 6 ms to import, a third of a warm start.
+    return f'"{text.translate(ESCAPES)}"'
+
+
+def _parse(answer: bytes) -> Mapping[str, Any]:
+    import json
+
+    try:
+        facts = json.loads(answer)
+        error = facts.get("error")
+    except (ValueError, AttributeError):
+        raise Unreachable("the socket is not a daemon's", f"its answer was {answer[:60]!r}") from None
+    if error:
+        raise Unreachable(str(error.get("message")), str(error.get("suggestion")), str(error.get("code")))
+    return facts
+
+
+def _last_words() -> str:
+    for directory in directories():
+        path = os.path.join(directory, "daemon.log")
+        with contextlib.suppress(OSError), open(path, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - 2000))
+            if lines := log.read().decode(errors="replace").split("\n")[:-1]:
+                return f"{path} ends with: {lines[-1]}"
+    return "its log is empty"
+
+
+def _ask_to_leave() -> None:
+    """Returns when the idle daemon has gone, or stays because somebody else uses it now."""
+    if link := _dial_any():
+        with contextlib.suppress(OSError, Unreachable):
+            _greet(link, "leave")
+            link.settimeout(HELLO_SECONDS)
+            while link.recv(READ_BYTES):
+                pass
+        link.close()
+
+
+def _start() -> socket.socket:
+    """Connected to the daemon that this call starts, or that another process started meanwhile.
+
+    The socket is bound here and handed over with the lock that the daemon keeps for life, so clients can connect
+    before it runs, and there is never a second one. A leaving daemon is waited for: its lock ends with it.
+    """
+    directory = _usable_directory()
+    turn = os.open(directory, os.O_RDONLY)
+    lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path = os.path.join(directory, "sock")
+    try:
+        with _bounded(HELLO_SECONDS):
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            if link := _dial(directory):
+                return link
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(128)
+        _spawn(directory, listener.fileno(), lock)
+        link = _dial(directory)
+    except OSError as error:
+        raise Unreachable(f"the daemon cannot be started: {error}", f"look into {directory}/daemon.log") from None
+    finally:
+        listener.close()
+        os.close(lock)
+        os.close(turn)
+    if link is None:
+        raise Unreachable("the daemon ended while starting", _last_words())
+    return link
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float) -> Generator[None]:
+    def give_up(*_: object) -> NoReturn:
+        raise TimeoutError("another daemon holds the lock and does not answer")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _spawn(directory: str, listener: int, lock: int) -> None:
+    """Start the daemon in a process session of its own, no child of ours and with none of our descriptors.
+
+    Several clients kill the process group or the whole tree of their server.
+    """
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _become_daemon(directory, listener, lock)
+    finally:
+        os._exit(0)
+
+
+def _become_daemon(directory: str, listener: int, lock: int) -> None:
+    log_path = os.path.join(directory, "daemon.log")
+    with contextlib.suppress(OSError):
+        if os.stat(log_path).st_size > LOG_BYTES:
+            os.replace(log_path, log_path + ".old")
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    held = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (null, log, log, listener, lock)]
+    for fd, source in enumerate(held):
+        os.dup2(source, fd)
+    for name in os.listdir("/dev/fd"):
+        if int(name) >= len(held):
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    inherited_signals.reset()
+    kept = {n for n in os.environ if n in KEPT_NAMES or n.startswith(KEPT_PREFIXES)}
+    env = {n: os.environ[n] for n in kept.difference(LEFT_BEHIND)}
+    if "PYTHONPATH" in env:
+        env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in env["PYTHONPATH"].split(os.pathsep))
+    os.chdir("/")
+    # -P: the client's folder must not decide what `import json` means.
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "ai_session", "daemon", "run", "--handed", directory], env)

@@ -1,0 +1,337 @@
+"""Settings: defaults < file < environment < flags. The only reader of TOML and of ``os.environ``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
+from ai_session.system import program_path
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from ai_session.config.settings import Section, Settings
+
+PREFIX = "AI_SESSION_"
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+SOCKET_PATH_LIMIT = 100
+BOX_WRITABLE = "box-writable.jsonl"
+"""In the runtime directory: where boxes may write, as gate_written.py keeps it."""
+"""Bytes; sun_path takes 107, and the longest name beside ``sock`` in the directory is 6 bytes longer."""
+
+STANDARD = {
+    "telemetry.endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "telemetry.traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "telemetry.metrics_endpoint": "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "telemetry.protocol": "OTEL_EXPORTER_OTLP_PROTOCOL",
+}
+"""Variables of OpenTelemetry that set what the file does not. Its exporter itself reads the others."""
+
+
+Stamp = list[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings and where each that is not a default came from (``session.rows`` → a path, a variable or ``a flag``)."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    path: Path
+
+
+MESSAGES = {
+    "tuple_type": 'should be a list of texts in brackets: ["…", "…"]',
+    "list_type": "should be a list in brackets: […]",
+    "dict_type": "should be a table",
+    "model_type": "should be a table",
+    "string_type": "should be a text in quotes",
+}
+"""Where pydantic's own words speak of Python."""
+
+
+def load(
+    path: Path | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings in force. ``overrides`` maps ``section.field`` to a value; None means not given.
+
+    ``path`` (or AI_SESSION_CONFIG) must exist; the default file need not. Raises ConfigInvalid, naming every problem.
+    """
+    return resolve(path, environ, overrides).settings
+
+
+def resolve(
+    path: Path | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Loaded:
+    """As ``load``, with the origin of each value."""
+    environ = os.environ if environ is None else environ
+    file, values = _read_file(path, environ)
+    origins = {name: str(file) for name in values}
+    for name, value, variable in _standard(environ):
+        if name not in values:
+            values[name], origins[name] = value, variable
+    for name, variable in variables().items():
+        if variable in environ:
+            values[name] = _from_text(name, environ[variable])
+            origins[name] = variable
+    _refuse_unknown_variables(environ)
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            values[name] = value
+            origins[name] = "a flag"
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        section, _, key = name.partition(".")
+        if key:
+            tree.setdefault(section, {})[key] = value
+        else:
+            tree[section] = value
+    from pydantic import ValidationError
+
+    try:
+        settings = type(defaults()).model_validate(tree)
+    except ValidationError as error:
+        raise _config_invalid(error, origins) from None
+    return Loaded(settings, {name: origins[name] for name in fields() if name in origins}, file)
+
+
+@cache
+def defaults() -> Settings:
+    """The settings where nobody says anything. The library that checks them takes 60 ms to import."""
+    from ai_session.config.settings import Settings
+
+    return Settings()
+
+
+def fields() -> list[str]:
+    """Every setting as ``section.field``, in the order of the file."""
+    return [f"{section}.{key}" for section, model in sections().items() for key in model.model_fields]
+
+
+def sections() -> dict[str, type[Section]]:
+    """The tables of the file, in order."""
+    return {name: type(getattr(defaults(), name)) for name in type(defaults()).model_fields}
+
+
+def variables() -> dict[str, str]:
+    """Setting → the environment variable that sets it."""
+    return {name: PREFIX + name.replace(".", "_").upper() for name in fields()}
+
+
+def environment() -> Mapping[str, str]:
+    """This process's environment, for those who may not read it themselves."""
+    return os.environ
+
+
+def outside_path() -> str:
+    """PATH for programs that run outside of boxes: without the directories in which boxes write."""
+    written: list[str] = []
+    for directory in runtime_directories(home_directory(), os.getuid()):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            for line in (directory / BOX_WRITABLE).read_bytes().splitlines():
+                said = json.loads(line)
+                written.append(said if isinstance(said, str) else str(said["path"]))
+    return program_path.environment(os.environ, written)["PATH"]
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Any TOML text as plain values. Raises ValueError."""
+    import tomllib  # takes 6 ms, for which most verbs have no use
+
+    return tomllib.loads(text)
+
+
+def home_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """HOME, or the password database's word where a client passes none."""
+    environ = os.environ if environ is None else environ
+    try:
+        return Path(environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a user of a container whom no file names
+        return Path("/")
+
+
+def default_path(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the file is: AI_SESSION_CONFIG, else under HOME. XDG variables are missing in half of the clients."""
+    environ = os.environ if environ is None else environ
+    named = environ.get(PREFIX + "CONFIG")
+    return Path(named) if named else home_directory(environ) / ".config/ai-session/config.toml"
+
+
+def stamp(path: str | os.PathLike[str]) -> Stamp:
+    """What is another once the file has been changed or replaced; None where there is none."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return [info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns]
+
+
+def render(settings: Settings, *, origins: Mapping[str, str] | None = None, commented: bool = False) -> str:
+    """The settings as TOML with each field's description; ``commented`` makes a file that changes nothing yet."""
+    lines: list[str] = []
+    for section, model in sections().items():
+        lines += ["", f"# {(model.__doc__ or '').strip()}", f"[{section}]"]
+        values: Section = getattr(settings, section)
+        for key, info in model.model_fields.items():
+            origin = (origins or {}).get(f"{section}.{key}")
+            lines.append(f"# {info.description}{f' (from {origin})' if origin else ''}")
+            assignment = f"{key} = {_toml(getattr(values, key))}".split("\n")
+            lines += [f"# {line}" for line in assignment] if commented else assignment
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        table: Mapping[str, object] = value  # pyright: ignore[reportUnknownVariableType]
+        inner = ", ".join(f"{k if BARE_KEY.match(k) else _toml(k)} = {_toml(v)}" for k, v in table.items())
+        return "{ " + inner + " }" if inner else "{}"
+    if isinstance(value, tuple):
+        items: tuple[object, ...] = value  # pyright: ignore[reportUnknownVariableType]
+        rows = [""]
+        for item in map(_toml, items):
+            if rows[-1] and len(rows[-1]) + len(item) > 110:
+                rows.append("")
+            rows[-1] += (", " if rows[-1] else "") + item
+        return f"[{rows[0]}]" if len(rows) == 1 else "[\n    " + ",\n    ".join(rows) + ",\n]"
+    # DEL is the one character that JSON leaves as it is and TOML forbids.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _read_file(path: Path | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
+    file = default_path(environ) if path is None else path
+    required = path is not None or bool(environ.get(PREFIX + "CONFIG"))
+    try:
+        data = read_toml(file.read_bytes().decode())
+    except FileNotFoundError:
+        if required:
+            raise ConfigInvalid(f"{file} does not exist", suggestion="ai-session config init writes one") from None
+        return file, {}
+    except (OSError, ValueError) as error:
+        raise ConfigInvalid(f"{file}: {error}", suggestion="fix the file, or move it away") from None
+    values: dict[str, Any] = {}
+    for section, content in data.items():
+        if isinstance(content, dict) and content:
+            table: dict[str, Any] = content  # pyright: ignore[reportUnknownVariableType]
+            values |= {f"{section}.{key}": value for key, value in table.items()}
+        else:
+            values[section] = content
+    return file, values
+
+
+def _from_text(name: str, text: str) -> Any:
+    section, _, key = name.partition(".")
+    if sections()[section].model_fields[key].annotation is str:
+        return text
+    try:
+        return read_toml(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
+def _standard(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Setting, value and origin of what OpenTelemetry's variables say; nothing where they say that it is off."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return
+    for signal in ("traces", "metrics"):
+        if environ.get(variable := f"OTEL_{signal.upper()}_EXPORTER", "").strip() == "none":
+            yield f"telemetry.{signal}_endpoint", "none", variable
+    for name, variable in STANDARD.items():
+        if value := environ.get(variable, "").strip():
+            yield name, value, variable
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    """A variable of a section, or one close to a setting's, is a mistake; sessions export others of this prefix."""
+    import difflib
+
+    known = list(variables().values())
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            table = f"{PREFIX}{name.removeprefix(PREFIX).partition('_')[0]}_"
+            siblings = [variable for variable in known if variable.startswith(table)]
+            near = difflib.get_close_matches(name, siblings or known, n=1, cutoff=0 if siblings else 0.85)
+            if near:
+                raise ConfigInvalid(f"the variable {name} sets nothing", suggestion=f"did you mean {near[0]}?")
+
+
+def _config_invalid(error: ValidationError, origins: Mapping[str, str]) -> ConfigInvalid:
+    import difflib
+
+    problems: list[str] = []
+    suggestions: list[str] = []
+    for item in error.errors(include_url=False):
+        where = ".".join(str(part) for part in item["loc"])
+        setting = ".".join(str(part) for part in item["loc"][:2])
+        origin = next((o for name, o in origins.items() if name == setting or name.startswith(setting + ".")), "")
+        if item["type"] == "extra_forbidden":
+            known = fields() if "." in where else list(sections())
+            near = difflib.get_close_matches(where, known, n=1, cutoff=0)
+            message = "is not a setting"
+            suggestions.append(f"did you mean {near[0]}?")
+        else:
+            message = MESSAGES.get(item["type"]) or item["msg"][0].lower() + item["msg"][1:]
+        problems.append(f"{where}: {message}" + (f" (from {origin})" if origin else ""))
+    suggestions.append("ai-session config show lists every setting")
+    return ConfigInvalid("; ".join(problems), suggestion=" ".join(dict.fromkeys(suggestions)))
+
+
+def runtime_directories(home: Path, uid: int) -> list[Path]:
+    """Where the daemon's socket may be, best first. Found from HOME and uid alone, so that every client agrees."""
+    state = home / ".local/state/ai-session"
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
+    fallback = Path("/tmp") / f"ai-session-{uid}-{digest}"
+    return [state, fallback] if len(os.fsencode(state / "sock")) <= SOCKET_PATH_LIMIT else [fallback]
+
+
+def runtime_directory(home: Path, uid: int) -> Path:
+    """The first candidate that can be created and written, created with mode 0700.
+
+    Raises RuntimeDirectoryUnsafe when one is there but not a private directory of ``uid``, or when none can be made.
+    """
+    reasons: list[str] = []
+    for directory in runtime_directories(home, uid):
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            if not directory.is_dir() and (directory.is_symlink() or directory.exists()):
+                raise _unsafe(directory, "is not a directory") from None
+            if not directory.is_dir():
+                reasons.append(f"{directory}: {error.strerror}")
+                continue
+        check_private(directory, uid)
+        if os.access(directory, os.W_OK | os.X_OK):
+            return directory
+        reasons.append(f"{directory}: not writable")
+    raise RuntimeDirectoryUnsafe(
+        f"no runtime directory can be made ({'; '.join(reasons)})", suggestion="give the daemon a HOME it can write to"
+    )
+
+
+def check_private(directory: Path, uid: int) -> None:
+    """Raises RuntimeDirectoryUnsafe unless ``directory`` is a real directory of ``uid`` that nobody else may enter."""
+    info = directory.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        raise _unsafe(directory, "is not a directory")
+    if info.st_uid != uid:
+        raise _unsafe(directory, f"belongs to uid {info.st_uid}, not {uid}")
+    if stat.S_IMODE(info.st_mode) & 0o077:
+        raise RuntimeDirectoryUnsafe(
+            f"{directory} is open to others (mode {stat.S_IMODE(info.st_mode):04o})",
+            suggestion=f"chmod 700 {directory}",
+        )
+
+
+def _unsafe(directory: Path, why: str) -> RuntimeDirectoryUnsafe:
+    return RuntimeDirectoryUnsafe(f"{directory} {why}", suggestion=f"look who made {directory}, then remove it")

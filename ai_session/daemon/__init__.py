@@ -1,0 +1,1 @@
+"""One process per user: wires settings to the gate and serves its socket."""

@@ -1,0 +1,238 @@
+"""Wires the parts: settings → sessions, policy, audit, gate. Owns start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from ai_session.audit.log import SYSLOG, AuditLog
+from ai_session.config import plugins
+from ai_session.config.config import Stamp, home_directory
+from ai_session.config.settings import Settings
+from ai_session.errors import LimitReached
+from ai_session.gate.consent.ancestry import Lineage
+from ai_session.gate.consent.consent import Consent
+from ai_session.gate.consent.person_check import PersonCheck
+from ai_session.gate.consent.terminal_origin import Terminals
+from ai_session.gate.gate import Gate
+from ai_session.gate.idempotency import CallKeys
+from ai_session.gate.policy.administrator import NOBODY, Administrator
+from ai_session.gate.policy.mode import FILE, PolicyInForce
+from ai_session.gate.policy.policy import HookProgram, Policy
+from ai_session.gate.rate_limits import RateLimiter
+from ai_session.gate.redaction.known_secrets import Masking
+from ai_session.gate.telemetry.factory import open_telemetry
+from ai_session.gate.trace import rate_key
+from ai_session.gate.written import FILE as WRITTEN
+from ai_session.gate.written import WrittenDirectories
+from ai_session.models import Question, SandboxLevel, SandboxProfile
+from ai_session.sandbox.boxes import Boxes, BoxSettings
+from ai_session.sandbox.limits.cgroup import delegated
+from ai_session.sandbox.limits.watch import ResourceWatch
+from ai_session.sandbox.network.proxy import environment as proxy_environment
+from ai_session.sandbox.sandbox import Sandbox
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.ownership import widening
+from ai_session.sessions.spec import SessionDefaults
+from ai_session.sessions.workspaces import Workspaces
+from ai_session.tools.base import Limits, Tool
+
+EXPIRE_SECONDS = 3600.0
+
+
+class App:
+    """One running ai-session. ``start`` adopts what an earlier one left; ``stop`` leaves it to the next, or ends it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        runtime_directory: Path,
+        administrator: Administrator = NOBODY,
+        read_from: Mapping[str, Stamp] | None = None,
+    ) -> None:
+        """``read_from``: the files that the settings are from, as they were just before they were read."""
+        self.read_from = dict(read_from or {})
+        settings = administrator.bound(settings)
+        masks = settings.redaction
+        self._masking = masking = Masking(
+            runtime_directory / "redaction.key", masks.environment, masks.patterns, enabled=masks.enabled
+        )
+        self._audit = audit = AuditLog(
+            runtime_directory / "audit",
+            segment_bytes=settings.audit.segment_bytes,
+            retain_days=settings.audit.retain_days,
+            redact=masking.masked,
+            syslog=SYSLOG,
+        )
+        self.sessions = SessionManager(
+            runtime_directory,
+            session_defaults(settings),
+            make_boxes(settings, runtime_directory, audit.event),
+            audit.event,
+        )
+        self._call_keys = CallKeys(runtime_directory / "calls", settings.calls.key_hours * 3600)
+        tools: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
+        limits = Limits(
+            max_output_chars=settings.output.max_chars,
+            execute_seconds=settings.timeouts.execute_seconds,
+            wait_seconds=settings.timeouts.wait_seconds,
+            interrupt_step_seconds=settings.timeouts.interrupt_step_seconds,
+        )
+        workspaces = Workspaces(settings.sandbox.workspaces, str(home_directory()), [str(runtime_directory)])
+        own = settings.policy
+        hook = HookProgram.of(own.hook, own.hook_seconds, "the configuration")
+        configured = Policy(os.getuid(), own.mode, own.rules, hook=hook)
+        above = administrator.policy(os.getuid())
+        policy = PolicyInForce(configured, runtime_directory / FILE, above, administrator.path)
+        rates = RateLimiter(
+            {kind.removesuffix("_per_minute"): amount for kind, amount in settings.rates.model_dump().items()}
+        )
+
+        def admit(question: Question) -> None:
+            who = question.principal
+            claimed = f"{who.subject or who.kind}:{who.client}"
+            for key in (claimed, rate_key(who)):  # a name is only a claim
+                rates.acquire(key, "questions")
+
+        lineage = Lineage(home_directory())
+        consent = Consent(
+            runtime_directory / "approvals",
+            event=audit.event,
+            lineage=lineage,
+            person=PersonCheck(
+                runtime_directory / "person",
+                event=audit.event,
+                terminals=Terminals(lineage, settings.consent.terminals),
+                from_remote=settings.consent.from_remote,
+            ),
+            ask_seconds=settings.policy.ask_seconds,
+            admit=admit,
+        )
+
+        def changed() -> None:
+            consent.policy_changed(policy.digest)
+            self.sessions.boxes.forget_answers()
+            self.sessions.changes.tools_changed()
+
+        policy.changed = changed
+        changed()  # a daemon before this one may have asked under another policy
+        names = [tool.name for tool in tools]
+        self._telemetry = open_telemetry(settings.telemetry, names, masking.masked, levels(self.sessions, consent))
+        self._written = WrittenDirectories(
+            runtime_directory / WRITTEN, workspaces.configured, str(runtime_directory.resolve() / "sessions")
+        )
+        self.gate = Gate(
+            tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits,
+            self._telemetry, self._written,
+        )  # fmt: skip
+        self._expiry: asyncio.TimerHandle | None = None
+        self._readying: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Adopt sessions left by an earlier daemon."""
+        self._telemetry.start()
+        await self.sessions.adopt()
+        for session in [session for session in self.sessions.all() if session.spec.once]:
+            await self.sessions.close(session)
+        await self.sessions.boxes.sweep()
+        for session in self.sessions.all():
+            if session.spec.level is not SandboxLevel.NONE:
+                await self._written.add(session.spec.profile)
+            with suppress(LimitReached):  # as each call on it is told
+                needed = partial(self._open, session.spec.session_id)
+                self._masking.learn(session.spec.env, needed, widening(session.spec.owner)[-1])
+        self._expire()
+        self._readying = asyncio.create_task(self.sessions.make_ready())
+
+    def _open(self, session_id: str) -> bool:
+        return self.sessions.find(session_id) is not None
+
+    def _expire(self) -> None:
+        self._call_keys.expire()
+        self._expiry = asyncio.get_running_loop().call_later(EXPIRE_SECONDS, self._expire)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a live session exists, so that leaving would be noticed."""
+        return self.sessions.live > 0
+
+    async def stop(self, *, sessions: bool = False) -> None:
+        """Leave: sessions stay alive for the next daemon, or with ``sessions`` everything ends."""
+        if self._expiry:
+            self._expiry.cancel()
+        if self._readying:
+            self._readying.cancel()
+            await asyncio.wait((self._readying,))
+        if sessions:
+            await self.sessions.stop()
+        await self.sessions.aclose()
+        self._audit.close()
+        await self._telemetry.close()
+
+
+def levels(sessions: SessionManager, consent: Consent) -> dict[str, Callable[[], int]]:
+    """What can be counted at any time, by the name of its metric."""
+    return {
+        "ai_session.sessions.open": lambda: sessions.live,
+        "ai_session.commands.running": lambda: sum(one.running is not None for one in sessions.all()),
+        "ai_session.questions.waiting": lambda: len(consent.pending()),
+    }
+
+
+def session_defaults(settings: Settings) -> SessionDefaults:
+    """What a session is made with when the caller does not say."""
+    session = settings.session
+    return SessionDefaults(
+        backend=session.backend,
+        shell=session.shell,
+        user_rc=session.user_rc,
+        rows=session.rows,
+        cols=session.cols,
+        max_sessions=session.max_sessions,
+        max_sessions_per_owner=session.max_sessions_per_owner,
+        retain_bytes=session.retain_bytes,
+        close_grace_seconds=session.close_grace_seconds,
+        env=dict(session.env),
+        env_allow=tuple(session.env_allow),
+    )
+
+
+def box_template(settings: Settings) -> SandboxProfile:
+    """Every limit and list of a box, without a workspace and a home."""
+    box, network = settings.sandbox, settings.network
+    return SandboxProfile(
+        name=box.profile,
+        readable=box.readable,
+        writable=box.writable,
+        home_readable=box.home_readable,
+        masked=box.masked,
+        protected=box.protected,
+        network="proxy" if network.allow_domains or network.ask else "off",
+        domains=network.allow_domains,
+        ports=network.ports,
+        memory_bytes=box.memory_bytes,
+        processes=box.processes,
+        file_bytes=box.file_bytes,
+        tmp_bytes=box.tmp_bytes,
+    )
+
+
+def make_boxes(settings: Settings, runtime_directory: Path, event: Callable[..., None]) -> Boxes:
+    """What contains the shells of new sessions."""
+    minimum = SandboxLevel(settings.sandbox.minimum_level)
+    return Boxes(
+        BoxSettings(
+            box_template(settings),
+            minimum,
+            settings.sandbox.env_allow,
+            settings.network.ask,
+            dict(settings.session.env),
+        ),
+        Sandbox(runtime_directory=runtime_directory, minimum_level=minimum, proxy_env=proxy_environment()),
+        ResourceWatch(delegated()),
+        event,
+    )

@@ -1,0 +1,403 @@
+"""The socket host: one process per user, found by its socket, that serves every client of that user.
+
+It answers the first lines of a client before anything heavy is imported; sessions, tools and the gate come up in a
+thread meanwhile. It may die at any moment: sessions live elsewhere, and the next daemon adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ai_session import __version__
+from ai_session.client import relay
+from ai_session.client.resume import STOPPED
+from ai_session.config import plugins
+from ai_session.daemon.starting_gate import StartingGate
+from ai_session.errors import AiSessionError, DaemonUnavailable, Incompatible, InvalidArguments
+from ai_session.gate.consent import ancestry
+from ai_session.models import Principal
+from ai_session.servers.base import Connection
+from ai_session.system.scheduling import take_short_turns
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ai_session.daemon.app import App
+
+HELLO_BYTES = 4 << 20
+"""Linux gives a program up to 2 MB of environment, which the hello carries."""
+
+HELLO_SECONDS = 10.0
+LEAVE_SECONDS = 10.0
+FLUSH_SECONDS = 1.0
+BACKLOG = 128
+THREADS = 8
+"""Where a fork bomb leaves no room for one thread more, its session can still be ended."""
+
+ROLES = ("mcp", "fluxloop", "control", "front", "leave")
+
+MakeApp = Callable[[Path], "tuple[App, float]"]
+
+log = logging.getLogger(__name__)
+
+
+class Daemon:
+    """Serves connections on ``listener`` until told to leave. What ``servers.base.Host`` promises."""
+
+    def __init__(self, directory: Path, listener: socket.socket | None = None, make: MakeApp | None = None) -> None:
+        self.directory = directory
+        self._make = make or make_app
+        self.gate = StartingGate(lambda: self.app, self.started)
+        self.app: App | None = None
+        self._listener = listener
+        self._connections: dict[asyncio.Task[Any], Connection] = {}
+        self._servers: dict[str, Any] = {}
+        self._starting: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._hopeless: AiSessionError | None = None
+        self._leaving = asyncio.Event()
+        # Without a listener nobody else can reach the sessions, so they end with this process.
+        self._end_sessions = listener is None
+        self._idle_exit_seconds = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._born = time.monotonic()
+
+    async def run(self, *, expected: bool = True) -> None:
+        """Serve until ``stop``, SIGTERM or SIGINT, then leave within bounded time.
+
+        ``expected``: a client is on its way, whose first lines come before anything heavy. Else somebody watches this
+        process, and what keeps the app from starting is raised.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, partial(self.stop, sessions=False))
+        server = None
+        if self._listener:
+            server = await asyncio.start_unix_server(self.accept, sock=self._listener, limit=HELLO_BYTES)
+        if not expected:
+            self._watch_idleness()
+        await self._leaving.wait()
+        if server:
+            server.close()
+            (self.directory / "sock").unlink(missing_ok=True)
+        await self._leave()
+        if self._hopeless and not expected:
+            raise self._hopeless
+
+    async def started(self) -> None:
+        """Starts the app where nobody did yet; returns once the gate answers, raises what kept it from starting."""
+        if self.app is None:
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.create_task(self._start())
+            await asyncio.shield(self._starting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether leaving would be noticed by nobody."""
+        return not self._connections and not (self.app and self.app.busy)
+
+    def status(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "directory": str(self.directory),
+            "uptime_seconds": round(time.monotonic() - self._born, 3),
+            "connections": len(self._connections),
+            "idle": self.idle,
+        }
+
+    def read_from(self) -> dict[str, Any]:
+        """The files that the settings in force are from, as they were then; nothing before they are read."""
+        return dict(self.app.read_from) if self.app else {}
+
+    def stop(self, *, sessions: bool) -> None:
+        """Asks the process to leave; returns at once. With ``sessions`` it ends them, else they stay."""
+        self._end_sessions = self._end_sessions or sessions
+        self._leaving.set()
+
+    async def _start(self) -> None:
+        try:
+            asyncio.get_running_loop().set_default_executor(started_threads())
+            await asyncio.to_thread(take_short_turns, os.getpid())
+            app, self._idle_exit_seconds = await asyncio.to_thread(self._make, self.directory)
+            await app.start()
+        except AiSessionError:
+            raise
+        except Exception as problem:
+            log.exception("the daemon cannot start")
+            raise DaemonUnavailable(
+                f"the daemon cannot start: {type(problem).__name__}: {problem}",
+                suggestion=f"look into {self.directory}/daemon.log, or run: ai-session doctor",
+            ) from problem
+        self.app = app
+        for connection in self._connections.values():
+            _quicken(connection)
+
+    async def _leave(self) -> None:
+        for task, connection in self._connections.items():
+            if self._end_sessions and connection.hello.get("resumes"):
+                connection.writer.write(STOPPED + b"\n")
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=LEAVE_SECONDS)
+        if self._end_sessions and self._listener:
+            # An earlier daemon may have left sessions; only an app that adopted them can end them.
+            with contextlib.suppress(AiSessionError, TimeoutError):
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self.started()
+        if self.app:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.app.stop(sessions=self._end_sessions)
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection from its hello to its end."""
+        uid, pid = peer_credentials(writer.get_extra_info("socket"))
+        try:
+            if uid == os.getuid():
+                await self._greet(reader, writer, pid)
+        except AiSessionError as error:
+            facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
+            writer.write(json.dumps({"error": facts}).encode() + b"\n")
+        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # it went away, or says nothing
+        except asyncio.CancelledError:
+            pass  # only _leave cancels, and asyncio logs a connection that ends cancelled as an error
+        finally:
+            writer.close()
+            self._watch_idleness()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int | None) -> None:
+        async with asyncio.timeout(HELLO_SECONDS):
+            try:
+                hello = parse_hello(await reader.readuntil(b"\n"))
+            except asyncio.LimitOverrunError:
+                raise InvalidArguments(f"the first line is longer than {HELLO_BYTES} bytes") from None
+        facts: dict[str, Any] = {"ai_session": 1, "version": __version__, "pid": os.getpid(), "idle": self.idle}
+        facts["protocol"] = relay.PROTOCOL
+        writer.write(json.dumps(facts, separators=(",", ":")).encode() + b"\n")
+        if hello["role"] == "leave":
+            if self.idle:
+                self.stop(sessions=False)
+            return
+        principal = Principal(
+            kind="person" if hello["role"] == "control" else "mcp",
+            uid=os.getuid(),
+            pid=pid,
+            working_directory=hello["cwd"],
+            env=hello["env"],
+            process=found.identity if pid and (found := ancestry.process(pid)) else "",
+        )
+        await self._serve(Connection(reader, writer, principal, hello, self))
+
+    async def _serve(self, connection: Connection) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._connections[task] = connection
+        if self.app:
+            _quicken(connection)
+        try:
+            role = connection.hello["role"]
+            if role not in self._servers:
+                self._servers[role] = await asyncio.to_thread(plugins.load, "servers", role)
+            await self._servers[role].serve(self.gate, connection)
+        finally:
+            del self._connections[task]
+
+    def _watch_idleness(self) -> None:
+        if self._idle_timer:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if self._connections or self._listener is None or self._leaving.is_set():
+            return
+        if self.app is None:
+            self._settling = self._settling or asyncio.create_task(self._settle())
+        elif self._idle_exit_seconds:
+            loop = asyncio.get_running_loop()
+            self._idle_timer = loop.call_later(self._idle_exit_seconds, self._leave_if_idle)
+
+    async def _settle(self) -> None:
+        """Only the app's settings say how long to stay. Who has none and cannot get it is of no use to anybody."""
+        try:
+            await self.started()
+        except AiSessionError as problem:
+            if self.idle:
+                self._hopeless = problem
+                self.stop(sessions=False)
+        finally:
+            self._settling = None
+        if self.app:
+            self._watch_idleness()
+
+    def _leave_if_idle(self) -> None:
+        if self.idle:
+            self.stop(sessions=False)
+        else:
+            self._watch_idleness()
+
+
+def _quicken(connection: Connection) -> None:
+    """A relay, which has no time to do this itself before its client's first question."""
+    if connection.hello.get("resumes") and connection.principal.pid:
+        take_short_turns(connection.principal.pid)
+
+
+def parse_hello(line: bytes) -> dict[str, Any]:
+    """The first line of a connection, checked. Raises InvalidArguments."""
+    try:
+        hello: dict[str, Any] = json.loads(line.decode(errors="surrogateescape"))
+        found: dict[str, Any] = {"cwd": "", "env": {}, "protocol": [1, 1], **hello}
+        oldest, newest = found["protocol"]
+        texts: list[Any] = [found["role"], found["cwd"], *found["env"], *found["env"].values()]
+        known = found["ai_session"] == 1 and all(isinstance(text, str) for text in texts)
+        fits = oldest <= relay.PROTOCOL[1] and newest >= relay.PROTOCOL[0]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        found, known, fits = {}, False, False
+    if not known:
+        raise InvalidArguments("the first line is no hello of ai-session", suggestion="connect with ai-session itself")
+    if not fits:
+        raise Incompatible(
+            f"the client, {str(found.get('version'))[:40]}, talks in another way than the daemon, {__version__}",
+            suggestion="ai-session daemon restart, by the version that is to stay; sessions go on",
+        )
+    if found["role"] not in ROLES:
+        raise InvalidArguments(f"no role {found['role'][:40]!r}", suggestion="client and daemon may differ in version")
+    return found
+
+
+def peer_credentials(peer: socket.socket) -> tuple[int, int | None]:
+    """Uid and pid of the process at the other end, as the kernel knows them."""
+    if hasattr(socket, "SO_PEERCRED"):
+        pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        return uid, pid
+    # macOS: LOCAL_PEERCRED gives struct xucred {version, uid, …}, LOCAL_PEERPID an int.
+    _, uid = struct.unpack_from("2I", peer.getsockopt(0, 1, 128))
+    return uid, struct.unpack("i", peer.getsockopt(0, 2, 4))[0]
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """`ai-session daemon run`: in the foreground, or with the socket and lock that a client handed over as 3 and 4."""
+    if arguments[:1] == ["--handed"]:
+        directory, listener = Path(arguments[1]), socket.socket(fileno=3)
+        for fd in (3, 4):
+            os.set_inheritable(fd, False)
+    else:
+        try:
+            directory, listener = listen()
+        except AiSessionError as error:
+            sys.exit(f"ai-session: {error.message}; {error.suggestion}")
+        relay.warn(f"serving on {directory}/sock")
+    run_and_leave(Daemon(directory, listener).run(expected=arguments[:1] == ["--handed"]))
+
+
+def serve_stdio(make: MakeApp | None = None, role: str = "mcp", more: str = "") -> NoReturn:
+    """`ai-session mcp-server --stdio --no-daemon`: one client, in this process; its sessions end with it.
+
+    ``role`` and ``more`` are what its hello says, as for relay.connect.
+    """
+    import tempfile
+
+    # Children must neither read the client's bytes nor write between ours.
+    source, target = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    directory = Path(tempfile.mkdtemp(prefix=f"ai-session-{os.getuid()}-", dir="/tmp"))
+    converse = partial(relay.converse, source=source, target=target, role=role, more=more)
+    run_and_leave(_serve_one(Daemon(directory, None, make), converse), partial(remove, directory))
+
+
+def started_threads() -> ThreadPoolExecutor:
+    """THREADS that all run already; more are never started."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool, met = ThreadPoolExecutor(THREADS, "work"), threading.Barrier(THREADS)
+    for _ in range(THREADS):
+        pool.submit(met.wait)
+    return pool
+
+
+def remove(directory: Path) -> None:
+    """Remove a folder in which an app that is still starting may be making files: under its new name nobody does."""
+    import shutil
+
+    with contextlib.suppress(OSError):
+        shutil.rmtree(directory.rename(f"{directory}.gone"))
+
+
+async def _serve_one(daemon: Daemon, converse: Callable[[socket.socket], int]) -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours, limit=HELLO_BYTES)
+    pumping = asyncio.get_running_loop().run_in_executor(None, converse, theirs)
+    serving = asyncio.create_task(daemon.accept(reader, writer))
+    serving.add_done_callback(lambda _: daemon.stop(sessions=True))
+    await daemon.run()
+    await asyncio.wait({pumping}, timeout=FLUSH_SECONDS)
+
+
+def listen() -> tuple[Path, socket.socket]:
+    """The directory and the socket of a daemon nobody handed one to; the lock stays open for life."""
+    from ai_session.config import config
+
+    directory = config.runtime_directory(config.home_directory(), os.getuid())
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DaemonUnavailable("a daemon runs already", suggestion="ai-session daemon status") from None
+    (directory / "sock").unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(directory / "sock"))
+    (directory / "sock").chmod(0o600)
+    listener.listen(BACKLOG)
+    return directory, listener
+
+
+def make_app(directory: Path) -> tuple[App, float]:
+    """The app and the seconds of idleness after which the daemon leaves. Raises ConfigInvalid."""
+    from ai_session.config import config
+    from ai_session.daemon.app import App
+    from ai_session.gate.policy import administrator
+
+    read_from = {str(path): config.stamp(path) for path in (config.default_path(), administrator.FILE)}
+    settings = config.load()
+    return App(settings, directory, administrator.read(), read_from), settings.daemon.idle_exit_seconds
+
+
+def run_and_leave(work: Coroutine[Any, Any, None], clean: Callable[[], None] | None = None) -> NoReturn:
+    """Run to the end and leave at once: tearing the interpreter down takes 150 ms that clients would wait."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # The first answers share the interpreter with imports in a thread; 5 ms, the default, would delay each by that.
+    sys.setswitchinterval(0.001)
+
+    async def to_the_end() -> None:
+        status = 1
+        try:
+            await work
+            status = 0
+        except AiSessionError as error:
+            relay.warn(f"{error.message}; {error.suggestion}")
+        except Exception:
+            log.exception("the daemon ends")
+        finally:
+            if clean:
+                clean()
+            os._exit(status)
+
+    asyncio.run(to_the_end())
+    raise AssertionError

@@ -1,0 +1,1 @@
+"""A person's word: whom to ask, what is asked, whose answer counts, where it is kept."""

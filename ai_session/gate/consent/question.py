@@ -1,0 +1,95 @@
+"""What a person is asked: complete, printable, and bound to exactly one call."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ai_session.models import Principal, Question
+from ai_session.system.visible import visible
+
+SHOWN_CHARS = 65_536
+TOLD = ("session_id", "command", "text", "keys", "name", "working_directory")
+HARMLESS = ("backend", "rows", "cols", "separate_stderr", "timeout_seconds", "max_output_chars", "command_id", "offset")
+READING = ("tail_lines", "pattern", "wait_for")
+UNSHOWN = frozenset((*TOLD, *HARMLESS, *READING))
+"""Arguments that change nothing a person would decide by, or that the first line tells."""
+
+KEPT_CHARS = 2000
+OPEN_SECONDS = 3600.0
+
+
+def ask_about(
+    principal: Principal,
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    session: str,
+    about: str,
+    where: str,
+    detail: str,
+    rule: str,
+    reason: str,
+    policy: str,
+    name: str = "",
+    prefix: str = "",
+) -> Question:
+    """The question whether ``tool`` may go on in the ``session`` called ``name``. ``about`` is the command, input,
+    directory or domain; ``detail`` what an answer for longer is narrowed to, ``prefix`` how far it may be widened."""
+    now = time.time()
+    who = printable(principal.client or principal.kind)
+    if principal.subject:
+        who = f"{printable(principal.subject)} by {who}"
+    place = printable(name or session)
+    at = f" ({printable(where)})" if where else ""
+    lines = [f"{who} wants {tool}{f' in session {place}' if place else ''}{at}:"]
+    lines += [f"    {line}" for line in printable(about, lines=True).split("\n")] if about else []
+    same = "exactly this, to the letter" if detail else f"every {tool} that {rule} asks about"
+    begins = f" What begins like it is {prefix} …, in plain words that only look below the directory." if prefix else ""
+    lines += [printable(reason), f"The same is {same}.{begins}"]
+    return Question(
+        question_id="ap_" + secrets.token_urlsafe(16),
+        principal=principal,
+        tool=tool,
+        session=session,
+        message="\n".join(lines),
+        rule=rule,
+        detail=detail,
+        arguments_sha256=digest(arguments),
+        policy_sha256=policy,
+        asked_at=now,
+        expires_at=now + OPEN_SECONDS,
+        prefix=prefix,
+    )
+
+
+def told(arguments: Mapping[str, Any], first: str) -> str:
+    """What a call is about: ``first``, its command, input or directory, and whatever else it was given."""
+    rest = {name: value for name, value in arguments.items() if value and name not in UNSHOWN}
+    return "\n".join(filter(None, (first, *(f"{name}: {_plain(value)}" for name, value in sorted(rest.items())))))
+
+
+def narrowed(about: str, masked: str) -> str:
+    """What an answer for longer holds for: exactly ``about``, whose secrets are not kept; empty for nothing special."""
+    return f"{masked[:KEPT_CHARS]} #{digest({'about': about})}" if about else ""
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def digest(arguments: Mapping[str, Any]) -> str:
+    """SHA-256 of the arguments as canonical JSON; an idempotency key does not make it another call."""
+    plain = {name: value for name, value in arguments.items() if name != "call_key"}
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """``text`` with every character that could deceive a terminal or a reader written as an escape, and bounded."""
+    shown = visible(text[:SHOWN_CHARS], lines=lines)
+    return shown + (f"… ({len(text) - SHOWN_CHARS} more characters)" if len(text) > SHOWN_CHARS else "")

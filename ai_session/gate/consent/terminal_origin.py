@@ -1,0 +1,224 @@
+"""Where a process's terminal comes from: a login at this machine, another machine, an agent, or nobody knows.
+
+The kernel's process table, open files and sockets are the evidence. A terminal counts as local only where something
+positive says so: every parent up to a login that root runs, or to a terminal program, and nothing of an agent holds the
+terminal's other side. What has been cut off from its parents (a second fork, a service manager, cron) has no such
+evidence. A program that runs unboxed as the same user can still type into a window that is local (``tmux send-keys``,
+a terminal program's remote control): against that, answers are signed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ai_session.gate.consent.ancestry import Lineage, Process
+from ai_session.system.open_files import Descriptors, open_descriptors, terminal_systems, unix_peers
+
+REMOTE_ENTRIES = (
+    *("sshd", "dropbear", "tinysshd", "telnetd", "in.telnetd", "mosh-server", "etserver", "etterminal", "tailscaled"),
+    *("teleport", "ttyd", "gotty", "wetty", "xrdp-", "containerd-shim", "conmon", "runc", "crun", "lxc-attach"),
+)
+"""Beginnings of the names of what lets somebody in who is not at this machine."""
+
+LOGINS = ("login", "agetty", "sulogin", "SessionLeader", "Relay(")
+"""Beginnings of the names of what root runs where somebody logs in at a console; the last two are WSL's."""
+
+TERMINAL_PROGRAMS = (
+    *("gnome-terminal-server", "kgx", "ptyxis", "ptyxis-agent", "konsole", "yakuake", "xfce4-terminal"),
+    *("mate-terminal", "lxterminal", "qterminal", "deepin-terminal", "tilix", "terminology", "cosmic-term", "xterm"),
+    *("urxvt", "rxvt", "st", "kitty", "alacritty", "foot", "wezterm-gui", "ghostty", "contour", "rio", "sakura"),
+)
+"""Executables whose windows are a person's. Editors are none: their agents type there, too."""
+
+MULTIPLEXERS = ("tmux", "screen", "zellij")
+"""Executables whose terminals are shown in other terminals."""
+
+PTS_MAJORS = range(136, 144)
+MINORS_EACH = 256
+
+
+class Origin(StrEnum):
+    """Where a terminal comes from."""
+
+    LOCAL = "local"
+    REMOTE = "remote"
+    AGENT = "agent"
+    DETACHED = "detached"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known of the process that answers. ``why`` is in words,
+    ``ancestors`` as ``Lineage.answering`` gives them.
+    """
+
+    origin: Origin
+    why: str
+    ancestors: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+class Terminals:
+    """Judges processes by where their terminals come from. ``programs`` are executables, by their absolute paths, whose
+    windows are a person's besides those that are known."""
+
+    def __init__(self, lineage: Lineage, programs: Collection[str] = ()) -> None:
+        self._lineage = lineage
+        self._programs = {os.path.realpath(path) for path in programs}
+
+    @property
+    def known(self) -> bool:
+        """Whether this machine tells at all."""
+        return self._lineage.known
+
+    def has_clients(self) -> bool:
+        """Whether a client of this daemon runs."""
+        return bool(self._lineage.clients())
+
+    def find(self, pid: int | None, identity: str = "") -> Finding:
+        """Where ``pid``'s terminal comes from. ``identity``, where it is known, is that of the process that is meant.
+
+        Takes some 50 ms: it reads the whole process table.
+        """
+        return _Search(self._lineage, self._programs).find(pid, identity)
+
+
+class _Search:
+    """One look at the machine; what is read of all processes is read once."""
+
+    def __init__(self, lineage: Lineage, programs: Collection[str]) -> None:
+        self._lineage = lineage
+        self._programs = programs
+        self._clients = lineage.clients()
+        self._descriptors: Descriptors | None = None
+        self._multiplexers: set[int] = set()
+
+    def find(self, pid: int | None, identity: str) -> Finding:
+        chain = self._lineage.chain(pid)
+        if not chain or (identity and chain[0].identity != identity):
+            return Finding(Origin.NONE, "nothing is known of the process that answers")
+        return replace(self._judge(chain), ancestors=frozenset(process.identity for process in chain))
+
+    def _judge(self, chain: tuple[Process, ...]) -> Finding:
+        own = chain[0]
+        if why := self._agent(chain):
+            return Finding(Origin.AGENT, why)
+        if not own.terminal:
+            return Finding(Origin.NONE, f"{own} has no terminal, so no person can have typed it")
+        path = _path(own.terminal)
+        leader = next((at for at, process in enumerate(chain) if process.pid == own.session), None)
+        if leader is None:
+            return Finding(Origin.DETACHED, f"{own} was cut off from the shell of {path}: its parents are gone")
+        if own.foreground != own.group:
+            return Finding(Origin.DETACHED, f"{own} is in the background of {path}")
+        return self._drivers(own, path) or self._entry(path, chain[leader:])
+
+    def _agent(self, chain: tuple[Process, ...]) -> str:
+        """Which of these is an agent's, in words; empty for none."""
+        if process := self._lineage.marked(chain):
+            return f"{process} runs inside a session, and what runs inside a session cannot answer for the person"
+        if process := next((process for process in chain if process.identity in self._clients), None):
+            return f"{process} is a client, or was started by one, and a client cannot answer for its person"
+        return ""
+
+    def _drivers(self, own: Process, path: str) -> Finding | None:
+        """What types into the terminal, where that is no person's program: it holds the terminal's other side."""
+        number = _pts(own.terminal)
+        if number is None:
+            return None
+        systems, multiplexer = terminal_systems(own.pid, self._lineage.folder), None
+        if not systems:
+            return Finding(Origin.DETACHED, f"{own} lets nobody see which terminal {path} is")
+        for pid in sorted(self._open.masters.get(number, ())):
+            driver = self._lineage.chain(pid)
+            if not driver or not systems & terminal_systems(pid, self._lineage.folder):
+                continue
+            if why := self._agent(driver):
+                return Finding(Origin.AGENT, f"the other side of {path} is held by an agent: {why}")
+            if self._is_multiplexer(driver[0]):
+                multiplexer = driver[0]
+            elif not self._may_drive(driver):
+                why = f"the other side of {path} is held by {driver[0]}, which is no terminal program known here"
+                return Finding(Origin.DETACHED, why)
+        return self._shown(multiplexer, path) if multiplexer else None
+
+    def _entry(self, path: str, above: Sequence[Process]) -> Finding:
+        """``above``: from who leads the terminal's session upwards."""
+        if entry := next(filter(_lets_in, above), None):
+            if self._is_entered(above):
+                return Finding(Origin.REMOTE, f"{path} came in by {entry}, which agents can use as well")
+            return Finding(Origin.DETACHED, f"{path} comes from {entry}, which anybody can have started: root did not")
+        for process in above:
+            if process.name.startswith(LOGINS) and self._lineage.of_root(process.pid):
+                return Finding(Origin.LOCAL, f"{path} belongs to a login at this machine")
+        for process in above[1:]:
+            if self._is(process, TERMINAL_PROGRAMS):
+                return Finding(Origin.LOCAL, f"{path} is a window of {process}")
+        top = above[-1]
+        if top.parent == 0:
+            why = f"{path} was opened by {top} from outside this machine's or container's own processes"
+            return Finding(Origin.REMOTE, why)
+        return Finding(Origin.DETACHED, f"{path} comes from {top}, which is neither a login nor a terminal program")
+
+    def _shown(self, server: Process, path: str) -> Finding:
+        """A multiplexer's terminal is wherever it is shown: in all of these."""
+        self._multiplexers.add(server.pid)
+        peers = unix_peers()
+        ends = {peers[inode] for inode in self._open.of(server.pid) if inode in peers}
+        pids = {pid for inode in ends for pid in self._open.sockets.get(inode, ()) if pid != server.pid}
+        clients = [chain for pid in sorted(pids) if (chain := self._lineage.chain(pid))]
+        elsewhere = [chain for chain in clients if server.pid not in [process.pid for process in chain]]
+        found = [self._judge(chain) for chain in elsewhere if chain[0].terminal or self._agent(chain)]
+        for origin in (Origin.AGENT, Origin.DETACHED, Origin.NONE, Origin.REMOTE, Origin.LOCAL):
+            if one := next((one for one in found if one.origin is origin), None):
+                return replace(one, why=f"{path} is shown by {server} in another terminal: {one.why}")
+        return Finding(Origin.DETACHED, f"{path} belongs to {server}, which shows it in no terminal")
+
+    def _may_drive(self, chain: Sequence[Process]) -> bool:
+        return (_lets_in(chain[0]) and self._is_entered(chain)) or self._is(chain[0], TERMINAL_PROGRAMS)
+
+    def _is_entered(self, above: Sequence[Process]) -> bool:
+        """Whether root runs what lets somebody in here; names alone anybody can take."""
+        return any(_lets_in(process) and self._lineage.of_root(process.pid) for process in above)
+
+    def _is_multiplexer(self, process: Process) -> bool:
+        return process.pid not in self._multiplexers and self._is(process, MULTIPLEXERS, configured=False)
+
+    def _is(self, process: Process, names: Collection[str], *, configured: bool = True) -> bool:
+        """Whether it runs such an executable, which nobody but root can have put there, or a configured one."""
+        try:
+            executable = os.readlink(self._lineage.folder / str(process.pid) / "exe")
+            owned = os.stat(executable)
+        except OSError:
+            return False
+        known = os.path.basename(executable) in names and owned.st_uid == 0 and not owned.st_mode & 0o022
+        return known or (configured and executable in self._programs)
+
+    @property
+    def _open(self) -> Descriptors:
+        if self._descriptors is None:
+            self._descriptors = open_descriptors(self._lineage.folder)
+        return self._descriptors
+
+
+def _pts(device: int) -> int | None:
+    """The number below /dev/pts of a terminal's device."""
+    major, minor = os.major(device), os.minor(device)
+    return (major - PTS_MAJORS.start) * MINORS_EACH + minor if major in PTS_MAJORS else None
+
+
+def _lets_in(process: Process) -> bool:
+    return process.name.startswith(REMOTE_ENTRIES)
+
+
+def _path(device: int) -> str:
+    number = _pts(device)
+    if number is not None:
+        return f"/dev/pts/{number}"
+    major, minor = os.major(device), os.minor(device)
+    if major == 4:
+        return f"/dev/tty{minor}" if minor < 64 else f"/dev/ttyS{minor - 64}"
+    return f"terminal {major}:{minor}"

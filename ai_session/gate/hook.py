@@ -1,0 +1,223 @@
+"""The policy's hook: a program of the person's or the administrator's that is asked before a call runs.
+
+It can only tighten what the rules decide. What it does not answer in time, in form and with status 0, is denied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import pwd
+import signal
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import IO, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ai_session.errors import HookFailed
+from ai_session.gate.policy.policy import Decision, HookProgram, stricter
+from ai_session.gate.redaction.known_secrets import Masking
+from ai_session.gate.results import masked
+from ai_session.gate.written import WrittenDirectories
+from ai_session.models import Effect, Principal, ToolResult
+from ai_session.system.turns import finished
+
+AT_ONCE = 8
+MAX_ANSWER_BYTES = 64 << 10
+MAX_REASON_CHARS = 500
+LOGGED_BYTES = 2000
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+
+log = logging.getLogger(__name__)
+
+
+class Answer(BaseModel):
+    """What the program prints."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    decision: Literal["allow", "ask", "deny"]
+    reason: str = ""
+
+
+class Hooks:
+    """Asks each program in turn; no more than AT_ONCE run at a time. Without programs it costs nothing."""
+
+    def __init__(self, programs: Sequence[HookProgram], written: WrittenDirectories) -> None:
+        self._programs = programs
+        self._written = written
+        self._env = {**ENVIRONMENT, "HOME": _home()}
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    def __bool__(self) -> bool:
+        return bool(self._programs)
+
+    async def judge(self, principal: Principal, decision: Decision, facts: Callable[[], Mapping[str, Any]]) -> Decision:
+        """``decision``, or a stricter one of a hook. A person is not asked about what he orders himself.
+
+        Raises HookFailed where a hook gives no answer.
+        """
+        if not self._programs or decision.verdict == "deny":
+            return decision
+        known = facts()
+        for program in self._programs:
+            told = {"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason}
+            answer = await self._ask(program, json.dumps({"version": 1, **known, "decision": told}).encode())
+            if answer.decision != "allow" and not (answer.decision == "ask" and principal.kind == "person"):
+                reason = answer.reason[:MAX_REASON_CHARS] or "It gives no reason."
+                decision = stricter(decision, Decision(answer.decision, program.rule, reason))
+            if decision.verdict == "deny":
+                break
+        return decision
+
+    async def _ask(self, program: HookProgram, question: bytes) -> Answer:
+        if why := await asyncio.to_thread(self._unusable, program):
+            raise _failed(program, why)
+        try:
+            async with asyncio.timeout(program.seconds):
+                await self._free.acquire()
+        except TimeoutError:
+            raise _failed(program, f"{AT_ONCE} of them run already, and none ended for {program.seconds:g} s") from None
+        try:
+            data = await self._run(program, question)
+        finally:
+            self._free.release()
+        try:
+            return Answer.model_validate(json.loads(data, object_pairs_hook=_each_once))
+        except ValidationError as error:
+            what = "; ".join(f"{'.'.join(map(str, item['loc']))} {item['msg']}".strip() for item in error.errors())
+            raise _failed(program, f"its answer is not valid: {what[:200]}") from None
+        except (ValueError, RecursionError) as error:
+            raise _failed(program, f"its answer is not valid: {str(error)[:200]}") from None
+
+    async def _run(self, program: HookProgram, question: bytes) -> bytes:
+        """What it prints. Files and pipes of our own, for it may leave something behind that holds its ends open."""
+        answer, said = Output(MAX_ANSWER_BYTES), Output(LOGGED_BYTES)
+        process: asyncio.subprocess.Process | None = None
+        try:
+            async with asyncio.timeout(program.seconds):
+                with answer.end(), said.end(), await asyncio.to_thread(_file, question) as source:
+                    process = await asyncio.create_subprocess_exec(
+                        *program.argv, stdin=source, stdout=answer.theirs, stderr=said.theirs,
+                        env=self._env, cwd="/", start_new_session=True,
+                    )  # fmt: skip
+                await answer.read()
+                status = 0 if answer.more else await process.wait()
+        except TimeoutError:
+            raise _failed(program, f"it did not answer within {program.seconds:g} s (policy.hook_seconds)") from None
+        except OSError as error:
+            raise _failed(program, f"it cannot be started: {error.strerror or error}") from None
+        finally:
+            if process is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.shield(process.wait())
+            if words := said.close():
+                log.warning("policy hook %s says: %s", program.argv[0], words.decode(errors="replace").strip())
+            data = answer.close()
+        if answer.more:
+            raise _failed(program, f"it printed more than {MAX_ANSWER_BYTES} bytes")
+        if status:
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+            raise _failed(program, f"it {how}")
+        return data
+
+    def _unusable(self, program: HookProgram) -> str:
+        """Why it is not run; empty where it may be."""
+        path = program.argv[0]
+        if not os.path.isfile(path) or not os.access(path, os.X_OK):
+            return f"{path!r} is not a program that can be run"
+        for word in program.argv:
+            if "/" in word and (directory := self._written.on_the_way(os.path.join("/", word))):
+                return f"{word!r} lies where a box may write ({directory})"
+        return ""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError where a key stands in it twice: readers differ in which one they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands in it twice")
+    return found
+
+
+def call_facts(
+    principal: Principal, tool: str, effect: Effect | None, masking: Masking, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is known of any call, its secrets masked as in the audit log."""
+    shown, _ = finished(masked(ToolResult("", dict(arguments)), masking.mask))
+    who = {"kind": principal.kind, "uid": principal.uid, "client": principal.client, "subject": principal.subject}
+    return {"principal": who, "tool": tool, "effect": effect and str(effect), "arguments": shown.structured}
+
+
+class Output:
+    """A pipe for what a program prints: ``most`` bytes of it; ``more`` says that it printed further ones."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._data = b""
+        self._ended = asyncio.Event()
+        self._ours, self.theirs = os.pipe()
+        os.set_blocking(self._ours, False)
+        self.more = False
+        asyncio.get_running_loop().add_reader(self._ours, self._readable)
+
+    @contextmanager
+    def end(self) -> Generator[None]:
+        """Around the start of the program, which then has the other end alone."""
+        try:
+            yield
+        finally:
+            os.close(self.theirs)
+
+    async def read(self) -> None:
+        """Wait for its end, or for more than is taken."""
+        await self._ended.wait()
+
+    def close(self) -> bytes:
+        """What was printed."""
+        if self._ours >= 0:
+            if not self._ended.is_set():
+                self._readable()
+            asyncio.get_running_loop().remove_reader(self._ours)
+            os.close(self._ours)
+            self._ours = -1
+        return self._data
+
+    def _readable(self) -> None:
+        try:
+            chunk = os.read(self._ours, 1 << 16)
+        except BlockingIOError:
+            return
+        self.more = len(self._data) + len(chunk) > self._most
+        self._data = (self._data + chunk)[: self._most]
+        if not chunk or self.more:
+            self._ended.set()
+            asyncio.get_running_loop().remove_reader(self._ours)
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # in a container the user may be a bare number
+        return "/"
+
+
+def _file(question: bytes) -> IO[bytes]:
+    with ExitStack() as stack:
+        file = stack.enter_context(tempfile.TemporaryFile())
+        file.write(question)
+        file.seek(0)
+        stack.pop_all()
+    return file
+
+
+def _failed(program: HookProgram, why: str) -> HookFailed:
+    return HookFailed(
+        f"the policy's hook {program.argv[0]} failed, so nothing was run: {why}",
+        suggestion=f"nothing is wrong with the call; the person looks after policy.hook in {program.origin}",
+    )

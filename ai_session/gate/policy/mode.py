@@ -1,0 +1,154 @@
+"""The policy in force: the configured rules, in the configured mode or the one that was set since.
+
+What was tightened stays tight: it is kept in a file, so that ending the daemon loosens nothing. It ends when another
+mode is set, or when the configured mode is changed. What was loosened ends with the daemon.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ai_session.errors import Denied, StorageFull
+from ai_session.gate.policy.policy import MODES, Action, Decision, HookProgram, Policy, stricter
+
+FILE = "mode.json"
+"""Its name in the runtime directory."""
+
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, RecursionError)
+
+
+class PolicyInForce:
+    """Decides as ``Policy`` does. ``path`` is the file that keeps a tighter mode; ``configured`` says the rest.
+
+    ``above`` is the administrator's, from ``origin``: each call is decided by the stricter of both.
+    """
+
+    def __init__(self, configured: Policy, path: Path, above: Policy | None = None, origin: str = "") -> None:
+        self._configured = configured
+        self._above = above
+        self._origin = origin
+        self._path = path
+        kept = _read(path, configured.mode)
+        self.changed: Callable[[], None] = lambda: None
+        """Called when another mode holds."""
+        self._policy = configured.with_mode(kept, by_person=False) if _tighter(kept, configured.mode) else configured
+
+    @property
+    def mode(self) -> str:
+        """The one in force: the tighter of the user's and the administrator's."""
+        if self._above is not None and _tighter(self._above.mode, self._policy.mode):
+            return self._above.mode
+        return self._policy.mode
+
+    @property
+    def digest(self) -> str:
+        """Of the mode in force and the rules."""
+        if self._above is None:
+            return self._policy.digest
+        return hashlib.sha256(f"{self._policy.digest} {self._above.digest}".encode()).hexdigest()
+
+    def decide(self, action: Action) -> Decision:
+        """As ``Policy.decide``; what the administrator's says is named ``administrator:RULE``."""
+        return decide(self._policy, self._above, action)
+
+    @property
+    def hooks(self) -> tuple[HookProgram, ...]:
+        """What is asked before a call runs: the administrator's, then the user's."""
+        found = (policy.hook for policy in (self._above, self._configured) if policy is not None)
+        return tuple(hook for hook in found if hook is not None)
+
+    def rules_out(self, action: Action) -> bool:
+        """Whether it is denied in the mode in force and in the configured one: for as long as nobody sets another."""
+        policies = (self._configured, self._policy)
+        return all(decide(policy, self._above, action).verdict == "deny" for policy in policies)
+
+    def loosens(self, mode: str) -> bool:
+        """Whether it is looser than the one in force. Raises InvalidArguments for no mode."""
+        self._policy.with_mode(mode, by_person=True)
+        return _tighter(self.mode, mode)
+
+    def set_mode(self, mode: str, *, by_person: bool) -> None:
+        """For every call from now on. Anyone may tighten.
+
+        Raises InvalidArguments for no mode, Denied when anyone but a person loosens; StorageFull when it holds, but
+        could not be kept for the next daemon.
+        """
+        if self._above is not None and mode in MODES and _tighter(self._above.mode, mode):
+            raise Denied(
+                f"mode {mode} is looser than {self._above.mode}, which the administrator has laid down",
+                suggestion=f"ask whoever may change {self._origin}",
+            )
+        self._policy = self._policy.with_mode(mode, by_person=by_person)
+        self.changed()
+        try:
+            if _tighter(mode, self._configured.mode):
+                _write(self._path, {"mode": mode, "configured": self._configured.mode})
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageFull(
+                f"mode {mode} holds until the daemon ends; it could not be kept: {error.strerror}",
+                suggestion=f"make room for {self._path}, and set it again",
+            ) from None
+
+    def facts(self) -> dict[str, Any]:
+        """Plain JSON values: ``mode``, ``configured_mode``, ``policy_sha256``, ``configured_sha256``, ``rules`` and
+        ``hooks``; and the same of the ``administrator``, None without one."""
+        return {
+            "mode": self.mode,
+            "configured_mode": self._configured.mode,
+            "policy_sha256": self.digest,
+            "configured_sha256": self._configured.digest,
+            "rules": _rules(self._configured),
+            "hooks": [" ".join(hook.argv) for hook in self.hooks],
+            "administrator": self._above and {
+                "path": self._origin, "mode": self._above.mode, "policy_sha256": self._above.digest,
+                "rules": _rules(self._above),
+            },
+        }  # fmt: skip
+
+
+def decide(policy: Policy, above: Policy | None, action: Action) -> Decision:
+    """The stricter of what the user's and the administrator's policy say."""
+    decision = policy.decide(action)
+    if above is None:
+        return decision
+    other = above.decide(action)
+    return stricter(decision, replace(other, rule=f"administrator:{other.rule}"))
+
+
+def _rules(policy: Policy) -> list[dict[str, Any]]:
+    return [
+        {"id": rule.id, **rule.table.model_dump(mode="json", exclude_defaults=True, exclude={"id"})}
+        for rule in policy.rules
+    ]
+
+
+def _tighter(mode: str, than: str) -> bool:
+    return MODES.index(mode) < MODES.index(than)
+
+
+def _read(path: Path, configured: str) -> str:
+    """The mode that was kept, the configured one where none was; what cannot be read keeps everything shut."""
+    try:
+        kept = json.loads(path.read_bytes())
+        mode = str(kept["mode"])
+        return configured if kept["configured"] != configured else MODES[MODES.index(mode)]
+    except FileNotFoundError:
+        return configured
+    except UNREADABLE:
+        return MODES[0]
+
+
+def _write(path: Path, value: Any) -> None:
+    temporary = path.with_suffix(".new")
+    fd = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "w") as file:
+        json.dump(value, file)
+    temporary.rename(path)

@@ -1,0 +1,1 @@
+"""Secrets in what leaves: known values and patterns, masked."""

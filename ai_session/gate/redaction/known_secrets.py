@@ -1,0 +1,214 @@
+"""What is masked now: the redactor in force, which learns the secrets of each client's environment."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ai_session.errors import LimitReached
+from ai_session.gate.redaction.redactor import MIN_KNOWN_CHARS, Redactor
+from ai_session.system.shares import share
+from ai_session.system.turns import Steps, finished
+
+KEY_BYTES = 32
+MAX_SEEN = 64
+MAX_KNOWN = 512
+"""Values known at once. A new redactor takes 50 ms with so many; how fast it is hardly depends on it."""
+
+LEAST_DISTINCT = 3
+"""Values of fewer characters are placeholders (``xxxxxxxx``), or lines."""
+
+PIECE_CHARS = 4096
+"""Longer values are known in pieces of this size, so that what is looked at around a page stays small."""
+
+LABELS = 200
+"""Made in one step."""
+
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/=_-]{32,}\Z")
+
+Needed = Callable[[], bool]
+"""Whether whoever has these values is still there."""
+
+Secrets = frozenset[tuple[str, str]]
+"""Names and values."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has some secrets."""
+
+    needed: Needed
+    owner: str | None
+
+
+class Masking:
+    """One per daemon. ``names`` are patterns of variables whose values are secret; ``key_path`` holds the key of the
+    masks, made when there is none. Without ``enabled`` nothing is masked. Raises ConfigInvalid, OSError."""
+
+    def __init__(self, key_path: Path, names: Sequence[str], patterns: Sequence[str], *, enabled: bool = True) -> None:
+        self._names, self._patterns = tuple(names), tuple(patterns)
+        self._enabled = enabled
+        self._holders: dict[Secrets, list[Holder]] = {}
+        self._seen: dict[int, Mapping[str, Any]] = {}
+        self._key = _key(key_path)
+        self._shapes = self._redactor = Redactor((), self._patterns, self._key)
+
+    def learn(self, environment: Mapping[str, Any], needed: Needed = lambda: True, owner: str | None = None) -> None:
+        """The secrets in these variables are masked from now on, at least as long as they are ``needed``: values of the
+        configured names, and what looks like a secret in others. Those of one ``owner`` are never all that are known.
+
+        Raises LimitReached when they are more than can be masked beside those still needed, or more than one owner may
+        have: then nothing of whoever has them may be shown or kept.
+        """
+        if not self._enabled or id(environment) in self._seen:
+            return
+        self._admit(frozenset(self._secrets(environment)), Holder(needed, owner))
+        if len(self._seen) >= MAX_SEEN:
+            self._seen.clear()
+        self._seen[id(environment)] = environment  # held, so that its id stays its own
+
+    def _admit(self, found: Secrets, holder: Holder) -> None:
+        if not found:
+            return
+        holders = self._holders.get(found, [])
+        if len(holders) >= MAX_SEEN:
+            holders = [other for other in holders if other.needed()]
+        kept = {group: who for group, who in self._holders.items() if group != found}
+        while (excess := _excess(kept, found, holder.owner)) is not None:
+            gone = next((group for group, who in kept.items() if not any(other.needed() for other in who)), None)
+            if gone is None:
+                count, most = excess
+                log.warning("%d secret values of clients are more than can be masked", count)
+                raise LimitReached(
+                    f"{count} secret values of clients' environments are more than can be masked ({most})",
+                    suggestion="start the client with fewer such variables, or close other clients and sessions; the"
+                    " names that count as secret are redaction.environment in the configuration",
+                )
+            del kept[gone]
+        known = found in self._holders
+        self._holders = {**kept, found: [*holders, holder]}
+        if not known:
+            values = {value: name for group in self._holders for name, value in group}
+            self._redactor = Redactor([(name, value) for value, name in values.items()], self._patterns, self._key)
+
+    def _secrets(self, environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for name, value in environment.items():
+            if not isinstance(value, str) or len(value) < MIN_KNOWN_CHARS or len(set(value)) < LEAST_DISTINCT:
+                continue
+            if any(fnmatch.fnmatchcase(spelt, wanted) for wanted in self._names for spelt in (name, name.upper())):
+                yield from ((name, part) for part in _parts(value))
+            line = f"{name}={value}\n".encode(errors="surrogatepass")
+            for span in self._shapes.spans(line):
+                secret = line[span.start : span.end].decode(errors="surrogatepass")
+                yield from ((name, part) for part in _parts(secret))
+
+    def mask(self, text: str) -> Steps[tuple[str, int]]:
+        """``text`` without secrets, and how many were masked."""
+        if not self._enabled:
+            return text, 0
+        return (yield from self._redactor.redacting(text))
+
+    def masked(self, text: str) -> str:
+        """``text``, which is short, without secrets."""
+        if self._redactor.is_clean(text):
+            return text
+        return finished(self.mask(text))[0]
+
+    def echo(self, text: str, given: Any) -> Steps[str]:
+        """``text``, which may repeat parts of ``given``, without the secrets of either; also where it cut them."""
+        text, _ = yield from self.mask(text)
+        for value in _strings(given) if self._enabled else ():
+            data = value.encode(errors="surrogatepass")
+            for start, end, label in (yield from self.spans(data)):
+                secret = data[start:end].decode(errors="surrogatepass")
+                text = _without_beginnings(text, secret, label.decode(errors="replace"))
+                yield
+        return text
+
+    def spans(
+        self, data: bytes, growing: bool = False, before: int = sys.maxsize, /
+    ) -> Steps[list[tuple[int, int, bytes]]]:
+        """Where secrets lie in ``data`` that begin ``before``, in order and apart, and what to show instead of each. Of
+        ``growing`` data also the end, where that may become one."""
+        if not self._enabled:
+            return []
+        redactor = self._redactor
+        found = yield from redactor.finding(data, 0, before)
+        if growing and (begun := redactor.beginning(data)):
+            start = min([begun.start, *(span.start for span in found if span.end > begun.start)])
+            found = [*(span for span in found if span.end <= start), begun._replace(start=start)]
+        labelled: list[tuple[int, int, bytes]] = []
+        for span in found:
+            labelled.append((span.start, span.end, redactor.label(data, span)))
+            if len(labelled) % LABELS == 0:
+                yield
+        return labelled
+
+
+def _key(path: Path) -> bytes:
+    try:
+        key = path.read_bytes()
+        if len(key) == KEY_BYTES:
+            return key
+    except FileNotFoundError:
+        pass
+    key = secrets.token_bytes(KEY_BYTES)
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(key)
+    return key
+
+
+def _excess(groups: Mapping[Secrets, Sequence[Holder]], found: Secrets, owner: str | None) -> tuple[int, int] | None:
+    """How many values would be known, and how many may be, where those are fewer."""
+    own = [group for group, who in groups.items() if owner in {other.owner for other in who}]
+    most_of_one = share(MAX_KNOWN, MAX_KNOWN) if owner is not None else MAX_KNOWN
+    for among, most in ((groups, MAX_KNOWN), (own, most_of_one)):
+        if (count := len({value for group in (*among, found) for _, value in group})) > most:
+            return count, most
+    return None
+
+
+def _parts(value: str) -> Iterator[str]:
+    """How a value is looked for: as a whole or in pieces, and the lines of a key also one by one."""
+    if len(value) > PIECE_CHARS:
+        yield from (value[at : at + PIECE_CHARS] for at in range(0, len(value), PIECE_CHARS))
+    else:
+        yield value
+    if "\n" in value:
+        yield from (line for line in value.split("\n") if _KEY_LINE.match(line))
+
+
+def _strings(given: Any) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, Mapping):
+        for name, value in given.items():  # pyright: ignore[reportUnknownVariableType]
+            yield from (*_strings(name), *_strings(value))
+    elif isinstance(given, list | tuple):
+        for value in given:  # pyright: ignore[reportUnknownVariableType]
+            yield from _strings(value)
+
+
+def _without_beginnings(text: str, secret: str, mask: str) -> str:
+    """``text`` with ``mask`` for each part of it that the secret begins with, however Python spells it."""
+    ends: dict[int, int] = {}
+    for spelt in (secret, repr(secret)[1:-1], ascii(secret)[1:-1]):
+        at = text.find(spelt[:MIN_KNOWN_CHARS])
+        while at >= 0:
+            differs = (n for n, (a, b) in enumerate(zip(spelt, text[at:], strict=False)) if a != b)
+            ends[at] = max(ends.get(at, 0), at + next(differs, min(len(spelt), len(text) - at)))
+            at = text.find(spelt[:MIN_KNOWN_CHARS], at + 1)
+    for at in sorted(ends, reverse=True):
+        text = text[:at] + mask + text[ends[at] :]
+    return text

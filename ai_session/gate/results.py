@@ -1,0 +1,131 @@
+"""Calls at the gate's edges: checked arguments going in, refusals, notes and masked texts coming out."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from ai_session.errors import InvalidArguments, StorageFull, TerminalsExhausted, UnknownTool
+from ai_session.models import ToolResult
+from ai_session.sandbox.workspace.notices import Notice
+from ai_session.sandbox.workspace.words import sentence
+from ai_session.system.turns import Steps
+from ai_session.tools.base import Arguments, Tool
+
+SHOULD = re.compile(r"^(Input|String|List|Dictionary|Value) should ")
+MOST_NOTICES = 50
+"""In one result."""
+REFUSED = ("system_error", "run: ai-session doctor")
+OUT_OF = (TerminalsExhausted.code, "close sessions, or raise the limits: ulimit -n (files), ulimit -u (processes)")
+FULL = (StorageFull.code, "free space on the disk that holds the runtime directory")
+REFUSALS = dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM), OUT_OF) | dict.fromkeys(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL
+)
+"""What an error of the system is to a caller, by its number: code and suggestion."""
+
+
+def validate(tool: Tool, given: Mapping[str, Any]) -> tuple[Arguments, str]:
+    """Checked arguments and a note on ignored ones; raises InvalidArguments naming every problem, never the values."""
+    known = tool.arguments.model_fields
+    ignored: list[str] = []
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            ignored.append(f"{str(name)[:40]!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    note = "unknown arguments ignored: " + ", ".join(ignored[:8]) if ignored else ""
+    try:
+        return tool.arguments.model_validate({k: v for k, v in given.items() if v is not None}), note
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(p) for p in e['loc']) or 'arguments'}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors(include_input=False, include_url=False)
+        )
+        wanted = ", ".join(n + ("" if f.is_required() else "?") for n, f in known.items())
+        raise InvalidArguments(
+            f"{tool.name}: {problems}" + (f"; {note}" if note else ""),
+            suggestion=f"arguments: {wanted}",
+            fields={str(e["loc"][0]): in_words(e["msg"]) for e in error.errors(include_input=False) if e["loc"]},
+        ) from None
+
+
+def in_words(problem: str) -> str:
+    """What pydantic says of a value, for somebody who did not give it a type: ``must be greater than 2``."""
+    problem = problem.removeprefix("Value error, ")
+    if problem == "Field required":
+        return "is missing"
+    if " at least 1 " in problem:
+        return "is empty"
+    return SHOULD.sub("must ", problem).replace("a valid string", "a text").replace("a valid integer", "a whole number")
+
+
+def unknown_tool(name: str, tools: Collection[str]) -> UnknownTool:
+    """The error for a tool that there is not, with what may have been meant."""
+    near = difflib.get_close_matches(name, tools, n=1)
+    return UnknownTool(
+        f"unknown tool {name[:60]!r}", suggestion=f"did you mean {near[0]!r}?" if near else f"tools: {', '.join(tools)}"
+    )
+
+
+def refusal(error: OSError) -> tuple[str, str]:
+    """Code and suggestion for what the system refused."""
+    return REFUSALS.get(error.errno or 0, REFUSED)
+
+
+def failure(code: str, message: str, suggestion: str, **more: Any) -> ToolResult:
+    """A refusal as a result, with its code and the next step."""
+    error = {"code": code, "message": message, "suggestion": suggestion} | more
+    text = f"error {code}: {message}" + (f"\nnext: {suggestion}" if suggestion else "")
+    return ToolResult(text=text, structured={"error": error}, is_error=True)
+
+
+def with_note(result: ToolResult, note: str) -> ToolResult:
+    """The result with one more note, in both forms."""
+    if not note:
+        return result
+    structured = dict(result.structured)
+    structured["note"] = f"{structured['note']}; {note}" if structured.get("note") else note
+    return replace(result, text=f"[{note}]\n{result.text}", structured=structured)
+
+
+def with_notices(result: ToolResult, notices: Sequence[Notice]) -> ToolResult:
+    """The result with what appeared in the workspace, in both forms."""
+    if not notices:
+        return result
+    rows = [notice.facts() for notice in notices[:MOST_NOTICES]]
+    structured = {**result.structured, "notices": rows}
+    return replace(result, text=f"[{sentence(rows)}]\n{result.text}", structured=structured)
+
+
+def masked(result: ToolResult, mask: Callable[[str], Steps[tuple[str, int]]]) -> Steps[tuple[ToolResult, int]]:
+    """The result with every text run through ``mask``, and how much was masked in the main one."""
+    text, count = yield from mask(result.text)
+    structured = yield from _masked(result.structured, mask)
+    # Every call comes by here; replace() would take three times as long.
+    shown = ToolResult(text, structured, result.is_error, result.call_id, result.meta, result.question, result.state)
+    return shown, count
+
+
+def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]]) -> Steps[Any]:
+    if isinstance(value, str):
+        shown, _ = yield from mask(value)
+        return shown
+    if value is None or isinstance(value, (int, float)):
+        return value
+    if isinstance(value, Mapping):
+        pairs: dict[Any, Any] = {}
+        for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]
+            pairs[name] = yield from _masked(item, mask)
+        return pairs
+    if isinstance(value, list | tuple):
+        items: list[Any] = []
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            items.append((yield from _masked(item, mask)))
+            yield
+        return items
+    return value

@@ -1,0 +1,61 @@
+"""Learns the secrets that a call comes with before anything is kept or told of it, and says what went wrong without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from ai_session.errors import LimitReached
+from ai_session.gate.redaction.known_secrets import Masking
+from ai_session.gate.results import failure, masked
+from ai_session.models import Principal, ToolResult
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.ownership import reach_of, widening
+from ai_session.system.turns import Steps
+from ai_session.tools.base import Subject
+
+
+def learn(
+    masking: Masking, principal: Principal, arguments: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], LimitReached | None]:
+    """The client's environment, and the variables it would give a session. Returns what may be recorded of the
+    arguments, and why the call is to be refused: its secrets could not be masked."""
+    needed, user = partial(_runs, principal.pid), widening(reach_of(principal).owner)[-1]
+    try:
+        masking.learn(principal.env, needed, user)
+        if isinstance(variables := arguments.get("env"), dict):
+            masking.learn(variables, needed, user)  # pyright: ignore[reportUnknownArgumentType]
+    except LimitReached as error:
+        return {}, error
+    return arguments, None
+
+
+def learn_session(masking: Masking, sessions: SessionManager, subject: Subject) -> None:
+    """What a session was given, also by a client that has gone. Raises LimitReached."""
+    if session := subject.session:
+        session_id, user = session.spec.session_id, widening(session.spec.owner)[-1]
+        masking.learn(session.spec.env, lambda: sessions.find(session_id) is not None, user)
+
+
+def failed(
+    masking: Masking, given: Mapping[str, Any], code: str, message: str, suggestion: str, **more: Any
+) -> Steps[ToolResult]:
+    """A refusal that repeats no secret of what was given."""
+
+    def echo(text: str) -> Steps[tuple[str, int]]:
+        return (yield from masking.echo(text, given)), 0
+
+    result, _ = yield from masked(failure(code, message, suggestion, **more), echo)
+    return result
+
+
+def _runs(pid: int | None) -> bool:
+    try:
+        os.kill(pid or os.getpid(), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

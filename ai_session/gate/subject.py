@@ -1,0 +1,47 @@
+"""What a call is about, said for the policy, for the audit and for a person. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ai_session.gate.policy.policy import Action
+from ai_session.models import SandboxLevel, ToolCall
+from ai_session.tools.base import Subject, Tool
+
+
+def action_of(call: ToolCall, tool: Tool, subject: Subject) -> Action:
+    """What the policy judges."""
+    session, place = subject.session, subject.place
+    return Action(
+        principal=call.principal,
+        tool=tool.name,
+        effect=tool.effect,
+        agent=call.agent,
+        session=session.spec.name if session else "",
+        profile=subject.profile.name,
+        level=subject.level,
+        command=subject.command,
+        raw_input=subject.raw_input,
+        paths=(subject.path or place.directory, *subject.files) if place else (),
+        outside_workspace=bool(place and place.outside),
+        loosens=subject.loosens,
+    )
+
+
+def facts_of(subject: Subject) -> dict[str, Any]:
+    """What the end record tells."""
+    if subject.path:
+        return {"path": subject.path, "workspace": subject.place.workspace if subject.place else None}
+    facts: dict[str, Any] = {"profile": subject.profile.name, "level": str(subject.level)}
+    if session := subject.session:
+        facts |= {"session": session.spec.session_id, "name": session.spec.name, "cwd": session.at.cwd}
+    elif subject.place:
+        facts["cwd"] = subject.place.directory
+    return facts
+
+
+def box_of(subject: Subject) -> str:
+    """The box in two words; of a session to come, the weakest it may get."""
+    if subject.level is SandboxLevel.NONE:
+        return "none"
+    return f"{subject.profile.name} ({subject.level}{'' if subject.session else ' or stronger'})"

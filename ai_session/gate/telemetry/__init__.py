@@ -1,0 +1,1 @@
+"""What a collector is told of calls, where one is set."""

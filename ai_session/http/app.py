@@ -1,0 +1,199 @@
+"""What the HTTP front answers where: MCP at /mcp behind its checks, /health, and what signing in needs.
+
+The checks of a request come in this order, each with its status: can its head be read in one way only (400), is the
+name it calls us by ours (421), may the page it comes from use us (403), does it say that its body is what is taken here
+(415), whom does its token speak for (401), has that user too much under way (429), what does the protocol say (400,
+404, 406, 413), may the token do that (403, once the gate has recorded the refusal).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from ai_session.errors import AiSessionError
+from ai_session.http.endpoints.mcp import ENDPOINT as MCP
+from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
+from ai_session.system.shares import share
+from ai_session.wire.http_wire import LOOPBACK_NAMES, Site, host_of
+
+if TYPE_CHECKING:
+    from ai_session.config.settings import HttpSettings
+
+MCP_PATH, HEALTH_PATH, STREAM_PATH, MESSAGES_PATH = "/mcp", "/health", "/sse", "/messages/"
+HEALTH_SECONDS = 5.0
+HEARTBEAT_SECONDS = 10.0
+PAGES, FORMS = ("/authorize",), ("/authorize", "/token", "/revoke")
+"""Where another site may send a person's browser, and what takes forms."""
+MCP_HEADERS = ("Mcp-Session-Id", "WWW-Authenticate")
+
+
+class Tokens:
+    """Tokens as the SDK finds them and ``access`` challenges for them."""
+
+    def __init__(self, mcp: Any, access: Any) -> None:
+        self._mcp = mcp
+        self._access = access
+
+    def token(self, scope: Scope) -> Any:
+        """As http_exchange.Tokens."""
+        return self._mcp.token(scope)
+
+    def subject(self, scope: Scope) -> str:
+        """As http_exchange.Tokens."""
+        return self._mcp.subject(scope)
+
+    def insufficient_scope(self, required: str, granted: list[str]) -> str:
+        """As http_exchange.Tokens."""
+        return self._access.challenges.insufficient_scope(required, granted)
+
+
+class Guard:
+    """Requests that may be answered at all: see Site."""
+
+    def __init__(self, app: Asgi, site: Site) -> None:
+        self._app = app
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._site.refusal(scope) if scope["type"] == "http" else None
+        if refused:
+            closing = {"Connection": "close"}
+            await refusal(refused.status, INVALID_REQUEST, refused.why, headers=closing)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What a server runs."""
+
+    asgi: Any
+    listened_to: tuple[Callable[[], None], ...]
+
+    def leave(self) -> None:
+        """The server begins to leave: what clients listen to ends in order."""
+        for end in self.listened_to:
+            end()
+
+
+def application(
+    settings: HttpSettings,
+    host: str,
+    base_url: str,
+    gate: Any,
+    access: Any | None,
+    heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    registry: Any | None = None,
+) -> Application:
+    """The application of a front that listens on ``host`` and is found at ``base_url``.
+
+    ``gate`` is a RemoteGate, a ``registry`` of the SDK is served instead of its tools; without ``access`` nobody has to
+    sign in.
+    """
+    endpoint = MCP.endpoint(
+        gate,
+        max_body_bytes=settings.max_body_bytes,
+        max_sessions=settings.max_connections,
+        sessions_of_one=share(settings.max_connections, settings.max_user_sessions),
+        messages_path=MESSAGES_PATH,
+        heartbeat_seconds=heartbeat_seconds,
+        registry=registry,
+    )
+    protected = protection(settings, access, MCP.exchange)
+    streamable = protected(endpoint.streamable)
+    routes = [Route(MCP_PATH, streamable)]
+    if settings.legacy_sse:
+        routes.append(Route(STREAM_PATH, protected(endpoint.stream), methods=["GET"]))
+        routes.append(Route(MESSAGES_PATH, protected(endpoint.messages), methods=["POST"]))
+    app = framed(settings, host, base_url, gate, access, routes, endpoint.run)
+    return Application(app, (endpoint.leave, streamable.leave))
+
+
+def protection(
+    settings: HttpSettings, access: Any | None, exchange: str, advice: str = "sign in first"
+) -> Callable[[Asgi], Protected]:
+    """What puts an application behind the checks of its requests."""
+    tokens = Tokens(MCP, access) if access else None
+
+    def protected(app: Asgi) -> Protected:
+        return Protected(app, exchange, tokens, share(settings.max_connections, settings.max_requests), advice)
+
+    return protected
+
+
+def framed(
+    settings: HttpSettings,
+    host: str,
+    base_url: str,
+    gate: Any,
+    access: Any | None,
+    routes: Sequence[Route],
+    run: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    first: Sequence[Middleware] = (),
+) -> Any:
+    """``routes`` with all that a front has besides: its names, /health, what signing in needs. They serve while ``run``
+    is entered; ``first`` sees what the guard lets through before tokens are looked at."""
+
+    async def health(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await gate.started()
+        except (AiSessionError, TimeoutError):
+            return JSONResponse({"status": "unavailable"}, 503)
+        return JSONResponse({"status": "ok"})
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        async with run():
+            yield
+
+    own = [*(access.routes if access else ()), Route(HEALTH_PATH, health, methods=["GET"])]
+    middleware = [Middleware(Guard, site=site_of(settings, host, base_url)), *for_pages(settings), *first]
+    if access:
+        authentication = MCP.authentication(access)
+        middleware.append(Middleware(AuthenticationMiddleware, backend=authentication))
+    app: Any = Starlette(routes=[*own, *routes], middleware=middleware, lifespan=lifespan)
+    if access:
+        app = access.around(app)
+    if settings.trusted_proxies:
+        app = ProxyHeadersMiddleware(app, list(settings.trusted_proxies))
+    return app
+
+
+def for_pages(settings: HttpSettings) -> list[Middleware]:
+    """What tells browsers which pages may use this server; nothing where none may."""
+    if not settings.allowed_origins:
+        return []
+    origins, methods = settings.allowed_origins, ("GET", "POST", "DELETE")
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=methods,
+            allow_headers=("*",),
+            expose_headers=MCP_HEADERS,
+        )
+    ]
+
+
+def site_of(settings: HttpSettings, host: str, base_url: str) -> Site:
+    """What the server may be called by, and which pages may use it."""
+    names = (host, urlsplit(base_url).hostname or "", *settings.allowed_hosts)
+    given = (f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name for name in names)
+    own = frozenset((*LOOPBACK_NAMES, *map(host_of, given))) - {"", "0.0.0.0", "::"}  # noqa: S104 - nobody's name
+    origins = frozenset(map(str.lower, (base_url, *settings.allowed_origins)))
+    return Site(own, origins=origins, pages=PAGES, forms=FORMS)

@@ -1,0 +1,155 @@
+"""Connections of the HTTP front: how many there may be, and how long each may take to say what it wants.
+
+Whoever connects and says nothing, or one byte a second, holds nothing but a descriptor: when there are as many
+connections as there may be, the one that has said nothing for longest makes room for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+from ai_session.wire.http_protocol import StrictProtocol
+
+if TYPE_CHECKING:
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+HEAD_SECONDS = 10.0
+"""From the first byte of a request, or the connection's beginning, to the end of its headers."""
+
+BODY_SECONDS = 60.0
+REST_SECONDS = 2.0
+"""What a client still sends after its answer is dropped for so long."""
+
+KEEP_ALIVE_SECONDS = 60
+
+TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
+
+Owed = Literal["", "head", "body", "rest"]
+ALLOWED_SECONDS: Mapping[Owed, float] = {"head": HEAD_SECONDS, "body": BODY_SECONDS, "rest": REST_SECONDS}
+
+
+class Door:
+    """Lets connections in, up to ``limit``, and says how long they may take."""
+
+    def __init__(self, limit: int, seconds: Mapping[Owed, float] = ALLOWED_SECONDS) -> None:
+        self._limit = limit
+        self.seconds = seconds
+        self._all: set[Visitor] = set()
+        self._silent: dict[Visitor, None] = {}
+
+    def __len__(self) -> int:
+        """How many connections there are."""
+        return len(self._all)
+
+    def enter(self, visitor: Visitor) -> bool:
+        """Whether it may stay; the longest silent one has to go for it."""
+        while len(self._all) >= self._limit:
+            silent = next(iter(self._silent), None)
+            if silent is None:
+                return False
+            silent.throw_out()
+        self._all.add(visitor)
+        self._silent[visitor] = None
+        return True
+
+    def leave(self, visitor: Visitor) -> None:
+        """It has gone."""
+        self._all.discard(visitor)
+        self._silent.pop(visitor, None)
+
+    def note(self, visitor: Visitor, *, silent: bool) -> None:
+        """Whether it waits for us, or we for it."""
+        if not silent:
+            self._silent.pop(visitor, None)
+        elif visitor in self._all and visitor not in self._silent:
+            self._silent[visitor] = None
+
+
+class Visitor(StrictProtocol):
+    """One connection."""
+
+    def __init__(self, door: Door, config: Config, state: ServerState, app_state: dict[str, Any]) -> None:
+        super().__init__(config, state, app_state)
+        self._door = door
+        self._owed: Owed = ""
+        self._begun = False
+        self._limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As asyncio's."""
+        super().connection_made(transport)
+        if self._door.enter(self):
+            self._expect("head")
+        else:
+            transport.write(FULL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio's."""
+        self._door.leave(self)
+        self._expect("")
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """As asyncio's."""
+        if self._owed == "":
+            self._begun = False
+        self._begun = self._begun or bool(data)
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's."""
+        super().on_response_complete()
+        self._begun = bool(self.conn.trailing_data[0])
+        self._look()
+
+    def throw_out(self) -> None:
+        """End it without a word, for somebody else."""
+        self._door.leave(self)
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """What the client owes us now. Between two requests it may be silent as long as uvicorn lets it."""
+        cycle: Any = self.cycle  # None before the first request
+        if self.transport.is_closing():
+            self._expect("", silent=True)  # its last words may wait for ever to be read
+        elif cycle is None:
+            self._expect("head")
+        elif cycle.more_body:
+            self._expect("rest" if cycle.response_complete else "body")
+        elif cycle.response_complete:
+            self._expect("head" if self._begun else "", silent=True)
+        else:
+            self._expect("")
+
+    def _expect(self, owed: Owed, *, silent: bool = False) -> None:
+        self._door.note(self, silent=bool(owed) or silent)
+        if owed == self._owed:
+            return
+        self._owed = owed
+        if self._limit:
+            self._limit.cancel()
+        self._limit = self.loop.call_later(self._door.seconds[owed], self._too_late) if owed else None
+
+    def _too_late(self) -> None:
+        cycle: Any = self.cycle
+        answered = self._owed == "rest" or (self._owed == "body" and cycle.response_started)
+        if not answered and not self.transport.is_closing():
+            self.transport.write(TOO_LATE)
+        self.transport.close()
+
+
+def raise_limits() -> int:
+    """As many descriptors as this process may have; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS says unlimited, and means 10240
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft

@@ -1,0 +1,1 @@
+"""What the front serves: MCP over Streamable HTTP, and JSON-RPC."""

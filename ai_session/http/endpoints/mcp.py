@@ -1,0 +1,227 @@
+"""The SDK's Streamable HTTP transport with our handlers, for the requests of many users in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.runner import serve_loop
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ai_session.errors import InsufficientScope
+from ai_session.http.endpoints.mcp_sessions import Shares
+from ai_session.models import Principal, ToolCall, ToolResult
+from ai_session.servers.mcp.caller import Caller, Stream
+from ai_session.servers.mcp.dispatch import LISTEN, make_server
+
+Scope = MutableMapping[str, Any]
+
+EXCHANGE = "ai_session"
+"""What of a request's scope tells how it went: ``waits``, its calls in the handshake era, and ``missing``, the scope
+its token lacks, with ``id`` and ``message`` of the refusal."""
+
+IDLE_SECONDS = 1800.0
+
+
+class Callers:
+    """Who makes a request, by its token."""
+
+    def __init__(self, gate: Any) -> None:
+        self._gate = gate
+        self.streams: set[Stream] = set()
+
+    def of(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
+        """Whoever the token of the request speaks for; the user of this machine where none was asked for."""
+        request: Any = ctx.request
+        scope: Scope = request.scope
+        shakes_hands = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        gate: Any = RequestGate(self._gate, scope.setdefault(EXCHANGE, {}), ctx.request_id, shakes_hands)
+        known = ctx.session.client_params
+        return Caller(gate, self._gate, principal_of(scope, known.client_info.name if known else ""), self.streams)
+
+
+class RequestGate:
+    """The gate, for one request: what scope was missing decides the status of its response, and in the handshake era
+    its calls are given up when nobody is there any more to be answered."""
+
+    def __init__(self, gate: Any, exchange: dict[str, Any], request_id: Any, shakes_hands: bool) -> None:
+        self._gate = gate
+        self._exchange = exchange
+        self._request_id = request_id
+        self._shakes_hands = shakes_hands
+
+    async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:
+        """As Gate.call."""
+        calling = self._gate.call(call, asker)
+        result: ToolResult = await (self._kept(calling) if self._shakes_hands else calling)
+        error = result.structured.get("error") if result.is_error else None
+        if error and error.get("code") == InsufficientScope.code:
+            self._refused(error["required_scope"], error["message"])
+        return result
+
+    async def list_tools(self, principal: Principal) -> Any:
+        """As RemoteGate.list_tools."""
+        return await self._gate.list_tools(principal)
+
+    async def watch_changes(self, principal: Principal, *args: Any, **kinds: Any) -> Any:
+        """As RemoteGate.watch_changes."""
+        try:
+            return await self._gate.watch_changes(principal, *args, **kinds)
+        except InsufficientScope as error:
+            self._refused(error.required_scope, error.message)
+            raise
+
+    async def _kept(self, calling: Any) -> ToolResult:
+        wait = asyncio.ensure_future(calling)
+        waits: set[Any] = self._exchange.setdefault("waits", set())
+        waits.add(wait)
+        try:
+            return await wait
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if wait.cancelled() and task and not task.cancelling():
+                return ToolResult("the client went away", {"error": {"code": "cancelled"}}, is_error=True)
+            raise
+        finally:
+            waits.discard(wait)
+
+    def _refused(self, scope: str, message: str) -> None:
+        self._exchange.update(missing=scope, id=self._request_id, message=message)
+
+
+def principal_of(scope: Scope, client: str) -> Principal:
+    """Whom the token of a request speaks for."""
+    user = scope.get("user")
+    if not isinstance(user, AuthenticatedUser):
+        return Principal("mcp", os.getuid(), os.getpid(), client)
+    token = user.access_token
+    subject = token.subject or token.client_id
+    return Principal("mcp", os.getuid(), os.getpid(), client, subject=subject, scopes=frozenset(token.scopes))
+
+
+class Endpoint:
+    """Where MCP is spoken over HTTP: ASGI applications, which serve as long as ``run`` is entered. ``gate`` is a
+    RemoteGate; a ``registry`` is served instead of its tools."""
+
+    def __init__(
+        self,
+        gate: Any,
+        *,
+        max_body_bytes: int,
+        max_sessions: int,
+        sessions_of_one: int,
+        messages_path: str,
+        heartbeat_seconds: float,
+        registry: Server[Any] | None = None,
+    ) -> None:
+        self._callers = Callers(gate)
+        self._server: Server[Any] = registry or make_server(self._lifespan)
+        self._server.middleware.append(partial(heartbeat, heartbeat_seconds))
+        if registry is None:
+            # No tool of ours asks for Mcp-Param headers; without this each call would list all tools to find that out.
+            self._server.get_tool_input_schema = no_schema
+        self._sessions = StreamableHTTPSessionManager(
+            self._server,
+            max_request_body_size=max_body_bytes,
+            max_sessions=None,
+            session_idle_timeout=IDLE_SECONDS,
+        )
+        self._shares = Shares(self._sessions.handle_request, subject_of, max_sessions, sessions_of_one)
+        self._old_streams: set[Any] = set()
+        self._sse = SseServerTransport(messages_path, max_request_body_size=max_body_bytes)
+
+    @asynccontextmanager
+    async def _lifespan(self, server: Server[Any]) -> AsyncGenerator[Callers]:
+        yield self._callers
+
+    def run(self) -> AbstractAsyncContextManager[None]:
+        """To be entered once; leaving it ends every session."""
+        return self._sessions.run()
+
+    def leave(self) -> None:
+        """End what clients listen to, so that they are told in time."""
+        for stream in [*self._callers.streams, *self._old_streams]:
+            stream.close()
+
+    async def streamable(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Streamable HTTP, both eras."""
+        await self._shares(scope, receive, send)
+
+    async def stream(self, scope: Scope, receive: Any, send: Any) -> None:
+        """The stream of a client of 2024-11-05."""
+        async with self._sse.connect_sse(scope, receive, send) as (reading, writing):
+            self._old_streams.add(writing)
+            try:
+                await serve_loop(self._server, reading, writing, lifespan_state=self._callers)
+            finally:
+                self._old_streams.discard(writing)
+
+    async def messages(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Where such a client posts."""
+        await self._sse.handle_post_message(scope, receive, send)
+
+
+class McpHttp:
+    """What the HTTP server takes from here."""
+
+    endpoint = Endpoint
+    exchange = EXCHANGE
+
+    def authentication(self, access: Any) -> BearerAuthBackend:
+        """Who a bearer token speaks for; it must have been made for this server where that can be told."""
+        auth = access.auth
+        resource = auth.resource_server_url if auth.validate_token_resource else None
+        return BearerAuthBackend(access.verifier, resource_server_url=resource)
+
+    def token(self, scope: Scope) -> Any:
+        """The AccessToken of a request; None for one without."""
+        user = scope.get("user")
+        return user.access_token if isinstance(user, AuthenticatedUser) else None
+
+    def subject(self, scope: Scope) -> str:
+        """Whose request it is."""
+        return subject_of(scope)
+
+
+def subject_of(scope: Scope) -> str:
+    """Whose request it is; empty: the user of this machine."""
+    return principal_of(scope, "").subject
+
+
+def no_schema(name: str) -> None:
+    """Of no tool."""
+
+
+async def heartbeat(seconds: float, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Rising progress as long as a request runs, for a client that gave a token: silence gets connections closed."""
+    if ctx.request_id is None or ctx.method == LISTEN or progress_token_from_params(ctx.params) is None:
+        return await call_next(ctx)
+    beating = asyncio.create_task(_beat(seconds, ctx))
+    try:
+        return await call_next(ctx)
+    finally:
+        beating.cancel()
+
+
+async def _beat(seconds: float, ctx: ServerRequestContext[Any, Any]) -> None:
+    loop = asyncio.get_running_loop()
+    began, never = loop.time(), asyncio.Event()
+    while True:
+        try:
+            await asyncio.wait_for(never.wait(), seconds)
+        except TimeoutError:
+            waited = loop.time() - began
+            await ctx.session.report_progress(round(waited, 3), None, f"still running after {waited:.0f} s")
+
+
+ENDPOINT = McpHttp()

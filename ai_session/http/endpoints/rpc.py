@@ -1,0 +1,244 @@
+"""JSON-RPC 2.0 over HTTP as AgentVault's tool servers have it: a method is a tool, its params are the arguments.
+
+The status of an answer tells its error: 404 for a method that there is not, 400 for what is no request or has wrong
+params, 500 otherwise. What a tool says of its own failure is a result. Calls of a batch are made one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from ai_session.errors import AiSessionError, UnknownTool
+from ai_session.http.endpoints.rpc_methods import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    LIST,
+    METHODS,
+    NO_METHOD,
+    PARSE_ERROR,
+    SESSION,
+    UNLISTED,
+    OutOfScope,
+    Refused,
+    call_of,
+    described,
+    shown,
+)
+from ai_session.models import Principal
+
+log = logging.getLogger(__name__)
+
+Message = dict[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[Message], Awaitable[None]]
+
+EXCHANGE = "ai_session"
+"""What of a request's scope tells the front which of the token's scopes is ``missing``."""
+
+OWN = "ai_session_own"
+"""Of a scope: the front found that the request is this user's own."""
+
+MAX_BATCH = 20
+CLIENT_CHARS = 200
+STATUS = {NO_METHOD: 404, PARSE_ERROR: 400, INVALID_REQUEST: 400, INVALID_PARAMS: 400}
+
+
+class Endpoint:
+    """Where methods are called. ``gate`` is a RemoteGate."""
+
+    def __init__(self, gate: Any, *, max_body_bytes: int) -> None:
+        self._gate = gate
+        self._max_body_bytes = max_body_bytes
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One POST; what it asked for is given up when its client goes away."""
+        body = await self._body(scope, receive)
+        if body is None:
+            return
+        if len(body) > self._max_body_bytes:
+            error = {"code": INVALID_REQUEST, "message": f"the request is longer than {self._max_body_bytes} bytes"}
+            await _send(send, 413, {"jsonrpc": "2.0", "id": None, "error": error})
+            return
+        answering = asyncio.create_task(self._answer(scope, body))
+        leaving = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                await _send(send, *answering.result())
+        finally:
+            answering.cancel()
+            leaving.cancel()
+            await asyncio.wait({answering, leaving})
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The request's body, or a longer beginning than may be; None from a client that left before its end."""
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            if len(body) > self._max_body_bytes or not message.get("more_body"):
+                return bytes(body)
+
+    async def _answer(self, scope: Scope, body: bytes) -> tuple[int, Any]:
+        try:
+            asked = parse(body)
+        except Refused as refused:
+            return status_of(refused.error), {"jsonrpc": "2.0", "id": None, "error": refused.error}
+        principal = principal_of(scope)
+        if isinstance(asked, list):
+            return await self._batch(principal, asked)  # pyright: ignore[reportUnknownArgumentType]
+        try:
+            answer = await self._one(principal, asked)
+        except OutOfScope as problem:
+            number = asked.get("id")
+            scope[EXCHANGE].update(missing=problem.required_scope, id=number, message=problem.message)
+            return 403, None
+        return (204, None) if answer is None else (status_of(answer.get("error")), answer)
+
+    async def _batch(self, principal: Principal, asked: list[Any]) -> tuple[int, Any]:
+        if not asked or len(asked) > MAX_BATCH:
+            message = f"Invalid Request: a batch has one request or more, and at most {MAX_BATCH}"
+            error = {"code": INVALID_REQUEST, "message": message}
+            return 400, {"jsonrpc": "2.0", "id": None, "error": error}
+        answers = [await self._member(principal, each) for each in asked]
+        given = [answer for answer in answers if answer is not None]
+        return (200, given) if given else (204, None)
+
+    async def _member(self, principal: Principal, message: Any) -> Message | None:
+        """The others of the batch are answered whatever this one's token lacks."""
+        try:
+            return await self._one(principal, message)
+        except OutOfScope as problem:
+            return {"jsonrpc": "2.0", "id": message["id"], "result": problem.result} if "id" in message else None
+
+    async def _one(self, principal: Principal, message: Any) -> Message | None:
+        """The answer to one request, None for a notification. Raises OutOfScope."""
+        number = message.get("id") if isinstance(message, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        answer: Message = {"jsonrpc": "2.0", "id": number if is_id(number) else None}
+        try:
+            method, params = checked(message)
+        except Refused as refused:
+            return answer | {"error": refused.error}
+        try:
+            answer["result"] = await self._result(principal, method, params)
+        except Refused as refused:
+            answer["error"] = refused.error
+        except AiSessionError as error:
+            answer["error"] = {"code": INTERNAL_ERROR, "message": f"Internal error: {error.message}"}
+        except OutOfScope:
+            raise
+        except Exception as error:
+            log.error("%s failed", method[:80], exc_info=error)
+            answer["error"] = {"code": INTERNAL_ERROR, "message": "Internal error"}
+        return answer if "id" in message else None
+
+    async def _result(self, principal: Principal, method: str, params: Any) -> Message:
+        unknown = Refused(NO_METHOD, f"Method not found: {method[:80]}")
+        if not (method == LIST or method in METHODS or method.startswith(SESSION)):
+            raise unknown
+        if not isinstance(params, dict):
+            raise Refused(INVALID_PARAMS, "Invalid params: they are an object, with the names of the arguments")
+        if method == LIST:
+            return {"tools": described(await self._gate.list_tools(principal, UNLISTED))}
+        call = call_of(principal, method, params)  # pyright: ignore[reportUnknownArgumentType]
+        try:
+            return shown(method, call, await self._gate.call(call))
+        except UnknownTool:
+            raise unknown from None
+
+
+def parse(body: bytes) -> Any:
+    """The JSON value of a request, its numbers as they are. Raises Refused."""
+    try:
+        return json.loads(body.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise Refused(PARSE_ERROR, "Parse error") from None
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def is_id(value: Any) -> bool:
+    """Whether a request may be numbered so."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or (isinstance(value, (str, int)) and not isinstance(value, bool))
+
+
+def checked(message: Any) -> tuple[str, Any]:
+    """Method and params of a request. Raises Refused."""
+    request: Message = message if isinstance(message, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    method: Any = request.get("method")
+    params: Any = request.get("params")
+    problem = ""
+    if not isinstance(message, dict):
+        problem = "it is no object"
+    elif request.get("jsonrpc") != "2.0":
+        problem = 'jsonrpc is not "2.0"'
+    elif not is_id(request.get("id")):
+        problem = "id is neither text nor number"
+    elif not isinstance(params, (dict, list, type(None))):
+        problem = "params are neither object nor list"
+    if problem or not isinstance(method, str):
+        raise Refused(INVALID_REQUEST, f"Invalid Request: {problem or 'method is no text'}")
+    return method, {} if params is None else params  # pyright: ignore[reportUnknownVariableType]
+
+
+def status_of(error: Message | None) -> int:
+    """The status of an answer by its error."""
+    return STATUS.get(error["code"], 500) if error else 200
+
+
+def principal_of(scope: Scope) -> Principal:
+    """Whom the token of a request speaks for, and what its client calls itself."""
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    client = headers.get(b"user-agent", b"").decode("ascii", "replace").partition("/")[0][:CLIENT_CHARS]
+    token: Any = getattr(scope.get("user"), "access_token", None)
+    if token is None:
+        assert scope.get(OWN), "the front lets nobody through who is neither known nor this user"
+        return Principal("mcp", os.getuid(), os.getpid(), client)
+    subject: str = token.subject or token.client_id
+    return Principal("mcp", os.getuid(), os.getpid(), client, subject=subject, scopes=frozenset(token.scopes))
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(send: Send, status: int, message: Any) -> None:
+    body = b"" if message is None else encoded(message)
+    headers = [(b"content-length", str(len(body)).encode())] if status != 204 else []
+    if body:
+        headers.append((b"content-type", b"application/json"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def encoded(message: Any) -> bytes:
+    """One JSON text. A lone surrogate, which is no UTF-8, stays the escape that it came as."""
+    try:
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(message, separators=(",", ":")).encode()
+
+
+class RpcHttp:
+    """What the HTTP server takes from here."""
+
+    endpoint = Endpoint
+    exchange = EXCHANGE
+
+
+ENDPOINT = RpcHttp()

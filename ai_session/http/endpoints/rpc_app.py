@@ -1,0 +1,70 @@
+"""What `ai-session serve --rpc` answers where: tools as methods of JSON-RPC at /rpc, behind the checks of the front.
+
+Besides those who sign in, this user's own programs are let in, and whoever shows the access token.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from ai_session.http.app import Application, framed, protection
+from ai_session.http.endpoints.rpc import ENDPOINT as RPC
+from ai_session.http.guard import OWN, Asgi, Receive, Scope, Send
+from ai_session.wire.http_protocol import peer_of
+from ai_session.wire.http_wire import tokens_in, value_of
+
+if TYPE_CHECKING:
+    from ai_session.config.settings import HttpSettings
+    from ai_session.wire.access_token import AccessToken
+
+RPC_PATH = "/rpc"
+ADVICE = (
+    "send a token as Authorization: Bearer: the user who started this server sees it with ai-session token, "
+    "and makes others with ai-session http client add"
+)
+
+
+class OwnCalls:
+    """Finds requests that are this user's own: all where there is no ``token``; else those that show it, and, where
+    connections are ``direct``, those of this user's programs that show none."""
+
+    def __init__(self, app: Asgi, token: AccessToken | None, *, direct: bool) -> None:
+        self._app = app
+        self._token = token
+        self._direct = direct
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._is_own(scope):
+            # It is not to be taken for a token of somebody who signed in.
+            headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
+            scope = {**scope, OWN: True, "headers": headers}
+        await self._app(scope, receive, send)
+
+    def _is_own(self, scope: Scope) -> bool:
+        headers = scope["headers"]
+        if self._token is None or self._token.fits(tokens_in(headers)):
+            return True
+        signed = bool(value_of(headers, b"authorization"))
+        return self._direct and not signed and peer_of(scope) == os.getuid()
+
+
+def application(
+    settings: HttpSettings,
+    host: str,
+    base_url: str,
+    gate: Any,
+    access: Any | None,
+    token: AccessToken | None = None,
+) -> Application:
+    """As app.application, for /rpc. Without ``access`` everybody is this user. With it whoever shows ``token`` is,
+    and, where connections are direct, this user's programs that show none; with it and no ``token`` nobody is."""
+    endpoint = RPC.endpoint(gate, max_body_bytes=settings.max_body_bytes)
+    answered = protection(settings, access, RPC.exchange, ADVICE)(endpoint.answer)
+    routes = [Route(RPC_PATH, answered, methods=["POST"])]
+    direct = not settings.public_url and not settings.trusted_proxies
+    own = [Middleware(OwnCalls, token=token, direct=direct)] if token or not access else []
+    return Application(framed(settings, host, base_url, gate, access, routes, first=own), (answered.leave,))

@@ -1,0 +1,111 @@
+"""What changes in the sessions of a daemon, heard in another process and beyond that daemon's end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from ai_session.sessions.changes import Change, change_of
+
+Message = dict[str, Any]
+
+MOST_SEEN = 1000
+"""Changes that are told again after a daemon's end, the newest."""
+
+
+class Link(Protocol):
+    """The connection to a daemon."""
+
+    async def begin(self, waiting: RemoteChanges, method: str, **params: Any) -> int:
+        """Make a request; its number."""
+        ...
+
+    def end(self, number: int, *, given_up: bool) -> None:
+        """Hear no more of it."""
+        ...
+
+
+class RemoteChanges:
+    """As Changes: merged while its reader is busy. When the daemon was replaced, all that was ever told of is told
+    again, for nobody knows what became of it meanwhile."""
+
+    def __init__(
+        self,
+        link: Callable[[], Awaitable[Link]],
+        wanted: Mapping[str, Any],
+        told: Callable[[Message | None], Message],
+    ) -> None:
+        self._link_now, self._wanted, self._told = link, wanted, told
+        self._link: Link | None = None
+        self._number = 0
+        self._pending: dict[tuple[str, str], Change] = {}
+        self._seen: dict[tuple[str, str], Change] = {}
+        self._news = asyncio.Event()
+        self._begun: asyncio.Future[None] | None = None
+        self._lost = False
+        self._closed = False
+
+    async def begin(self) -> None:
+        """Returns once the daemon tells. Raises what keeps it from that."""
+        self._lost = False
+        self._begun = asyncio.get_running_loop().create_future()
+        self._link = await self._link_now()
+        self._number = await self._link.begin(self, "watch", **self._wanted)
+        try:
+            await self._begun
+        except BaseException:
+            self._link.end(self._number, given_up=True)
+            raise
+
+    def put(self, message: Message | None) -> None:
+        """What the daemon says; None: it says no more."""
+        if self._begun and not self._begun.done():
+            try:
+                self._told(message)
+            except Exception as problem:
+                self._begun.set_exception(problem)
+            else:
+                self._begun.set_result(None)
+        elif message is None or "error" in message:
+            self._lost = True
+            self._news.set()
+        else:
+            for change in map(change_of, message["changes"]):
+                key = change.kind, change.session_id
+                earlier = self._pending.get(key)
+                self._pending[key] = earlier.merged(change) if earlier else change
+            self._news.set()
+
+    async def next(self) -> frozenset[Change]:
+        """All that changed since the last answer, as soon as there is something; nothing once closed.
+
+        Raises DaemonUnavailable when there is no daemon any more and none can be started.
+        """
+        await self._news.wait()
+        if self._lost and not self._closed:
+            try:
+                await self.begin()
+            except BaseException:
+                self._lost = True
+                raise
+            self._pending |= self._seen | {("list", ""): Change("list"), ("tools", ""): Change("tools")}
+        told = frozenset(() if self._closed else self._pending.values())
+        for key, change in self._pending.items():
+            self._seen.pop(key, None)
+            self._seen[key] = replace(change, commands=frozenset())
+        while len(self._seen) > MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        self._pending.clear()
+        if not self._closed:
+            self._news.clear()
+        return told
+
+    def close(self) -> None:
+        """Hear no more; a waiting ``next`` returns nothing. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._news.set()
+            if self._link:
+                self._link.end(self._number, given_up=True)

@@ -1,0 +1,267 @@
+"""The gate of the daemon, for a process that holds no session itself: `ai-session mcp-server --http`.
+
+One connection carries the calls of all clients. When the daemon goes away, what is under way fails and says so, for
+nobody can know how far it came; the next request finds or starts another daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import socket
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from ai_session.client import relay
+from ai_session.client.connection import error_named
+from ai_session.errors import AiSessionError, DaemonUnavailable, InsufficientScope, UnknownTool
+from ai_session.http.gate_changes import RemoteChanges
+from ai_session.models import Answer, Principal, Question, ToolCall, ToolResult
+from ai_session.servers.front.wire import Listed, answer_facts, call_facts, question_of, result_of
+
+MAX_LINE_BYTES = 512 << 20
+START_SECONDS = 30.0
+UNAUTHENTICATED = ',"authentication":"none"'
+LOST = "look what came of it (list_sessions, read_output) before you repeat it; with its call_key it never runs twice"
+
+Message = dict[str, Any]
+
+
+class Waiting(Protocol):
+    """Whoever made a request."""
+
+    def put(self, message: Message | None) -> None:
+        """What the daemon says to it; None: it says no more."""
+        ...
+
+
+class Asker(Protocol):
+    """A client's own way to its person, as consent.Asker."""
+
+    deferred: bool
+
+    async def ask(self, question: Question) -> Answer | None:
+        """The person's word; None when none could be had."""
+        ...
+
+
+class Replies:
+    """The messages of one request in order."""
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue()
+
+    def put(self, message: Message | None) -> None:
+        """As Waiting."""
+        self._messages.put_nowait(message)
+
+    async def next(self) -> Message:
+        """The next one. Raises what the daemon names, DaemonUnavailable when it went away."""
+        return told(await self._messages.get())
+
+
+class Link:
+    """One connection to a daemon, from its hello to its end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, Waiting] = {}
+        self.ended = False
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            await self._reader.readline()  # what it says of itself
+            while line := await self._reader.readline():
+                message: Message = json.loads(line)
+                waiting = self._waiting.get(message.get("id") or 0)
+                if waiting:
+                    waiting.put(message)
+        except (ConnectionError, ValueError):
+            pass  # the same as its end
+        finally:
+            self.ended = True
+            self._writer.close()
+            for waiting in list(self._waiting.values()):
+                waiting.put(None)
+
+    async def begin(self, waiting: Waiting, method: str, **params: Any) -> int:
+        """Make a request; its number, to be ended with."""
+        number = next(self._ids)
+        self._waiting[number] = waiting
+        self.send({"id": number, "method": method, **params})
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            waiting.put(None)
+        except BaseException:
+            self.end(number, given_up=True)
+            raise
+        return number
+
+    def end(self, number: int, *, given_up: bool) -> None:
+        """Hear no more of a request; the daemon is told where it has not answered it."""
+        if self._waiting.pop(number, None) and given_up:
+            self.send({"cancel": number})
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """One line; lost where the daemon has gone."""
+        if not self.ended:
+            self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    async def close(self) -> None:
+        """Hang up; what is under way is given up, commands go on."""
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+
+class RemoteGate:
+    """What a way in needs of the gate, by the socket. ``authenticated``: every principal has a subject.
+
+    Nothing is ever sent twice.
+    """
+
+    def __init__(self, *, authenticated: bool) -> None:
+        self._more = "" if authenticated else UNAUTHENTICATED
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[Link] | None = None
+
+    async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
+        """As Gate.call; a daemon that cannot be reached or goes away meanwhile is a result with ``is_error``."""
+        replies = Replies()
+        asks = "" if asker is None else "return" if asker.deferred else "form"
+        try:
+            link = await self.link()
+            number = await link.begin(replies, "call", who=who(call.principal), call=call_facts(call), asks=asks)
+            given_up = True
+            asking: asyncio.Task[None] | None = None
+            try:
+                while "result" not in (message := await replies.next()):
+                    if asking:
+                        asking.cancel()
+                    if "question" in message and asker:
+                        question = question_of(message["question"], call.principal)
+                        asking = asyncio.create_task(_ask(link, number, asker, question))
+                given_up = False
+            finally:
+                link.end(number, given_up=given_up)
+                if asking:
+                    asking.cancel()
+        except UnknownTool:
+            raise
+        except AiSessionError as error:
+            facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
+            text = f"error {error.code}: {error.message}\nnext: {error.suggestion}"
+            return ToolResult(text, {"error": facts}, is_error=True, call_id=call.call_id)
+        return result_of(message["result"], call.principal)
+
+    async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Listed]:
+        """As Gate.list_tools. Raises DaemonUnavailable."""
+        result = await self._ask("tools", who=who(principal), also=sorted(also))
+        return [Listed(**facts) for facts in result["tools"]]
+
+    async def watch_changes(
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[str] | None = None
+    ) -> RemoteChanges:
+        """As Gate.watch_changes; it outlives the daemon. Raises DaemonUnavailable too."""
+        wanted = {"who": who(principal), "agent": agent, "run": run, "kinds": sorted(kinds) if kinds else None}
+        changes = RemoteChanges(self.link, wanted, told)
+        await changes.begin()
+        return changes
+
+    async def started(self) -> None:
+        """Returns once the daemon's gate answers. Raises DaemonUnavailable, ConfigInvalid."""
+        await self._ask("started")
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._connecting:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._link:
+            await self._link.close()
+
+    async def link(self) -> Link:
+        """The connection there is, or a new one. Raises DaemonUnavailable."""
+        link = self._link
+        if link is None or link.ended:
+            if self._connecting is None or self._connecting.done():
+                self._connecting = asyncio.create_task(self._connect())
+            link = await asyncio.shield(self._connecting)
+            self._link = link
+        return link
+
+    async def _ask(self, method: str, **params: Any) -> Message:
+        link, replies = await self.link(), Replies()
+        number = await link.begin(replies, method, **params)
+        answered = False
+        try:
+            message = await replies.next()
+            answered = True
+        finally:
+            link.end(number, given_up=not answered)
+        return message["result"]
+
+    async def _connect(self) -> Link:
+        try:
+            connection = await self._dial()
+        except relay.Unreachable:
+            await start_daemon()
+            try:
+                connection = await self._dial()
+            except relay.Unreachable as error:
+                facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
+                raise error_named(facts) from None
+        return Link(*await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE_BYTES))
+
+    async def _dial(self) -> socket.socket:
+        # Only the main thread may start a daemon from inside (it sets an alarm), and it must not wait here.
+        return await asyncio.to_thread(relay.connect, "front", start=False, more=self._more)
+
+
+async def start_daemon() -> None:
+    """Let another process start one; what keeps it from that is told by whoever connects then."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "ai_session", "daemon", "start"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+
+
+async def _ask(link: Link, number: int, asker: Asker, question: Question) -> None:
+    word = await asker.ask(question)
+    link.send({"answer": number, "word": answer_facts(word) if word else None})
+
+
+def who(principal: Principal) -> Message:
+    """Whom a request is made for."""
+    scopes = None if principal.scopes is None else sorted(principal.scopes)
+    return {"subject": principal.subject, "scopes": scopes, "client": principal.client}
+
+
+def told(message: Message | None) -> Message:
+    """A message that is no error. Raises what the daemon names, DaemonUnavailable where there is none."""
+    if message is None:
+        raise DaemonUnavailable("the daemon went away meanwhile", suggestion=LOST)
+    if "error" in message:
+        facts = message["error"]
+        if facts["code"] == InsufficientScope.code:
+            raise InsufficientScope(facts["message"], facts["required_scope"])
+        raise error_named(facts)
+    return message

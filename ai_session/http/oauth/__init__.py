@@ -1,0 +1,1 @@
+"""Who may use the front: tokens of others checked, or issued here."""

@@ -1,0 +1,298 @@
+"""The authorization endpoint: a request is judged, a person signs in, consents or declines, and a code goes back.
+
+A request becomes a visit, bound to the browser that made it by a cookie; every form carries the visit and a word that
+changes with each step. There is no longer sign-in than one visit, so nothing a person is shown elsewhere can consent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from sqlite3 import Connection
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from ai_session.errors import AiSessionError, RateLimited
+from ai_session.http.oauth import grants, pages, users
+from ai_session.http.oauth.authority import Authority, address_of, form_of, single
+from ai_session.http.oauth.clients import Client
+from ai_session.http.oauth.grants import Wish
+from ai_session.http.oauth.scopes import SCOPES, USUAL, known
+from ai_session.http.oauth.store import Refused
+from ai_session.http.oauth.tries import (
+    COOKIE_DAYS,
+    DAY_SECONDS,
+    Visitor,
+    cookie_for,
+    name_in,
+    source_of,
+    trying,
+    visitor_with,
+)
+from ai_session.http.oauth.users import Credentials, Person
+
+VISIT_SECONDS = 600
+MAX_VISITS = 1000
+HASHES_AT_ONCE = 2
+MAX_STATE_CHARS = 4096
+WRONG_TRIES = 5
+"""In one visit; whoever errs so often begins again."""
+KNOWN = "ai_session_known"
+"""The cookie of a browser in which somebody signed in."""
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request a person is answering."""
+
+    client: Client
+    redirect_uri: str
+    redirect_uri_named: bool
+    state: str | None
+    browser: str
+    ends_at: float
+    challenge: str = ""
+    scopes: tuple[str, ...] = ()
+    person: Person | None = None
+    is_stranger: bool = True
+    wrong: int = 0
+    word: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+
+class NotForTheClient(Exception):
+    """A request whose client or redirect URI is wrong: the person is told, nothing is sent anywhere."""
+
+
+class Authorization:
+    """``GET`` and ``POST`` of /authorize. ``clock`` gives seconds from anywhere."""
+
+    def __init__(self, authority: Authority, clock: Callable[[], float] = time.monotonic) -> None:
+        self._authority = authority
+        self._clock = clock
+        self._visits: OrderedDict[str, Visit] = OrderedDict()
+        self._hashing = asyncio.Semaphore(HASHES_AT_ONCE)
+
+    async def answer(self, request: Request) -> Response:
+        """The endpoint."""
+        try:
+            if request.method == "POST":
+                return await self._post(request)
+            visitor = await self._visitor(request)
+            self._authority.limits.acquire(visitor.key, "pages")
+            return await self._get(request, visitor)
+        except (NotForTheClient, Refused) as reason:
+            facts = {"endpoint": "authorize", "error": str(reason), "address": address_of(request)}
+            self._authority.event("refused", facts)
+            return pages.problem(getattr(reason, "description", str(reason)))
+        except RateLimited as limited:
+            self._authority.event("throttled", {"endpoint": "authorize", "address": address_of(request)})
+            page = pages.problem("Too many tries. Wait a minute, then begin again.", status=429)
+            page.headers["Retry-After"] = str(int(limited.retry_after_seconds) + 1)
+            return page
+        except AiSessionError as error:
+            facts = {"endpoint": "authorize", "error": error.code, "message": error.message}
+            self._authority.event("failed", facts)
+            return pages.problem("The server cannot answer now.", status=503)
+
+    async def _get(self, request: Request, visitor: Visitor) -> Response:
+        visit = await self._begun(request.query_params, self._browser_of(request))
+        try:
+            self._judge(visit, request.query_params)
+        except Refused as refused:
+            facts = {"endpoint": "authorize", "error": str(refused), "client": visit.client.client_id}
+            self._authority.event("refused", facts)
+            answer = self._answer(visit, error=refused.error, error_description=refused.description)
+            text = f"The program asks for something it cannot have: {refused.description}. Nothing was sent to it."
+            return pages.unsent("This request cannot be answered", text, answer, status=400)
+        visit.is_stranger = visitor.is_stranger
+        number = self._kept(visit)
+        page = await self._sign_in_page(number, visit)
+        self._give(page, self._cookie(), visit.browser)
+        return page
+
+    def _give(self, page: Response, cookie: str, value: str, seconds: int | None = None) -> None:
+        secure = self._authority.issuer.startswith("https:")
+        page.set_cookie(cookie, value, seconds, path="/", secure=secure, httponly=True, samesite="lax")
+
+    def _kept(self, visit: Visit) -> str:
+        """Its number. Where there are too many, the oldest of a stranger makes room."""
+        number = secrets.token_urlsafe(24)
+        self._visits[number] = visit
+        while len(self._visits) > MAX_VISITS:
+            strangers = (each for each, one in self._visits.items() if one.is_stranger)
+            self._visits.pop(next(strangers, next(iter(self._visits))))
+        return number
+
+    async def _visitor(self, request: Request, name: str = "") -> Visitor:
+        """Who tries; ``name`` is who they say they are, where they do."""
+        cookie = request.cookies.get(self._cookie(KNOWN), "")
+        whose = name_in(cookie)
+        if whose and name in ("", whose):
+            found = await self._authority.store.run(lambda db: users.find(db, whose))
+            known_as = found and visitor_with(cookie, found.password, self._authority.store.clock())
+            if known_as:
+                return known_as
+        return source_of(request)
+
+    async def _begun(self, parameters: ImmutableMultiDict[str, str], browser: str) -> Visit:
+        """The visit, once its client and redirect URI are known to be right."""
+        values = single(parameters, "resource")
+        try:
+            client = await self._authority.described(values.get("client_id", ""))
+        except Refused as refused:
+            raise NotForTheClient(f"The program is not known here: {refused.description}.") from None
+        named, registered = values.get("redirect_uri"), client.redirect_uris
+        uri = registered[0] if named is None and len(registered) == 1 else named or ""
+        if not self._authority.clients.redirects.takes(registered, uri):
+            raise NotForTheClient(
+                "The program wants the answer at an address that it did not make known (redirect_uri)."
+            )
+        ends_at = self._clock() + VISIT_SECONDS
+        return Visit(client, uri, named is not None, values.get("state"), browser, ends_at)
+
+    def _judge(self, visit: Visit, parameters: ImmutableMultiDict[str, str]) -> None:
+        values = single(parameters, "resource")
+        if values.get("response_type") != "code":
+            raise Refused("unsupported_response_type", "response_type is code")
+        if "authorization_code" not in visit.client.grant_types:
+            raise Refused("unauthorized_client", "the client may not use codes")
+        if values.get("code_challenge_method") != "S256" or not CHALLENGE.match(values.get("code_challenge", "")):
+            raise Refused("invalid_request", "PKCE is needed: code_challenge_method S256 and a code_challenge")
+        if len(visit.state or "") > MAX_STATE_CHARS:
+            visit.state = None
+            raise Refused("invalid_request", "state is too long")
+        if not self._authority.is_resource(parameters.getlist("resource")):
+            raise Refused("invalid_target", f"tokens are for {self._authority.resource}")
+        asked = values.get("scope", "").split()
+        visit.scopes = known(asked) if asked else USUAL
+        if not visit.scopes:
+            raise Refused("invalid_scope", f"scopes are {', '.join(SCOPES)}")
+        visit.challenge = values["code_challenge"]
+
+    async def _post(self, request: Request) -> Response:
+        if request.headers.get("origin", self._authority.issuer) != self._authority.issuer:
+            raise NotForTheClient("The form was not sent from this server's page.")
+        form = await form_of(request)
+        values = single(form, "scope")
+        number = values.get("visit", "")
+        visit = self._visits.get(number)
+        if visit is None or visit.ends_at <= self._clock():
+            self._visits.pop(number, None)
+            raise NotForTheClient("This page is too old. Begin again in the program that sent you here.")
+        if not (_same(visit.browser, request.cookies.get(self._cookie())) and _same(visit.word, values.get("word"))):
+            raise NotForTheClient("This form is not the one that was shown to you last. Begin again in the program.")
+        visit.word = secrets.token_urlsafe(24)
+        action = values.get("action")
+        if action == "deny":
+            self._visits.pop(number)
+            facts = {"client": visit.client.client_id, "address": address_of(request)}
+            self._authority.event("denied", facts | ({"subject": visit.person.name} if visit.person else {}))
+            answer = self._answer(visit, error="access_denied", error_description="the person declined")
+            if visit.person is None:
+                return pages.unsent("You declined", "This page can be closed.", answer, status=200)
+            return self._back(answer)
+        if action == "sign-in" and visit.person is None:
+            return await self._sign_in(number, visit, values, request)
+        if action == "allow" and visit.person is not None:
+            return await self._allow(number, visit, visit.person, form)
+        raise NotForTheClient("The form is not complete.")
+
+    async def _sign_in(self, number: str, visit: Visit, values: Mapping[str, str], request: Request) -> Response:
+        name, password = values.get("name", "")[:64], values.get("password", "")
+        visitor = await self._visitor(request, name)
+        with trying(self._authority.limits, visitor, name) as one:
+            stored = await self._stored(name, password)
+            one.right = stored is not None
+        facts = {"client": visit.client.client_id, "address": address_of(request)}
+        if stored is None:
+            self._authority.event("sign_in_failed", facts)
+            visit.wrong += 1
+            if visit.wrong >= WRONG_TRIES:
+                self._visits.pop(number, None)
+                raise NotForTheClient("That was not right too often. Begin again in the program.")
+            return await self._sign_in_page(number, visit, "That was not right.")
+        visit.person = stored.person
+        self._authority.event("signed_in", {**facts, "subject": stored.person.name})
+        page = self._consent_page(number, visit, stored.person)
+        if stored.password:
+            known = cookie_for(stored.person.name, stored.password, self._authority.store.clock())
+            self._give(page, self._cookie(KNOWN), known, COOKIE_DAYS * DAY_SECONDS)
+        return page
+
+    async def _stored(self, name: str, password: str) -> Credentials | None:
+        """Whose password that is. Somebody unknown takes as long as somebody who errs. Of the terminal's code there is
+        none."""
+        if not await self._authority.store.run(users.anybody):
+            right = self._authority.terminal_code.takes(password)
+            return Credentials(Person(self._authority.owner, tuple(SCOPES)), "") if right else None
+        found = await self._authority.store.run(lambda db: users.find(db, name))
+        async with self._hashing:
+            stored = found.password if found else users.NOBODY
+            fits = await asyncio.to_thread(users.fits, password, stored)
+        return found if fits else None
+
+    async def _allow(self, number: str, visit: Visit, person: Person, form: ImmutableMultiDict[str, Any]) -> Response:
+        ticked = {str(value) for value in form.getlist("scope")}
+        scopes = tuple(s for s in visit.scopes if s in ticked and s in person.scopes)
+        if not scopes:
+            return self._consent_page(number, visit, person, "Tick at least one thing, or deny it all.")
+        self._visits.pop(number)
+        client, now = visit.client, self._authority.store.clock()
+        wish = Wish(client.client_id, client.name, person.name, scopes, self._authority.resource)
+
+        def granted(db: Connection) -> tuple[str, str]:
+            grants.sweep(db, now)
+            grant = grants.open_grant(db, now, wish)
+            named = visit.redirect_uri_named
+            return grant, grants.issue_code(db, now, grant, visit.redirect_uri, named, visit.challenge)
+
+        grant, code = await self._authority.store.run(granted)
+        facts = {"grant": grant, "client": client.client_id, "name": client.name, "redirect_uri": visit.redirect_uri}
+        self._authority.event("granted", {**facts, "subject": person.name, "scopes": " ".join(scopes)})
+        return self._back(self._answer(visit, code=code))
+
+    async def _sign_in_page(self, number: str, visit: Visit, wrong: str = "") -> HTMLResponse:
+        by_code = not await self._authority.store.run(users.anybody)
+        if by_code:
+            self._authority.terminal_code.show()
+        hidden = pages.hidden_fields(visit=number, word=visit.word)
+        return pages.sign_in(hidden, visit.client, visit.redirect_uri, by_code=by_code, wrong=wrong)
+
+    def _consent_page(self, number: str, visit: Visit, person: Person, wrong: str = "") -> HTMLResponse:
+        hidden = pages.hidden_fields(visit=number, word=visit.word)
+        return pages.consent(hidden, visit.client, visit.redirect_uri, person.name, visit.scopes, person.scopes, wrong)
+
+    def _answer(self, visit: Visit, **answer: str) -> str:
+        """The address that tells the client, with the issuer that answers (RFC 9207)."""
+        parts = urlsplit(visit.redirect_uri)
+        state = {} if visit.state is None else {"state": visit.state}
+        added = urlencode(answer | state | {"iss": self._authority.issuer})
+        query = f"{parts.query}&{added}" if parts.query else added
+        return parts._replace(query=query).geturl()
+
+    def _back(self, answer: str) -> RedirectResponse:
+        """To the client; only somebody who has signed in is sent there (RFC 9700, 4.11.2)."""
+        return RedirectResponse(answer, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+
+    def _browser_of(self, request: Request) -> str:
+        known_as = request.cookies.get(self._cookie(), "")
+        return known_as if re.fullmatch(r"[A-Za-z0-9_-]{32}", known_as) else secrets.token_urlsafe(24)
+
+    def _cookie(self, name: str = "ai_session_browser") -> str:
+        """Only over https can a cookie be kept from being set by a neighbour of this host."""
+        return f"__Host-{name}" if self._authority.issuer.startswith("https:") else name
+
+
+def _same(one: str, other: str | None) -> bool:
+    return hmac.compare_digest(one.encode(), (other or "").encode("utf-8", "replace"))

@@ -1,0 +1,116 @@
+"""Where codes may be sent to: https, programs of this machine by http, and programs that own a scheme."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import SplitResult, urlsplit
+
+from ai_session.errors import ConfigInvalid
+from ai_session.http.oauth.store import Refused
+
+MAX_URIS = 10
+MAX_URI_CHARS = 2000
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+
+SCHEME = re.compile(r"[a-z][a-z0-9+.-]{1,63}\Z")
+OWNED = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+\Z")
+"""The name of a domain turned around (RFC 8252, 7.1): com.example.app."""
+
+NEVER = frozenset(
+    (
+        *("about", "blob", "chrome", "data", "edge", "file", "filesystem", "ftp", "ftps", "http", "https", "intent"),
+        *("jar", "javascript", "ldap", "mailto", "market", "opera", "res", "resource", "rtsp", "scp", "search"),
+        *("search-ms", "sftp", "shell", "smb", "sms", "ssh", "steam", "tel", "telnet", "vbscript", "view-source"),
+        *("vnc", "wait", "webcal", "ws", "wss", "x-apple.systempreferences"),
+    )
+)
+"""What browsers and systems have for themselves; a configuration cannot name them either."""
+
+NEVER_FAMILIES = ("ms-", "chrome-", "moz-", "x-ms-", "web+")
+
+
+@dataclass(frozen=True, slots=True)
+class Redirects:
+    """``schemes`` are those without a dot that programs may have registered with the system."""
+
+    schemes: frozenset[str]
+
+    @classmethod
+    def of(cls, schemes: Iterable[str]) -> Redirects:
+        """Raises ConfigInvalid for a scheme that nothing may be sent to."""
+        wrong = [scheme for scheme in schemes if not SCHEME.match(scheme) or _is_never(scheme)]
+        if wrong:
+            raise ConfigInvalid(
+                f"oauth.redirect_schemes: nothing may be sent to {wrong[0]!r}",
+                suggestion="name schemes of programs, in lower case and without the colon: cursor",
+            )
+        return cls(frozenset(schemes))
+
+    def checked(self, value: Any) -> tuple[str, ...]:
+        """What a client says of itself. Raises Refused for anything a code must not be sent to."""
+        uris = cast("list[Any]", value) if isinstance(value, list) else []
+        if not 0 < len(uris) <= MAX_URIS:
+            raise Refused("invalid_redirect_uri", f"redirect_uris has 1 to {MAX_URIS} entries")
+        for uri in uris:
+            problem = self.problem(uri) if isinstance(uri, str) else "is not a string"
+            if problem:
+                raise Refused("invalid_redirect_uri", f"a redirect URI {problem}")
+        return tuple(uris)
+
+    def takes(self, known: Iterable[str], uri: str) -> bool:
+        """Whether ``uri`` is one of those, letter by letter; of this machine at any port (RFC 8252, 7.3)."""
+        if self.problem(uri):
+            return False
+        return any(uri == one or same_but_for_port(uri, one) for one in known)
+
+    def problem(self, uri: str) -> str:
+        """Why no code may be sent there; empty where it may."""
+        strange = not uri.isascii() or not uri.isprintable() or any(char in uri for char in " \\\"'<>`;,")
+        if len(uri) > MAX_URI_CHARS or strange:
+            return "is too long, or has characters a URI has not"
+        parts = split(uri)
+        if parts is None or "#" in uri or "@" in parts.netloc:
+            return "is none, or has a fragment or a user's name"
+        if parts.scheme == "https":
+            return "" if parts.hostname else "names no host"
+        if parts.scheme == "http":
+            return "" if parts.hostname in LOOPBACK_HOSTS else "is http, which only this machine may be reached by"
+        if _is_never(parts.scheme):
+            return "has a scheme that is not accepted"
+        if parts.scheme in self.schemes or OWNED.match(parts.scheme):
+            return ""
+        return "has a scheme that is not accepted: use a domain's name turned around, or oauth.redirect_schemes"
+
+
+def is_on_this_machine(uri: str) -> bool:
+    """Whether it leads to a program of the person's computer, not to a page."""
+    parts = split(uri)
+    return (
+        parts is not None and parts.scheme != "https" and (parts.scheme != "http" or parts.hostname in LOOPBACK_HOSTS)
+    )
+
+
+def same_but_for_port(uri: str, known: str) -> bool:
+    """Whether both lead to the same place of this machine by http, at any port."""
+    one, other = split(uri), split(known)
+    if one is None or other is None or one.scheme != "http" or "@" in one.netloc:
+        return False
+    path = (other.scheme, other.hostname, other.path, other.query)
+    return one.hostname in LOOPBACK_HOSTS and (one.scheme, one.hostname, one.path, one.query) == path
+
+
+def split(url: str) -> SplitResult | None:
+    """The parts of a URL; None where it is none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for one that is no number
+    except ValueError:
+        return None
+    return parts
+
+
+def _is_never(scheme: str) -> bool:
+    return scheme in NEVER or scheme.startswith(NEVER_FAMILIES)

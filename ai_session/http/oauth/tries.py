@@ -1,0 +1,114 @@
+"""How often somebody may try to sign in, so that guessing is slow and nobody is locked out by what others guess.
+
+Only what was wrong counts. It counts against where it came from: a user of this machine, where the kernel names one,
+else an address; and, of strangers, against the name they tried and all of them together. Who is no stranger counts
+alone: the user whose front this is, and a browser in which that person has signed in before. It shows so by a cookie,
+signed with what only the front knows of the person (OWASP, device cookies); a new password makes it void.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+
+from starlette.requests import Request
+
+from ai_session.errors import RateLimited
+from ai_session.gate.rate_limits import RateLimiter
+from ai_session.wire.http_protocol import peer_of
+
+EVERYBODY = "all"
+COOKIE_DAYS = 180
+COOKIE_CHARS = 400
+DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who tries. ``key`` is what tries of its own are counted by; a stranger's count against others' too."""
+
+    key: str
+    is_stranger: bool
+
+
+@dataclass(slots=True)
+class Try:
+    """One that is under way. It counts unless it is ``right``."""
+
+    right: bool = False
+
+
+@contextmanager
+def trying(limits: RateLimiter, visitor: Visitor, name: str) -> Generator[Try]:
+    """One try to sign in as ``name``. Raises RateLimited, and counts nothing then."""
+    kinds = [(visitor.key, "sign_ins")]
+    if visitor.is_stranger:
+        kinds += [(name, "sign_ins_of_name"), (EVERYBODY, "sign_ins_of_all")]
+    taken: list[tuple[str, str]] = []
+    try:
+        for key, kind in kinds:
+            limits.acquire(key, kind)
+            taken.append((key, kind))
+    except RateLimited:
+        _give_back(limits, taken)
+        raise
+    made = Try()
+    yield made
+    if made.right:
+        _give_back(limits, taken)
+
+
+def _give_back(limits: RateLimiter, taken: list[tuple[str, str]]) -> None:
+    for key, kind in taken:
+        limits.give_back(key, kind)
+
+
+def source_of(request: Request) -> Visitor:
+    """Where a request comes from: a user of this machine, or an address, of which a host may have many."""
+    user = peer_of(request.scope)
+    if user is not None:
+        return Visitor(f"user {user}", is_stranger=user != os.getuid())
+    host = request.client.host if request.client else "unknown"
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return Visitor(host, is_stranger=True)
+    if address.is_loopback:
+        return Visitor("loopback", is_stranger=True)
+    network = ip_network((address, 64), strict=False) if address.version == 6 else address
+    return Visitor(str(network), is_stranger=True)
+
+
+def cookie_for(name: str, stored: str, now: float) -> str:
+    """What a browser is given in which ``name`` has signed in; ``stored`` is what the password is checked against."""
+    begin = f"{base64.urlsafe_b64encode(name.encode()).decode()}.{secrets.token_urlsafe(16)}.{int(now)}"
+    return f"{begin}.{_signature(begin, stored)}"
+
+
+def name_in(cookie: str) -> str:
+    """Whose browser it says it is; nothing of that is believed."""
+    try:
+        return base64.urlsafe_b64decode(cookie.partition(".")[0]).decode() if len(cookie) <= COOKIE_CHARS else ""
+    except ValueError:
+        return ""
+
+
+def visitor_with(cookie: str, stored: str, now: float) -> Visitor | None:
+    """The browser that shows the cookie, of the person of whom ``stored`` is kept; None where it is not that."""
+    begin, _, signature = cookie.rpartition(".")
+    if not hmac.compare_digest(signature.encode(), _signature(begin, stored).encode()):
+        return None
+    _, nonce, made = begin.split(".")
+    return Visitor(f"browser {nonce}", is_stranger=False) if now - int(made) < COOKIE_DAYS * DAY_SECONDS else None
+
+
+def _signature(begin: str, stored: str) -> str:
+    signed = hmac.new(stored.encode(), f"ai-session browser\0{begin}".encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(signed).decode().rstrip("=")

@@ -1,0 +1,215 @@
+"""`ai-session mcp-server --http` or `serve`: the process between HTTP clients and the daemon. It holds no terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from ai_session.errors import ConfigInvalid, DaemonUnavailable
+from ai_session.http.app import LOOPBACK_NAMES, MCP_PATH, Application, application
+from ai_session.http.connections import KEEP_ALIVE_SECONDS, Door, Visitor, raise_limits
+from ai_session.http.gate_client import RemoteGate
+from ai_session.wire.http_protocol import MAX_HEAD_BYTES
+
+if TYPE_CHECKING:
+    from ai_session.config.settings import HttpSettings
+
+BACKLOG = 1024
+HANDSHAKE_SECONDS = 10.0
+LEAVE_SECONDS = 3
+SPARE_DESCRIPTORS = 64
+
+GetAccess = Callable[[str], Any]
+"""Base URL → who may reach the front: what ``oauth.access`` makes."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a front listens and where it is found. ``listener`` is bound already."""
+
+    host: str
+    base_url: str
+    listener: socket.socket
+    tls: ssl.SSLContext | None
+    path: str = MCP_PATH
+
+    @property
+    def url(self) -> str:
+        """What clients are configured with."""
+        return self.base_url + self.path
+
+
+def find_place(settings: HttpSettings, *, authenticated: bool, path: str = MCP_PATH) -> Place:
+    """Bind the configured address. Raises ConfigInvalid for one where tokens, or everything, would lie open."""
+    host = settings.host
+    loopback = is_loopback(host)
+    public = settings.public_url.rstrip("/")
+    if not authenticated and not (loopback and (not public or is_loopback(urlsplit(public).hostname or ""))):
+        raise ConfigInvalid(
+            f"without authentication {public or host} would let everybody who reaches it run commands",
+            suggestion="listen on 127.0.0.1, or leave --no-auth out",
+        )
+    tls = make_tls(settings)
+    if not loopback and not tls and not public:
+        raise ConfigInvalid(
+            f"on {host} tokens would pass over the network in the clear",
+            suggestion="set http.tls_certificate, or http.public_url to the https:// address of the proxy in front",
+        )
+    listener = listen(host, settings.port)
+    port: int = listener.getsockname()[1]
+    name = f"[{host}]" if ":" in host else host
+    base_url = public or f"{'https' if tls else 'http'}://{name}:{port}"
+    return Place(host, base_url, listener, tls, path)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises ConfigInvalid."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, number)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ConfigInvalid(
+            f"cannot listen on {host} port {port}: {error.strerror or error}", suggestion="choose another with --port"
+        ) from None
+    return listener
+
+
+def make_tls(settings: HttpSettings) -> ssl.SSLContext | None:
+    """TLS with the configured certificate, None where there is none. Raises ConfigInvalid."""
+    if not settings.tls_certificate:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigInvalid(
+            f"the certificate {settings.tls_certificate} cannot be used: {error.strerror or error}",
+            suggestion="http.tls_certificate and http.tls_key name PEM files that fit together",
+        ) from None
+    return context
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Front(uvicorn.Server):
+    """Serves an application on a place, with a door, and ends when told to, within bounded time."""
+
+    def __init__(self, app: Application, place: Place, door: Door) -> None:
+        config = uvicorn.Config(
+            app.asgi,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="on",
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=LEAVE_SECONDS,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        )
+        super().__init__(config)
+        self.door = door
+        self._leave = app.leave
+        self._place = place
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, at a door and with a bound on handshakes."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            raise DaemonUnavailable("the HTTP front cannot start", suggestion="what it says above tells why")
+        place = self._place
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Visitor(self.door, self.config, self.server_state, self.lifespan.state),
+            sock=place.listener,
+            ssl=place.tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if place.tls else None,
+            backlog=BACKLOG,
+        )
+        self.servers = [server]
+        self.started = True
+        self.listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, after those who only listen were told."""
+        self._leave()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Both signals end it in order, and neither is raised again."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """Asks it to leave, which takes seconds at most."""
+        self.should_exit = True
+
+
+async def serve(
+    settings: HttpSettings,
+    place: Place,
+    get_access: GetAccess | None,
+    ready: Callable[[Front], None],
+    make: Callable[..., Application] = application,
+    *,
+    own_calls: bool = False,
+) -> None:
+    """Serve until SIGINT or SIGTERM. ``ready`` is told when clients are answered. Without ``get_access`` nobody has to
+    sign in; ``own_calls``: what ``make`` makes finds out itself which requests are this user's own. Raises
+    DaemonUnavailable, ConfigInvalid."""
+    limit = min(settings.max_connections, max(8, raise_limits() - SPARE_DESCRIPTORS))
+    if limit < settings.max_connections:
+        log.warning("only %d connections at once: this process may not open more files (ulimit -n)", limit)
+    gate = RemoteGate(authenticated=get_access is not None and not own_calls)
+    access = await asyncio.to_thread(get_access, place.base_url) if get_access else None
+    try:
+        await gate.started()
+        front = Front(make(settings, place.host, place.base_url, gate, access), place, Door(limit))
+        serving = asyncio.create_task(front.serve())
+        listening = asyncio.create_task(front.listening.wait())
+        await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        if front.started:
+            ready(front)
+        await serving
+    finally:
+        place.listener.close()
+        await gate.close()
+        if access:
+            await asyncio.to_thread(access.close)

@@ -1,0 +1,378 @@
+"""What bubblewrap is told: the arguments of one box, and the script that starts it.
+
+Inside there is an empty root with the system's trees, read-only; an empty home; the workspace at its own path. Every
+source outside of the system's trees is opened beforehand and handed over as a descriptor, so that what was checked is
+what is mounted, whatever a box that runs already does to the path meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shlex
+import stat
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from ai_session.errors import SandboxRefused
+from ai_session.models import SandboxProfile
+from ai_session.sandbox import seccomp
+from ai_session.sandbox import users as box_users
+from ai_session.sandbox.workspace.protected_paths import Protection
+
+PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap")
+"""Never looked up on a client's PATH. Ubuntu's AppArmor lets the first one alone make user namespaces."""
+PRLIMIT = ("/usr/bin/prlimit", "/bin/prlimit")
+STARTERS = (("/bin/bash", "-p"), ("/usr/bin/bash", "-p"), ("/bin/busybox", "sh"))
+"""Shells that can open descriptors above 9; dash, mksh and zsh cannot. ``-p`` reads no file that a variable names."""
+PLAIN_STARTER = ("/bin/sh",)
+"""Where there is none of them: sources are then named by path, and descriptors above 9 are inherited."""
+
+TREES = ("/usr", "/etc", "/opt")
+SHORTCUTS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+HOME_BYTES, SHM_BYTES, RUN_BYTES = 1 << 30, 256 << 20, 64 << 20
+OPEN_FILES, MOST_OPEN_FILES = 4096, 16384
+ARGUMENTS, FILTER, INFO, BLOCK, USERS, FIRST_SOURCE = 8, 9, 6, 7, 19, 20
+WRITABLE, READABLE = "--bind-fd", "--ro-bind-fd"
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """The program, what it can, and what this machine lets it do. ``options`` are those its help names."""
+
+    path: str
+    version: str
+    options: frozenset[str]
+    prlimit: str
+    starter: tuple[str, ...]
+    fresh_proc: bool = True
+    disable_userns: bool = True
+    users: bool = False
+    """Whether there are others than root in root's boxes."""
+
+    def has(self, option: str) -> bool:
+        """Whether this build knows the option."""
+        return option in self.options
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where a box's own files lie, all out of its sight. ``empty`` is a file without content."""
+
+    directory: Path
+
+    def __truediv__(self, name: str) -> str:
+        return str(self.directory / name)
+
+
+class Sources:
+    """Open descriptors of what a box will show. Closed once the box has them, or when it is given up."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, int] = {}
+
+    def add(self, path: str) -> None:
+        """Opens ``path``, a file or directory, in which no part may be a link. Raises SandboxRefused, OSError."""
+        if path in self._opened:
+            return
+        self._opened[path] = fd = open_without_links(path)
+        if stat.S_IFMT(os.fstat(fd).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            raise SandboxRefused(
+                f"{path!r} is neither a file nor a directory", suggestion="name the directory that it lies in"
+            )
+        _check_unleased(fd, path)
+
+    def __getitem__(self, path: str) -> int:
+        return self._opened[path]
+
+    def close(self) -> None:
+        """Can be called twice."""
+        while self._opened:
+            os.close(self._opened.popitem()[1])
+
+
+def _check_unleased(fd: int, path: str) -> None:
+    """Raises SandboxRefused where a program holds a write lease, which would keep whoever opens the file waiting up to
+    45 seconds, the box's starter too. Nobody can take one while ``fd`` is open."""
+    try:
+        os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except BlockingIOError:
+        raise SandboxRefused(
+            f"{path!r} is held by a program with a lease on it",
+            suggestion="do it again in a minute, when the system has ended the lease, or end that program first",
+        ) from None
+    except OSError:
+        pass  # what may not be read is told as that by whoever shows it
+
+
+def find() -> Bubblewrap | None:
+    """The installed bubblewrap with what it can, None where there is none, or nothing to start it with."""
+    path = next((place for place in PLACES if os.access(place, os.X_OK)), "")
+    prlimit = next((place for place in PRLIMIT if os.access(place, os.X_OK)), "")
+    if not path or not prlimit:
+        return None
+    told = _said(path, "--help")
+    version = re.search(r"\d+(?:\.\d+)+", _said(path, "--version"))
+    starter = next((words for words in STARTERS if os.access(words[0], os.X_OK)), PLAIN_STARTER)
+    options = set(re.findall(r"--[a-z-]+", told))
+    if starter == PLAIN_STARTER:
+        options -= {WRITABLE, READABLE}
+    return Bubblewrap(path, version[0] if version else "", frozenset(options), prlimit, starter)
+
+
+def missing() -> list[str]:
+    """Packages that ``find`` misses."""
+    needed = {"bubblewrap": PLACES, "util-linux": PRLIMIT}
+    return [name for name, places in needed.items() if not any(os.access(place, os.X_OK) for place in places)]
+
+
+def _said(*argv: str) -> str:
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return done.stdout + done.stderr
+
+
+def open_without_links(path: str) -> int:
+    """An O_PATH descriptor, opened part by part from the root. Raises SandboxRefused for a link on the way, OSError."""
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open("/", flags | os.O_DIRECTORY)
+    for part in path.strip("/").split("/") if path != "/" else ():
+        try:
+            inner = os.open(part, flags, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise SandboxRefused(
+                f"{path!r} is reached through a symbolic link", suggestion="name the place it leads to instead"
+            )
+    return fd
+
+
+class Plan:
+    """The mounts of one box: a later word on the same place replaces an earlier one; outer places are mounted first.
+
+    ``taken`` maps a descriptor's number in the starter to ours, once ``arguments`` has been called.
+    """
+
+    def __init__(self, bubblewrap: Bubblewrap, sources: Sources, empty: str) -> None:
+        self.taken: dict[int, int] = {}
+        self._bubblewrap = bubblewrap
+        self._sources = sources
+        self._empty = empty
+        self._mounts: dict[str, tuple[str, ...]] = {}
+        self._sealed: list[str] = []
+        self._numbers = count(FIRST_SOURCE)
+
+    def system(self, hidden: Iterable[str], *, network: bool) -> None:
+        """The trees of the system; ``hidden`` of it is found empty."""
+        for tree in TREES:
+            self._mounts[tree] = ("--ro-bind-try", tree, tree)
+        for path in SHORTCUTS:
+            if os.path.islink(path):
+                self._mounts[path] = ("--symlink", os.readlink(path), path)
+            elif os.path.isdir(path):
+                self._mounts[path] = ("--ro-bind", path, path)
+        self._mounts["/proc"] = ("--proc", "/proc") if self._bubblewrap.fresh_proc else ("--ro-bind", "/proc", "/proc")
+        self._kernel()
+        self._mounts["/dev"] = ("--dev", "/dev")
+        self._mounts["/var/run"] = ("--symlink", "../run", "/var/run")
+        # No link to /tmp: a workspace may lie below, and would be mounted somewhere else through it.
+        self.scratch("/var/tmp", SHM_BYTES, "1777")
+        self.scratch("/dev/shm", SHM_BYTES, "1777")
+        self.scratch("/run", RUN_BYTES, "0755")
+        names = os.path.realpath("/etc/resolv.conf")
+        if network and not names.startswith("/etc/") and os.path.exists(names):
+            self._mounts[names] = ("--ro-bind", names, names)
+        for path in hidden:
+            self.hide(path)
+
+    def _kernel(self) -> None:
+        """The kernel's settings, read-only, and what of it is for root alone, empty.
+
+        bubblewrap leaves /proc/sys writable to root: without capabilities it takes the directory for closed, but the
+        files in it belong to root. A pattern for core files would then be a program that runs outside.
+        """
+        self._mounts["/proc/sys"] = ("--ro-bind", "/proc/sys", "/proc/sys")
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() or entry.is_symlink() or not (os.geteuid() == 0 or os.access(entry.path, os.W_OK)):
+                continue
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if not stat.S_ISDIR(mode) and not mode & stat.S_IROTH:
+                self.hide(entry.path)
+            elif stat.S_ISDIR(mode) or mode & 0o222:
+                self._mounts[entry.path] = ("--ro-bind", entry.path, entry.path)
+
+    def scratch(self, path: str, size: int, mode: str) -> None:
+        """An empty directory in memory."""
+        sized = ("--size", str(size)) if self._bubblewrap.has("--size") else ()
+        perms = ("--perms", mode) if self._bubblewrap.has("--perms") else ()
+        self._mounts[path] = (*sized, *perms, "--tmpfs", path)
+
+    def show(self, path: str, *, write: bool) -> None:
+        """``path`` as it is. Raises SandboxRefused, FileNotFoundError."""
+        self._sources.add(path)
+        self._mounts[path] = (WRITABLE if write else READABLE,)
+
+    def pin(self, path: str) -> None:
+        """Bound onto itself, a directory cannot be moved away from what is protected in it."""
+        if path not in self._mounts:
+            self.show(path, write=True)
+
+    def hide(self, path: str) -> None:
+        """``path`` is there and empty."""
+        if os.path.isdir(path):
+            self.scratch(path, 1 << 12, "0755")
+            self._sealed.append(path)
+        else:
+            # Not /dev/null: a device cannot be opened on these mounts, so programs would fail, not read nothing.
+            self._mounts[path] = ("--ro-bind", self._empty, path)
+
+    def protect(self, protection: Protection) -> None:
+        """Pins first, for they would undo what lies on them."""
+        for path in protection.pins:
+            self.pin(path)
+        for path in protection.read_only:
+            self.show(path, write=False)
+            if not os.access(path, os.R_OK):
+                # The starter could not open it either.
+                self.hide(path)
+        for path in protection.masked:
+            self.hide(path)
+
+    def arguments(self) -> list[str]:
+        """All mounts, outermost first, then what is closed against writing."""
+        words: list[str] = []
+        for path in sorted(self._mounts, key=lambda path: path.split("/")):
+            words += self._mounts[path]
+            if self._mounts[path] not in ((WRITABLE,), (READABLE,)):
+                continue
+            if self._bubblewrap.has(WRITABLE):
+                # Numbered here, for a descriptor that no mount takes would stay open inside.
+                number = next(self._numbers)
+                self.taken[number] = self._sources[path]
+                words += (str(number), path)
+            else:
+                words[-1] = words[-1].removesuffix("-fd")
+                words += (path, path)
+        for path in (*self._sealed, "/"):
+            words += ("--remount-ro", path)
+        return words
+
+
+def arguments(
+    bubblewrap: Bubblewrap,
+    plan: Plan,
+    profile: SandboxProfile,
+    env: Mapping[str, str],
+    *,
+    die_with_parent: bool,
+    gated: bool,
+) -> bytes:
+    """What ``bwrap --args`` reads. TERM is the terminal's to say."""
+    words = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL"]
+    if bubblewrap.users:
+        plan.taken[USERS] = box_users.namespace(os.geteuid())
+        # A descriptor that something waits for does not stay open in what is started inside.
+        words += ("--userns", str(USERS), "--sync-fd", str(USERS))
+        words += (word for name in box_users.CAPABILITIES for word in ("--cap-add", name))
+    else:
+        words.append("--unshare-user")
+    if profile.network != "host":
+        words.append("--unshare-net")
+    if not bubblewrap.users and bubblewrap.disable_userns and bubblewrap.has("--disable-userns"):
+        words.append("--disable-userns")
+    if die_with_parent:
+        words.append("--die-with-parent")
+    words += [*plan.arguments(), "--seccomp", str(FILTER)]
+    if gated:
+        words += ["--info-fd", str(INFO), "--block-fd", str(BLOCK)]
+    if not bubblewrap.users and os.geteuid() == 0:
+        env = {**env, "TAR_OPTIONS": env.get("TAR_OPTIONS", "--no-same-owner")}
+    for name, value in env.items():
+        if name != "TERM":
+            words += ["--setenv", name, value]
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+def limits(prlimit: str, profile: SandboxProfile) -> list[str]:
+    """Per process, but the number of processes, which counts for the box's user namespace (not for root's)."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    return [
+        prlimit,
+        f"--nproc={profile.processes}",
+        "--core=0",
+        f"--nofile={min(OPEN_FILES, most)}:{most}",
+        f"--fsize={profile.file_bytes}",
+        f"--data={profile.memory_bytes}",
+        "--",
+    ]
+
+
+def write(
+    bubblewrap: Bubblewrap,
+    plan: Plan,
+    files: Files,
+    profile: SandboxProfile,
+    env: Mapping[str, str],
+    *,
+    die_with_parent: bool,
+    gated: bool = False,
+) -> tuple[str, ...]:
+    """Writes all that a box is started from; the words that start it, to be followed by a command's own.
+
+    One that is ``gated`` stands still before it runs that, until somebody writes to ``block``.
+    """
+    words = arguments(bubblewrap, plan, profile, env, die_with_parent=die_with_parent, gated=gated)
+    private(files.directory / "args").write_bytes(words)
+    (files.directory / "filter").write_bytes(seccomp.build(network=True))
+    (files.directory / "empty").write_bytes(b"")
+    fifos = {"taken": True, "block": gated, "info": False}
+    for name, wanted in fifos.items():
+        (files.directory / name).unlink(missing_ok=True)
+        if wanted:
+            os.mkfifo(files / name, 0o600)
+    (files.directory / "start").write_text(script(bubblewrap, files, plan.taken, profile, gated=gated))
+    return (*bubblewrap.starter, files / "start")
+
+
+def private(path: Path) -> Path:
+    """``path`` as a new file for its owner alone: it holds the environment."""
+    path.unlink(missing_ok=True)
+    path.touch(0o600)
+    return path
+
+
+def script(
+    bubblewrap: Bubblewrap, files: Files, taken: Mapping[int, int], profile: SandboxProfile, *, gated: bool
+) -> str:
+    """The starter's text: closes what it inherited, takes the sources over, says so, becomes bubblewrap.
+
+    One compound command, so that it is read whole before the shell's own descriptor of the script is closed.
+    """
+    opened = " ".join(f"{number}</proc/{os.getpid()}/fd/{fd}" for number, fd in taken.items())
+    words = (bubblewrap.path, "--args", str(ARGUMENTS), "--", *limits(bubblewrap.prlimit, profile))
+    redirections = f"{ARGUMENTS}<{shlex.quote(files / 'args')} {FILTER}<{shlex.quote(files / 'filter')}"
+    if gated:
+        # In this order: the FIFO does not open before somebody stands ready to read the box's pid.
+        redirections += f" {BLOCK}<{shlex.quote(files / 'block')} {INFO}>>{shlex.quote(files / 'info')}"
+    closed = "?" if bubblewrap.starter == PLAIN_STARTER else "*"
+    lines = [
+        "{",
+        "for ai_fd in /proc/self/fd/*; do",
+        f'case "${{ai_fd##*/}}" in 0|1|2) ;; {closed}) eval "exec ${{ai_fd##*/}}<&-" ;; esac',
+        "done",
+        "unset ai_fd",
+        *([f"exec {opened} || exit 126"] if opened else []),
+        f"echo 1<>{shlex.quote(files / 'taken')}",
+        f'exec {shlex.join(words)} "$@" {redirections}',
+        "}",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""What the processes of a box may take together: cgroups, or counted."""

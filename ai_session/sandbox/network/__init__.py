@@ -1,0 +1,1 @@
+"""The proxy inside a box's network: names, addresses, the way in."""

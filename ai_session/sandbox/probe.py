@@ -1,0 +1,151 @@
+"""Finds out which boxes this machine can make, by making one of each kind until one holds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ai_session.errors import SandboxUnavailable
+from ai_session.models import SandboxLevel, SandboxProfile
+from ai_session.sandbox import advice, bwrap, seccomp, users
+from ai_session.sandbox.bwrap import Bubblewrap, Files, Plan, Sources
+
+SEATBELT = "/usr/bin/sandbox-exec"
+SECONDS = 20.0
+FILTERED = ("/bin/sh", "-c", 'grep -q "^Seccomp:.*2" /proc/self/status && test -r "$0"')
+"""Holds where a filter is in force and its argument can be read."""
+GIVEN_AWAY = ("/bin/sh", "-c", 'mkdir "$0/given" && chown 1000:1000 "$0/given" && exec "$@"')
+"""Holds where its first argument is a directory in which files can be given to others, and the others hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxStatus:
+    """The strongest level this machine has; in ``reasons`` what stands in the way of more, each with what to do."""
+
+    level: SandboxLevel
+    reasons: tuple[str, ...] = ()
+    bubblewrap: str = ""
+    landlock_abi: int = 0
+
+
+def probe() -> tuple[SandboxStatus, Bubblewrap | None]:
+    """The status, and the bubblewrap that works with what of it does. Blocks for the time of one to five starts."""
+    if sys.platform == "darwin":
+        usable = os.access(SEATBELT, os.X_OK)
+        return SandboxStatus(SandboxLevel.SEATBELT if usable else SandboxLevel.NONE), None
+    if sys.platform != "linux":
+        return SandboxStatus(SandboxLevel.NONE, (f"there are no boxes on {sys.platform}: use Linux or macOS",)), None
+    try:
+        seccomp.build(network=True)
+    except SandboxUnavailable as problem:
+        return SandboxStatus(SandboxLevel.NONE, (f"{problem.message}: {problem.suggestion}",)), None
+    from ai_session.sandbox import landlock
+
+    abi = landlock.abi()
+    found, reasons = bwrap.find(), list[str]()
+    version = found.version if found else ""
+    if found is None:
+        reasons.append(advice.missing(bwrap.missing(), advice.machine()))
+    else:
+        for usable in _flavours(found):
+            if not (said := _bubblewrap(usable)):
+                level = SandboxLevel.BWRAP if usable.fresh_proc else SandboxLevel.BWRAP_NOPROC
+                return SandboxStatus(level, (*dict.fromkeys(reasons), *_lacks(usable)), version, abi), usable
+            if not usable.users:
+                reasons.append(advice.failed(said, advice.machine()))
+    reasons = list(dict.fromkeys(reasons))
+    if abi < landlock.LEAST_ABI:
+        reasons.append(f"Landlock has ABI {abi}, {landlock.LEAST_ABI} is needed: use Linux 6.12 or newer")
+    elif said := _landlock():
+        reasons.append(f"Landlock does not hold ({said}): see docs/sandbox.md")
+    else:
+        return SandboxStatus(SandboxLevel.LANDLOCK, tuple(reasons), version, abi), None
+    return SandboxStatus(SandboxLevel.NONE, tuple(reasons), version, abi), None
+
+
+def _flavours(found: Bubblewrap) -> Iterator[Bubblewrap]:
+    """Everything, for root with other users; without the count of user namespaces, which the filter refuses anyway;
+    with the host's /proc."""
+    if found.has("--userns") and found.has(bwrap.WRITABLE):
+        with suppress(OSError):
+            users.namespace(os.geteuid())
+            yield replace(found, users=True)
+    yield found
+    yield replace(found, disable_userns=False)
+    yield replace(found, disable_userns=False, fresh_proc=False)
+
+
+def _place() -> AbstractContextManager[str]:
+    from tempfile import TemporaryDirectory  # takes 5 ms, and most processes are told what others found out
+
+    return TemporaryDirectory(prefix="ai-session-probe-")
+
+
+def _bubblewrap(bubblewrap: Bubblewrap) -> str:
+    """What went wrong, empty when the box holds."""
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(_place())).resolve()
+        (workspace := place / "workspace").mkdir()
+        sources = Sources()
+        stack.callback(sources.close)
+        (place / "box").mkdir()
+        files = Files(place / "box")
+        profile = SandboxProfile("workspace", str(workspace))
+        plan = Plan(bubblewrap, sources, files / "empty")
+        plan.system((), network=False)
+        plan.scratch("/tmp", profile.tmp_bytes, "1777")
+        plan.show(str(workspace), write=True)
+        argv = bwrap.write(bubblewrap, plan, files, profile, {}, die_with_parent=True)
+        # Held open, for the starter waits for nobody to hear that it has taken what it needs.
+        stack.callback(os.close, os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        given = (*GIVEN_AWAY, str(workspace)) if bubblewrap.users else ()
+        return _run((*argv, *given, *FILTERED, str(workspace)))
+
+
+def _landlock() -> str:
+    from ai_session.sandbox import landlock
+
+    with _place() as place:
+        (workspace := Path(place).resolve() / "workspace").mkdir()
+        (box := Path(place).resolve() / "box").mkdir()
+        program = seccomp.build(network=False, unix_sockets=False, no_namespaces=True)
+        profile = SandboxProfile("workspace", str(workspace))
+        return _run((*landlock.prefix(profile, box, (), (), program), *FILTERED, str(workspace)))
+
+
+def _run(argv: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+            cwd="/",
+            env={"PATH": os.defpath},
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return str(problem)
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+
+
+def _lacks(bubblewrap: Bubblewrap) -> Iterator[str]:
+    """What of bubblewrap's newer means is missing."""
+    if not bubblewrap.has(bwrap.WRITABLE):
+        yield "mounts are named by path, not by descriptor: use bubblewrap 0.10 or newer, and bash"
+    if os.geteuid() == 0 and not bubblewrap.users:
+        yield (
+            "root's boxes have no other users: chown fails, and tar takes all for root's; use bubblewrap 0.10 or newer "
+            "and let this process map user ids"
+        )
+    if not bubblewrap.has("--size"):
+        yield "the size of /tmp inside is not bounded: use bubblewrap 0.8 or newer"

@@ -1,0 +1,513 @@
+"""The box around a shell: which kind this machine can make, and the words that put a command into one.
+
+Levels, strongest first: bubblewrap with a filter of system calls and limits; the same where no fresh /proc can be
+mounted; Landlock and the filter without namespaces; Seatbelt on macOS. The strongest one is taken, never a weaker one
+than is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ai_session.errors import SandboxRefused, SandboxUnavailable
+from ai_session.models import SandboxLevel, SandboxProfile
+from ai_session.sandbox import bwrap, seccomp
+from ai_session.sandbox import probe as sandbox_probe
+from ai_session.sandbox.bwrap import Bubblewrap, Files, Plan, Sources
+from ai_session.sandbox.network import entry
+from ai_session.sandbox.probe import SandboxStatus as SandboxStatus
+from ai_session.sandbox.workspace.notices import Found, found_in
+from ai_session.sandbox.workspace.placeholders import Placeholders
+from ai_session.sandbox.workspace.protected_paths import (
+    MOST,
+    MOST_ALONE,
+    MOST_BY_BUBBLEWRAP,
+    ClosedFiles,
+    Protection,
+    Workspace,
+    Workspaces,
+    describe,
+    secrets,
+    shown,
+    survey,
+)
+from ai_session.sandbox.workspace.tree import identity
+
+STRENGTH = tuple(SandboxLevel)
+"""Strongest first."""
+
+SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
+EVERYBODYS = ("/tmp", "/var", "/var/tmp", "/var/run", "/home", "/srv", "/mnt", "/media")
+NOTHING_PROTECTED = (
+    "level landlock: nothing in the workspace is protected; git's config and hooks and settings of editors, agents and "
+    "shells can be changed in it, .env files read; outside of it modes and times of your files can be changed (chmod)"
+)
+GUARDED = "guarded.json"
+"""In a box's own directory: what is protected in it, for later processes."""
+STARTERS_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+"""What makes the box runs outside of it, where a variable like LD_PRELOAD must not lead it into the workspace."""
+SURVEYS = 3
+"""Another box that ends meanwhile may take its placeholders away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """A box that is ready to be entered: start ``(*argv, *command)`` with ``env``; what was asked for waits inside.
+
+    With ``info_path`` the box stands still until ``block_path``, a FIFO, is written to; bubblewrap's child is told in
+    ``info_path`` (JSON). ``notes`` are what is weaker than usual, and ``unprotected`` what of the workspace the box
+    does not protect, each in one line for a person. ``introduction`` is to be shown once.
+    """
+
+    argv: tuple[str, ...]
+    level: SandboxLevel
+    env: Mapping[str, str]
+    info_path: str = ""
+    block_path: str = ""
+    notes: tuple[str, ...] = ()
+    unprotected: tuple[str, ...] = ()
+    introduction: str = ""
+    workspace: Workspace | None = None
+    """What the box can write to; None where it can write to nothing."""
+    known: Found = field(default_factory=Found)
+    """What was there just before the box began."""
+    guarded: tuple[tuple[str, str], ...] = ()
+    """Paths that are protected in the box, and how: see box_guard.py."""
+    later: tuple[tuple[str, str], ...] = ()
+    """Those of them that are to be protected while the box stands still."""
+    release: Callable[[], None] = field(default=lambda: None)
+    """Takes away what was put into the workspace for this box. Can be called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """What came of protecting a workspace; the fields are those of ``Boxed``."""
+
+    unprotected: tuple[str, ...] = ()
+    introduction: str = ""
+    workspace: Workspace | None = None
+    known: Found = field(default_factory=Found)
+    guarded: tuple[tuple[str, str], ...] = ()
+    later: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one process has found out about the machine for another of the same user's, with the same groups.
+
+    ``closed`` are system files to be found empty, and trees too large to tell: see ClosedFiles.
+    """
+
+    status: SandboxStatus
+    bubblewrap: Bubblewrap | None
+    closed: tuple[list[str], list[str]]
+    ids: tuple[int, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found = asdict(self.bubblewrap) | {"options": sorted(self.bubblewrap.options)} if self.bubblewrap else None
+        return {"status": asdict(self.status), "bubblewrap": found, "closed": self.closed, "ids": self.ids}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Machine:
+        """From ``facts``. Raises TypeError, KeyError, ValueError where another version made them."""
+        status: dict[str, Any] = {**facts["status"]}
+        status["level"], status["reasons"] = SandboxLevel(status["level"]), tuple(status["reasons"])
+        bubblewrap: Bubblewrap | None = None
+        if facts["bubblewrap"] is not None:
+            found: dict[str, Any] = {**facts["bubblewrap"]}
+            found["options"], found["starter"] = frozenset(found["options"]), tuple(found["starter"])
+            bubblewrap = Bubblewrap(**found)
+        here, unknown = facts["closed"]
+        return cls(SandboxStatus(**status), bubblewrap, (here, unknown), tuple(facts["ids"]))
+
+
+def ids() -> tuple[int, ...]:
+    """By which the kernel lets this process read what is closed to others."""
+    return (os.geteuid(), os.getegid(), *sorted(os.getgroups()))
+
+
+class Sandbox:
+    """Makes boxes. ``runtime_directory`` is never visible inside of one; ``proxy_env`` leads programs to the proxy.
+
+    ``machine`` is what another process found out.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime_directory: Path,
+        minimum_level: SandboxLevel = SandboxLevel.LANDLOCK,
+        proxy_env: Mapping[str, str] | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        self._machine = machine if machine is not None and machine.ids == ids() else None
+        self._runtime = runtime_directory.resolve()
+        self._minimum = minimum_level
+        self._proxy_env = dict(proxy_env or {})
+        self._placeholders = Placeholders(self._runtime)
+        self._workspaces = Workspaces()
+        self._closed = ClosedFiles()
+        self._bubblewrap = self._machine.bubblewrap if self._machine else None
+        self._status = self._machine.status if self._machine else None
+        self._probing = asyncio.Lock()
+
+    async def probe(self) -> SandboxStatus:
+        """What this machine can do, found out once by doing it."""
+        async with self._probing:
+            if self._status is None:
+                self._status, self._bubblewrap = await asyncio.to_thread(sandbox_probe.probe)
+        return self._status
+
+    async def facts(self) -> dict[str, Any]:
+        """The facts of a ``Machine``."""
+        status = await self.probe()
+        closed: tuple[list[str], list[str]] = ([], [])
+        if self._bubblewrap is not None:
+            closed = await asyncio.to_thread(self._find_closed)
+        return Machine(status, self._bubblewrap, closed, ids()).facts()
+
+    def _find_closed(self) -> tuple[list[str], list[str]]:
+        return self._machine.closed if self._machine else self._closed.find()
+
+    async def make_ready(self) -> None:
+        """Does ahead of the first box what is done once, for a process that will make many."""
+        status = await self.probe()
+        if status.level in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC):
+            await asyncio.to_thread(self._closed.watch)
+
+    async def prepare(
+        self,
+        profile: SandboxProfile,
+        directory: Path,
+        *,
+        readable: Sequence[str] = (),
+        writable: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        die_with_parent: bool = False,
+        watched: bool = False,
+    ) -> Boxed:
+        """A box of ``profile``, its own files in ``directory`` (private, in the runtime directory, which must exist).
+
+        ``readable`` and ``writable`` are further paths of the caller's. With ``watched`` the kernel reports changes of
+        the workspace from before the box begins, as far as it can, until
+        ``Boxed.workspace`` is released. For ``trusted`` the box is none at all. Raises
+        SandboxUnavailable below the least level, SandboxRefused where the workspace cannot be protected.
+        """
+        env = dict(env or {})
+        if profile.name == "trusted":
+            return Boxed((), SandboxLevel.NONE, env)
+        status = await self.probe()
+        if STRENGTH.index(status.level) > STRENGTH.index(self._minimum) or status.level is SandboxLevel.NONE:
+            raise self._too_weak(status)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        # One thread for all of it: each change of threads waits for a processor where many boxes are made.
+        made = await asyncio.to_thread(
+            self._make, status.level, profile, directory, readable, writable, env, die_with_parent, watched
+        )
+        if isinstance(made, Boxed):
+            return made
+        boxed, sources, notice = made
+        loop = asyncio.get_running_loop()
+
+        def let_go() -> None:
+            nonlocal notice
+            if notice >= 0:
+                loop.remove_reader(notice)
+                os.close(notice)
+                notice = -1
+            sources.close()
+
+        def release() -> None:
+            let_go()
+            self._placeholders.drop(directory)
+
+        loop.add_reader(notice, let_go)
+        return replace(boxed, level=status.level, release=release)
+
+    def _too_weak(self, status: SandboxStatus) -> SandboxUnavailable:
+        message = (
+            f"this machine makes {status.level} boxes, and {self._minimum} is asked for: {'; '.join(status.reasons)}"
+        )
+        if status.level is SandboxLevel.NONE:
+            return SandboxUnavailable(
+                message,
+                suggestion="run: ai-session doctor; a person can open an unboxed session with "
+                "ai-session new --profile trusted",
+            )
+        return SandboxUnavailable(
+            message,
+            suggestion=f'run: ai-session doctor; a person can set sandbox.minimum_level = "{status.level}" and run '
+            "ai-session daemon restart, or open an unboxed session with ai-session new --profile trusted",
+        )
+
+    def release(self, directory: Path) -> None:
+        """As ``Boxed.release``, for a box that an earlier process made."""
+        self._placeholders.drop(directory)
+
+    def close(self) -> None:
+        """Let go of what makes the next box quicker."""
+        self._closed.close()
+
+    def sweep(self) -> None:
+        """Take away what boxes left in workspaces whose processes were killed. Blocks."""
+        self._placeholders.sweep()
+
+    def observed(self, profile: SandboxProfile, level: SandboxLevel, *, watched: bool = True) -> Workspace | None:
+        """The workspace of a box that an earlier process made, as it is now; None where the box can change none.
+
+        With ``watched`` the caller has it to ``release``. Blocks. Raises OSError.
+        """
+        if profile.name != "workspace" or level is SandboxLevel.NONE:
+            return None
+        workspace = self._workspaces.of(profile.workspace, profile.protected, profile.masked)
+        for path in self._placeholders.held():
+            with suppress(OSError):
+                workspace.expected[os.path.relpath(path, workspace.root)] = identity(os.lstat(path))[0]
+        if watched:
+            workspace.hold()
+        with workspace.tree.lock:
+            if level is SandboxLevel.LANDLOCK:
+                workspace.open_to_writing(None)
+                workspace.look(profile.home)
+            else:
+                with suppress(SandboxRefused):
+                    workspace.open_to_writing(survey(workspace, profile.home).unprotected)
+        return workspace
+
+    def _make(
+        self,
+        level: SandboxLevel,
+        profile: SandboxProfile,
+        directory: Path,
+        readable: Sequence[str],
+        writable: Sequence[str],
+        env: dict[str, str],
+        die_with_parent: bool,
+        watched: bool,
+    ) -> Boxed | tuple[Boxed, Sources, int]:
+        self._check(profile)
+        if level is SandboxLevel.LANDLOCK:
+            boxed = self._landlock(profile, directory, readable, writable, env)
+            workspace = self.observed(profile, level, watched=watched)
+            return replace(boxed, workspace=workspace, known=found_in(workspace) if workspace else {})
+        if level is SandboxLevel.SEATBELT:
+            return _seatbelt(profile, directory, readable, writable, env)
+        assert self._bubblewrap is not None
+        return self._bwrap(self._bubblewrap, profile, directory, readable, writable, env, die_with_parent, watched)
+
+    def _check(self, profile: SandboxProfile) -> None:
+        """The paths of the profile, which must not open what the box is there to close."""
+        if not profile.workspace:
+            raise SandboxRefused("a box needs a workspace", suggestion="name the directory of one project")
+        for path in (profile.workspace, *profile.writable):
+            if reason := self._unfit(path, profile.home):
+                raise SandboxRefused(
+                    f"{path!r} cannot be written to from a box: {reason}",
+                    suggestion="choose the directory of one project",
+                )
+        for path in profile.readable:
+            if reason := self._open_door(path):
+                raise SandboxRefused(f"{path!r} cannot be shown in a box: {reason}", suggestion="name a part of it")
+
+    def _unfit(self, path: str, home: str) -> str:
+        if home and _holds(path, os.path.realpath(home)):
+            return "it holds the home directory"
+        if path in (*SYSTEM, *EVERYBODYS) or any(_holds(top, path) for top in ("/proc", "/sys", "/dev", "/run")):
+            return "it belongs to the system or to everybody"
+        return self._open_door(path)
+
+    def _open_door(self, path: str) -> str:
+        if not os.path.isabs(path) or os.path.realpath(path) != path.rstrip("/"):
+            return "it is reached through a symbolic link, or not an absolute path"
+        if _holds(path, str(self._runtime)) or _holds(str(self._runtime), path):
+            return "ai-session keeps its own files there"
+        return ""
+
+    def _bwrap(
+        self,
+        bubblewrap: Bubblewrap,
+        profile: SandboxProfile,
+        directory: Path,
+        readable: Sequence[str],
+        writable: Sequence[str],
+        env: dict[str, str],
+        die_with_parent: bool,
+        watched: bool,
+    ) -> tuple[Boxed, Sources, int]:
+        files, sources = Files(directory), Sources()
+        protection = Protected()
+        try:
+            plan = Plan(bubblewrap, sources, files / "empty")
+            closed, unknown = self._find_closed()
+            for attempt in range(1, SURVEYS + 1):
+                try:
+                    plan = Plan(bubblewrap, sources, files / "empty")
+                    plan.system([*closed, *unknown], network=profile.network == "host")
+                    self._show(plan, profile, readable, writable)
+                    protection = self._protect(plan, profile, directory, watched)
+                    break
+                except FileNotFoundError:
+                    if attempt == SURVEYS:
+                        raise
+            inside = env | {"TMPDIR": "/tmp"} | (self._proxy_env if profile.network == "proxy" else {})
+            gated = profile.network == "proxy" or bool(protection.later)
+            argv = bwrap.write(bubblewrap, plan, files, profile, inside, die_with_parent=die_with_parent, gated=gated)
+            (directory / GUARDED).write_text(json.dumps(protection.guarded))
+            notice = os.open(files / "taken", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        except BaseException as problem:
+            sources.close()
+            self._placeholders.drop(directory)
+            if watched and protection.workspace is not None:
+                protection.workspace.release()
+            if isinstance(problem, OSError) and not isinstance(problem, SandboxRefused):
+                raise SandboxRefused(
+                    f"the box cannot be made: {problem}", suggestion="make it readable, or name another place"
+                ) from problem
+            raise
+        info = block = ""
+        if gated:
+            info, block = files / "info", files / "block"
+        notes = [f"{top} is too large to be looked through for closed files, and hidden" for top in unknown]
+        boxed = Boxed(
+            argv,
+            SandboxLevel.BWRAP,
+            dict(STARTERS_ENV),
+            info,
+            block,
+            tuple(notes),
+            protection.unprotected,
+            protection.introduction,
+            protection.workspace,
+            protection.known,
+            protection.guarded,
+            protection.later,
+        )
+        return boxed, sources, notice
+
+    def _show(self, plan: Plan, profile: SandboxProfile, readable: Sequence[str], writable: Sequence[str]) -> None:
+        """Everything that is visible, later ones in place of earlier ones."""
+        writes = profile.name == "workspace"
+        plan.scratch("/tmp", profile.tmp_bytes, "1777")
+        if profile.home:
+            plan.scratch(os.path.realpath(profile.home), min(bwrap.HOME_BYTES, profile.tmp_bytes), "0700")
+        for name in profile.home_readable:
+            path = os.path.normpath(os.path.join(profile.home, name))
+            if not self._open_door(path) and os.access(path, os.R_OK):
+                plan.show(path, write=False)
+        for path in profile.readable:
+            if os.access(path, os.R_OK):
+                plan.show(path, write=False)
+        for path in (*profile.writable, profile.workspace):
+            plan.show(path, write=writes)
+        for path in readable:
+            plan.show(path, write=False)
+        for path in writable:
+            plan.show(path, write=True)
+
+    def _protect(self, plan: Plan, profile: SandboxProfile, directory: Path, watched: bool) -> Protected:
+        roots = [profile.workspace, *profile.writable]
+        found = [self._workspaces.of(root, profile.protected, profile.masked) for root in roots]
+        first = found[0]
+        if profile.name != "workspace":
+            plan.protect(one := secrets(first, most=MOST_ALONE))
+            return Protected(describe(one))
+        if watched:
+            first.hold()
+        try:
+            return self._protect_all(plan, profile, directory, found)
+        except BaseException:
+            if watched:
+                first.release()
+            raise
+
+    def _protect_all(
+        self, plan: Plan, profile: SandboxProfile, directory: Path, found: Sequence[Workspace]
+    ) -> Protected:
+        first = found[0]
+        most = MOST if entry.can_guard() else MOST_ALONE
+        surveys: list[Protection] = []
+        for one in found:
+            taken = sum(survey.mounts for survey in surveys)
+            surveys.append(survey(one, profile.home, most=most - taken, made=one is first))
+        surveys = self._put(first, surveys, directory)
+        later: list[tuple[str, str]] = []
+        if sum(survey.mounts for survey in surveys) > MOST_BY_BUBBLEWRAP and most == MOST:
+            later = [guard for survey in surveys for guard in survey.guards()]
+        else:
+            for one in surveys:
+                plan.protect(replace(one, read_only=(*one.read_only, *(p.path for p in one.placeholders))))
+        first.open_to_writing(surveys[0].unprotected)
+        return Protected(
+            tuple(line for one in surveys for line in describe(one)),
+            self._introduction(first, surveys[0]),
+            first,
+            found_in(first),
+            tuple(guard for survey in surveys for guard in survey.guards()),
+            tuple(later),
+        )
+
+    def _put(self, workspace: Workspace, found: Sequence[Protection], directory: Path) -> list[Protection]:
+        """Makes what is absent; with those placeholders that are there now. Whoever watches ``workspace``, of which the
+        first is, expects them."""
+        names = {os.path.relpath(one.path, workspace.root): one.path for one in found[0].placeholders}
+        for name in names:
+            workspace.expected.setdefault(name, 0)
+        wanted = [placeholder for one in found for placeholder in one.placeholders]
+        put = self._placeholders.put(directory, wanted, [path for one in found for path in one.read_only])
+        for name, path in names.items():
+            if path in put:
+                workspace.expected[name] = identity(os.lstat(path))[0]
+            else:
+                workspace.expected.pop(name, None)
+        return [replace(one, placeholders=tuple(p for p in one.placeholders if p.path in put)) for one in found]
+
+    def _introduction(self, workspace: Workspace, found: Protection) -> str:
+        ours = [one.path for one in found.placeholders if one.ignored]
+        if not ours or not self._placeholders.introduce(workspace.root):
+            return ""
+        first = os.path.basename(ours[0])
+        return (
+            f"while sessions run in {shown(workspace.root)}, {len(ours)} empty directories ({first} …) keep settings "
+            "from being planted there; git ignores them"
+        )
+
+    def _landlock(
+        self,
+        profile: SandboxProfile,
+        directory: Path,
+        readable: Sequence[str],
+        writable: Sequence[str],
+        env: dict[str, str],
+    ) -> Boxed:
+        from ai_session.sandbox import landlock
+
+        network = profile.network == "host"
+        program = seccomp.build(network=network, unix_sockets=False, no_namespaces=True)
+        argv = landlock.prefix(profile, directory, readable, writable, program, env)
+        unprotected = (NOTHING_PROTECTED,) if profile.name == "workspace" else ()
+        return Boxed(tuple(argv), SandboxLevel.LANDLOCK, dict(STARTERS_ENV), unprotected=unprotected)
+
+
+def _seatbelt(
+    profile: SandboxProfile, directory: Path, readable: Sequence[str], writable: Sequence[str], env: dict[str, str]
+) -> Boxed:
+    from ai_session.sandbox import seatbelt
+
+    whole = replace(
+        profile, readable=(*profile.readable, *readable), writable=(*profile.writable, *writable, str(directory))
+    )
+    text = directory / "profile.sb"
+    text.write_text(seatbelt.profile_text(whole))
+    return Boxed((sandbox_probe.SEATBELT, "-f", str(text)), SandboxLevel.SEATBELT, env)
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")

@@ -1,0 +1,219 @@
+"""What is put into a workspace for the life of a box, and taken away behind the last box that needs it.
+
+A mount needs something to be mounted on. Only what is still as it was made is taken away: a directory with nothing of
+anybody else's in it, a file with the very content. The ledger lies in the runtime directory, one file per box, so that
+later daemons and other processes of this user count the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ai_session.sandbox.workspace.protected_paths import Placeholder
+from ai_session.system.paths_without_links import DIRECTORY, FILE, open_directory, read_file
+
+NOT_OURS_TO_MAKE = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Where this user can make nothing, neither can the box."""
+ALIVE = "alive"
+"""Locked by the process that a box is for, in the box's own directory, where that need not outlive it."""
+IGNORE, IGNORED = ".gitignore", b"*\n"
+"""In a directory that git would otherwise offer to remove, or to add."""
+MOST_INTRODUCED = 1000
+MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading an entry that is none may raise; a box must start all the same."""
+
+
+class Placeholders:
+    """The ledger of one runtime directory."""
+
+    def __init__(self, runtime_directory: Path) -> None:
+        self._directory = runtime_directory / "placeholders"
+
+    def put(self, box: Path, wanted: Sequence[Placeholder], existing: Sequence[str]) -> tuple[str, ...]:
+        """Makes what is absent, on the account of ``box``, a directory; the paths of ``wanted`` that exist now.
+
+        Of ``existing``, what another box has put there is kept for this one too. Boxes whose directory is gone are
+        taken off the ledger.
+        """
+        with self._locked():
+            for entry in self._directory.glob("*.json"):
+                if entry != self._entry(box) and not _box(entry).is_dir():
+                    self._settle(entry)
+            held = {place.path: place for entry in self._directory.glob("*.json") for place in _places(entry)}
+            others = [held[path] for path in existing if path in held]
+            # On record before it is made: whoever is killed in between leaves nothing that nobody takes away.
+            intended = [place for place in wanted if place.path in held or not os.path.lexists(place.path)]
+            if intended or others:
+                self._enter(box, [*intended, *others], durable=any(place.path not in held for place in intended))
+            account = [place for place in intended if _make(place) or place.path in held]
+            if account != intended:
+                self._enter(box, [*account, *others])
+            return tuple(place.path for place in wanted if os.path.lexists(place.path))
+
+    def sweep(self) -> None:
+        """Takes away what boxes put there whose directories are gone, or whose process ended without a word."""
+        with self._locked():
+            for entry in self._directory.glob("*.json"):
+                box = _box(entry)
+                if not box.is_dir() or _abandoned(box):
+                    self._settle(entry)
+
+    def held(self) -> list[str]:
+        """Paths of all that is there for a box."""
+        with self._locked():
+            return [place.path for entry in self._directory.glob("*.json") for place in _places(entry)]
+
+    def introduce(self, root: str) -> bool:
+        """Whether this is the first time that something is put into this workspace; from now on it is not."""
+        known = self._directory / "introduced"
+        with self._locked():
+            try:
+                roots: list[str] = known.read_text().splitlines()
+            except (OSError, UnicodeDecodeError):
+                roots = []
+            if (name := json.dumps(root)) in roots:
+                return False
+            known.write_text("\n".join([*roots[-MOST_INTRODUCED:], name, ""]))
+        return True
+
+    def drop(self, box: Path) -> None:
+        """Takes away what ``box`` put there, unless another box needs it. Can be called twice."""
+        entry = self._entry(box)
+        if entry.exists():
+            with self._locked():
+                self._settle(entry)
+
+    def _enter(self, box: Path, places: Sequence[Placeholder], *, durable: bool = False) -> None:
+        """Records what is there for ``box``, or is about to be; ``durable``: also when the power fails."""
+        entry = self._entry(box)
+        if not places:
+            entry.unlink(missing_ok=True)
+            return
+        made = [[one.path, None if one.content is None else one.content.decode(), one.ignored] for one in places]
+        new = entry.with_suffix(".new")
+        with open(new, "w") as file:
+            json.dump({"box": str(box), "made": made}, file)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        new.rename(entry)
+
+    def _settle(self, entry: Path) -> None:
+        places = _places(entry)
+        entry.unlink(missing_ok=True)
+        others = {place.path for other in self._directory.glob("*.json") for place in _places(other)}
+        for place in reversed(places):
+            if place.path not in others:
+                _remove(place)
+
+    def _entry(self, box: Path) -> Path:
+        return self._directory / (hashlib.sha256(os.fsencode(box)).hexdigest()[:24] + ".json")
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        with open(self._directory / "lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _make(place: Placeholder) -> bool:
+    """Whether it was absent and is there now."""
+    try:
+        with _around(place.path) as (folder, name):
+            if place.content is not None:
+                _write(folder, name, place.content)
+            else:
+                os.mkdir(name, dir_fd=folder)
+                if place.ignored:
+                    _ignore(folder, name)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        if problem.errno in NOT_OURS_TO_MAKE:
+            return False
+        raise
+    return True
+
+
+def _ignore(folder: int, name: str) -> None:
+    """``git status`` then has nothing to say of it, and ``git clean`` leaves it alone."""
+    with suppress(OSError):
+        inner = os.open(name, DIRECTORY, dir_fd=folder)
+        try:
+            _write(inner, IGNORE, IGNORED)
+        finally:
+            os.close(inner)
+
+
+def _remove(place: Placeholder) -> None:
+    """Where it is still as it was made. Its ``.gitignore`` goes also from a directory that somebody put something of
+    theirs into, which git then sees."""
+    with suppress(OSError), _around(place.path) as (folder, name):
+        if place.content is not None:
+            _remove_file(folder, name, place.content)
+            return
+        if place.ignored:
+            inner = os.open(name, DIRECTORY, dir_fd=folder)
+            try:
+                _remove_file(inner, IGNORE, IGNORED)
+            finally:
+                os.close(inner)
+        os.rmdir(name, dir_fd=folder)
+
+
+def _write(folder: int, name: str, content: bytes) -> None:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | FILE
+    with open(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
+        file.write(content)
+
+
+def _remove_file(folder: int, name: str, content: bytes) -> None:
+    with suppress(OSError):
+        if read_file(folder, name, len(content) + 1) == content:
+            os.unlink(name, dir_fd=folder)
+
+
+@contextmanager
+def _around(path: str) -> Generator[tuple[int, str]]:
+    """The directory that a path lies in, which no link leads to, and the name there. Raises OSError."""
+    outer, name = os.path.split(path)
+    folder = open_directory(outer)
+    try:
+        yield folder, name
+    finally:
+        os.close(folder)
+
+
+def _abandoned(box: Path) -> bool:
+    """Whether the process that holds the box's lock, where it has one, is no more."""
+    try:
+        with open(box / ALIVE) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _box(entry: Path) -> Path:
+    try:
+        return Path(json.loads(entry.read_text())["box"])
+    except (OSError, *MISSHAPEN):
+        return entry / "none"
+
+
+def _places(entry: Path) -> list[Placeholder]:
+    try:
+        made: list[tuple[str, str | None, bool]] = json.loads(entry.read_text())["made"]
+        return [
+            Placeholder(path, None if content is None else content.encode(), ignored) for path, content, ignored in made
+        ]
+    except (OSError, *MISSHAPEN):
+        return []

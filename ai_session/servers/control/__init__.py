@@ -1,0 +1,1 @@
+"""The protocol of people's programs on the daemon's socket."""

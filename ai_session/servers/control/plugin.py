@@ -1,0 +1,455 @@
+"""The control protocol: how the command line's lines become calls, and an attached terminal becomes frames.
+
+After the hello the client sends one JSON object a line, ``{"id", "method", "params"}``, and gets ``{"id", "result"}``
+or ``{"id", "error": {code, message, suggestion}}``, with ``fields`` where arguments are wrong; requests run side by
+side and are answered as they end. Methods:
+
+    call       {name, arguments, profile}            → {text, structured, is_error, call_id, meta}
+    rename     {session, name}                       → {}
+    record     {session}                             → {path}, a recording that the client removes
+    approvals  {wait}                                → {questions, grants}; each question says how a yes is taken
+    approve    {question_id, scope, reason, signature} → {question_id, about}
+    reject     {question_id, reason, signature}      → {question_id, about}
+    policy     {mode, signature}                     → what holds, in that mode from now on where one is given
+    person     {}                                    → who speaks, the key that counts, host and nonce for a signature
+    enrol      {key, signature}                      → {key_id}, whose signatures count from now on
+    unenrol    {signature}                           → {key_id}, whose signatures count no more
+    status     {}                                    → what the daemon says of itself
+    settings   {}                                    → {read_from}: the files its settings are from, as they were then
+    stop       {sessions}                            → {} or {problem}, why it may not be on record; the daemon ends
+    attach     {session, rows, cols, read_only, asks} → {}, then frames both ways until either side closes
+    sandbox    {argv, profile, workspace, domains}   → {box}: it may run, in a box made of that. A profile of "" and
+               domains of null are the configured ones. The client starts it on its own terminal and tells,
+               as requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code} or, where
+               it could not start, {code}; when the connection closes without that, it is recorded as lost
+
+A frame is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r`` resize {rows, cols} and ``d``
+detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon. With ``asks`` the daemon
+also sends ``q``, a question for the person, and ``w`` {question_id, note} when it is no longer one; in between no
+output comes, and after it the screen is drawn anew. The client answers ``a`` {question_id, allowed, scope}, or
+{question_id, later} to be asked no more.
+
+A ``signature`` is {nonce, value}: the nonce of an answer to ``person``, which counts once, and what the enrolled key
+says (Ed25519, in base64) over the bytes that ``person_signature.statement`` makes of the act. Without one, a person is
+known by where the terminal of the process comes from, or ``signature_needed`` is the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import secrets
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.gate.consent.person_check import signature_of
+from ai_session.gate.trace import more_of
+from ai_session.models import ToolCall
+from ai_session.servers.control import questions as control_ask
+from ai_session.servers.control import sandbox as control_sandbox
+from ai_session.servers.control.questions import TerminalQuestions
+
+if TYPE_CHECKING:
+    from ai_session.gate.gate import Gate
+    from ai_session.servers.base import Connection
+    from ai_session.sessions.viewer import Viewer
+
+log = logging.getLogger(__name__)
+
+HEADER = struct.Struct(">cI")
+MAX_LINE_BYTES = 64 << 20
+"""The longest request: a call whose standard input is 10 MB of characters that JSON writes as six."""
+
+MAX_FRAME_BYTES = 1 << 20
+READ_BYTES = 1 << 16
+
+
+class Incoming:
+    """Lines first, frames later, from one stream."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._held = bytearray()
+
+    async def line(self) -> bytes | None:
+        """The next line, None at the end. Raises InvalidArguments for one that is too long."""
+        searched = 0
+        while (end := self._held.find(b"\n", searched)) < 0:
+            searched = len(self._held)
+            if searched > MAX_LINE_BYTES:
+                raise InvalidArguments(f"a request is longer than {MAX_LINE_BYTES} bytes")
+            if not await self._more():
+                return None
+        line = bytes(self._held[:end])
+        del self._held[: end + 1]
+        return line
+
+    async def frame(self) -> tuple[bytes, bytes] | None:
+        """Type and payload of the next frame, None at the end or when it is no frame."""
+        header = await self._exactly(HEADER.size)
+        if header is None:
+            return None
+        kind, size = HEADER.unpack(header)
+        payload = await self._exactly(size) if size <= MAX_FRAME_BYTES else None
+        return None if payload is None else (kind, payload)
+
+    async def _exactly(self, size: int) -> bytes | None:
+        while len(self._held) < size:
+            if not await self._more():
+                return None
+        data = bytes(self._held[:size])
+        del self._held[:size]
+        return data
+
+    async def _more(self) -> bool:
+        try:
+            chunk = await self._reader.read(READ_BYTES)
+        except ConnectionError:
+            return False
+        self._held += chunk
+        return bool(chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One line of the client, checked for its shape only."""
+
+    id: Any
+    method: str
+    params: Mapping[str, Any]
+
+
+class Conversation:
+    """One connection of the command line."""
+
+    def __init__(self, gate: Gate, connection: Connection) -> None:
+        self._gate = gate
+        self._connection = connection
+        self._incoming = Incoming(connection.reader)
+        self._requests: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve until the client closes; requests still waiting are given up then, commands go on."""
+        try:
+            while (line := await self._incoming.line()) is not None:
+                request = self._parse(line)
+                if request is None:
+                    continue
+                if request.method in HOLDING:
+                    if await self._hold(request):
+                        return
+                    continue
+                task = asyncio.create_task(self._answer(request))
+                self._requests.add(task)
+                task.add_done_callback(self._requests.discard)
+        except InvalidArguments as error:
+            self._refuse(None, error)
+        finally:
+            for task in self._requests:
+                task.cancel()
+            await asyncio.gather(*self._requests, return_exceptions=True)
+
+    def _parse(self, line: bytes) -> Request | None:
+        request_id: Any = None
+        try:
+            message = _table(json.loads(line))
+            request_id = message.get("id")
+            return Request(request_id, _text(message, "method"), _table(message.get("params")))
+        except (ValueError, RecursionError) as error:
+            reason = error.message if isinstance(error, InvalidArguments) else "a request is one JSON object on a line"
+            self._refuse(request_id, InvalidArguments(reason))
+            return None
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            method = METHODS.get(request.method)
+            if method is None:
+                unknown = f"no method {request.method[:40]!r}"
+                raise InvalidArguments(unknown, suggestion="client and daemon may differ in version")
+            result = await method(self._gate, self._connection, request.params)
+        except AiSessionError as error:
+            self._refuse(request.id, error)
+        except Exception as error:
+            self._refuse(request.id, _unexpected(request.method, error))
+        else:
+            self._send({"id": request.id, "result": result})
+        with contextlib.suppress(ConnectionError):
+            await self._connection.writer.drain()
+
+    async def _hold(self, request: Request) -> bool:
+        """Whether the connection is over with the request that took it."""
+        try:
+            if self._requests:
+                name = request.method
+                raise InvalidArguments(f"{name} waits for nobody", suggestion=f"{name} on a connection of its own")
+            return await HOLDING[request.method](self, request)
+        except AiSessionError as error:
+            self._refuse(request.id, error)
+        except Exception as error:
+            self._refuse(request.id, _unexpected(request.method, error))
+        return False
+
+    async def attach(self, request: Request) -> bool:
+        """Turn the connection into frames, until the end."""
+        params = request.params
+        viewer = await self._gate.attach(
+            self._connection.principal,
+            _text(params, "session"),
+            rows=_size(params, "rows"),
+            cols=_size(params, "cols"),
+            read_only=params.get("read_only") is True,
+        )
+        try:
+            self._send({"id": request.id, "result": {}})
+            asks = params.get("asks") is True and params.get("read_only") is not True
+            await self._exchange(viewer, asks)
+        except Exception:
+            log.exception("attach failed")  # a client that reads frames cannot be told
+        finally:
+            await viewer.close()
+        return True
+
+    async def sandbox(self, request: Request) -> bool:
+        """Listen to nothing but what is told of the program, until it has ended."""
+        asked, word = control_sandbox.program(request.params), request
+        running = self._gate.sandboxed(
+            self._connection.principal,
+            asked.argv,
+            profile=asked.profile,
+            workspace=asked.workspace,
+            domains=asked.domains,
+        )
+        try:
+            async with running as program:
+                ended, result = False, {"box": program.box}
+                while not ended:
+                    self._send({"id": word.id, "result": result})
+                    result = {}
+                    line = await self._incoming.line()
+                    if line is None:
+                        return True
+                    word = self._parse(line) or word
+                    ended = control_sandbox.note(program, word.method, word.params)
+        except AiSessionError as error:
+            self._refuse(word.id, error)
+        else:
+            self._send({"id": word.id, "result": {}})
+        return False
+
+    async def _exchange(self, viewer: Viewer, asks: bool) -> None:
+        """Until the shell ends or the client leaves. Only this client's own output waits for its slow reading."""
+        questions = TerminalQuestions(self._gate, self._connection.principal, viewer, self._frame) if asks else None
+        asking, tasks = asyncio.Event(), list[asyncio.Task[None]]()
+        try:
+            if questions:
+                tasks.append(asyncio.create_task(questions.run(asking.set)))
+                await asking.wait()
+            ends = [asyncio.create_task(self._show(viewer)), asyncio.create_task(self._take(viewer, questions))]
+            tasks += ends
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, ConnectionError):
+                raise outcome
+
+    async def _show(self, viewer: Viewer) -> None:
+        async for chunk in viewer.output():
+            await self._frame(b"o", chunk)
+        ended = viewer.ended
+        if ended is not None:
+            await self._frame(b"e", json.dumps({**asdict(ended), "text": str(ended)}).encode())
+
+    async def _take(self, viewer: Viewer, questions: TerminalQuestions | None) -> None:
+        while (frame := await self._incoming.frame()) is not None:
+            kind, payload = frame
+            if kind == b"i":
+                viewer.write(payload)
+            elif kind == b"r":
+                with contextlib.suppress(ValueError):
+                    size = _table(json.loads(payload))
+                    await viewer.resize(_size(size, "rows"), _size(size, "cols"))
+            elif kind == b"a" and questions:
+                await questions.take(payload)
+            elif kind == b"d":
+                return
+
+    async def _frame(self, kind: bytes, payload: bytes) -> None:
+        writer = self._connection.writer
+        writer.write(HEADER.pack(kind, len(payload)) + payload)
+        await writer.drain()
+
+    def _refuse(self, request_id: Any, error: AiSessionError) -> None:
+        facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion, **more_of(error)}
+        self._send({"id": request_id, "error": facts})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._connection.writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _unexpected(method: str, error: Exception) -> AiSessionError:
+    """A defect of ours: told to the client, whose request must never stay unanswered, and logged whole."""
+    log.error("%s failed", method, exc_info=error)
+    return AiSessionError(f"{method} failed: {type(error).__name__}: {error}", suggestion="daemon.log tells more")
+
+
+def _text(params: Mapping[str, Any], name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str) or not value:
+        fields = {name: "is empty" if value == "" else "must be a text"}
+        raise InvalidArguments(f"{name} must be a text", fields=fields)
+    return value
+
+
+def _size(params: Mapping[str, Any], name: str) -> int:
+    """Rows or columns; 0 leaves the session's size as it is."""
+    value = params.get(name)
+    return value if isinstance(value, int) and 0 < value <= 10_000 else 0
+
+
+def _table(value: Any) -> dict[str, Any]:
+    """``value`` as an object, nothing as an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidArguments("requests, params and arguments are JSON objects")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+async def call(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool."""
+    name, arguments = _text(params, "name"), _table(params.get("arguments"))
+    profile = _text(params, "profile") if params.get("profile") else ""
+    call_id = "call_" + secrets.token_urlsafe(16)
+    asked = ToolCall(connection.principal, name, arguments, call_id, profile=profile, unlisted=True)
+    result = await gate.call(asked)
+    return {
+        "text": result.text,
+        "structured": result.structured,
+        "is_error": result.is_error,
+        "call_id": result.call_id,
+        "meta": result.meta,
+    }
+
+
+async def rename(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Another name for a session."""
+    await gate.rename(connection.principal, _text(params, "session"), _text(params, "name"))
+    return {}
+
+
+async def share(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With whom a session is shared."""
+    names = params.get("names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnknownVariableType]
+        raise InvalidArguments("names must be a list of texts")
+    await gate.share(connection.principal, _text(params, "session"), names)  # pyright: ignore[reportUnknownArgumentType]
+    return {}
+
+
+async def record(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A recording."""
+    return {"path": str(await gate.recording(connection.principal, _text(params, "session")))}
+
+
+async def approvals(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What waits for a person."""
+    return await control_ask.approvals(gate, connection.principal, wait=params.get("wait") is True)
+
+
+async def approve(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A person's yes."""
+    return await control_ask.answer(gate, connection.principal, params, allowed=True)
+
+
+async def reject(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A person's no."""
+    return await control_ask.answer(gate, connection.principal, params, allowed=False)
+
+
+async def policy(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The policy in force."""
+    mode = _text(params, "mode") if params.get("mode") else ""
+    return await gate.policy(connection.principal, mode, signature_of(params.get("signature")))
+
+
+async def person(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Who speaks, and what a signature needs."""
+    return await gate.person(connection.principal)
+
+
+async def enrol(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A person's key that counts."""
+    key = await gate.enrol(connection.principal, _text(params, "key"), signature_of(params.get("signature")))
+    return {"key_id": key.key_id}
+
+
+async def unenrol(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A person's key that counts no more."""
+    key = await gate.unenrol(connection.principal, signature_of(params.get("signature")))
+    return {"key_id": key.key_id}
+
+
+async def status(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of the process; nothing of any session."""
+    return connection.daemon.status()
+
+
+async def settings(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of the process as well: a client that finds the files the same need not read them."""
+    await connection.daemon.started()
+    return {"read_from": connection.daemon.read_from()}
+
+
+async def stop(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The daemon's end."""
+    sessions = params.get("sessions") is True
+    leave = functools.partial(connection.daemon.stop, sessions=sessions)
+    problem = await gate.stop(connection.principal, leave, sessions=sessions)
+    return {"problem": problem} if problem else {}
+
+
+METHODS = {
+    method.__name__: method
+    for method in (
+        call,
+        rename,
+        share,
+        record,
+        approvals,
+        approve,
+        reject,
+        policy,
+        person,
+        enrol,
+        unenrol,
+        status,
+        settings,
+        stop,
+    )
+}
+"""Requests, which run side by side."""
+
+HOLDING = {"attach": Conversation.attach, "sandbox": Conversation.sandbox}
+"""Requests that take the connection; each tells whether it is over then."""
+
+
+class ControlServer:
+    """Role ``control`` of the daemon's socket."""
+
+    name = "control"
+
+    async def serve(self, gate: Gate, connection: Connection) -> None:
+        """One connection, until the client closes it or an attached shell ends."""
+        await Conversation(gate, connection).run()
+
+
+PLUGIN = ControlServer()

@@ -1,0 +1,112 @@
+"""Questions for the person at a command line: listed, answered, and put to an attached terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.gate.consent.person_check import Way, signature_of
+from ai_session.gate.consent.store import binding
+from ai_session.models import SCOPES, Answer, Principal, Question
+
+if TYPE_CHECKING:
+    from ai_session.gate.gate import Gate
+    from ai_session.sessions.viewer import Viewer
+
+MAX_REASON_CHARS = 500
+Send = Callable[[bytes, bytes], Awaitable[None]]
+
+
+async def approvals(gate: Gate, principal: Principal, *, wait: bool) -> dict[str, Any]:
+    """``questions`` that are open and ``grants`` that hold; with ``wait`` not before this person may answer one."""
+    if wait:
+        with await gate.watch(principal) as watch:
+            while not watch.questions():
+                await watch.changed()
+    questions, grants = await gate.approvals(principal)
+    return {
+        "questions": [shown(question, way) for question, way in questions],
+        "grants": [{**asdict(g), "answer": None, "scope": g.answer.scope, "by": g.answer.by} for g in grants],
+    }
+
+
+async def answer(gate: Gate, principal: Principal, params: Mapping[str, Any], *, allowed: bool) -> dict[str, Any]:
+    """Pass a person's word on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
+    question_id, scope, reason = params.get("question_id"), params.get("scope", "once"), params.get("reason", "")
+    if not isinstance(question_id, str) or not isinstance(reason, str) or scope not in SCOPES:
+        raise InvalidArguments(f"question_id and reason are texts, scope is one of {', '.join(SCOPES)}")
+    word = Answer(allowed, scope=scope, reason=reason[:MAX_REASON_CHARS])
+    signature = signature_of(params.get("signature"))
+    return {"question_id": question_id, "about": await gate.answer(principal, question_id, word, signature)}
+
+
+def shown(question: Question, way: Way) -> dict[str, Any]:
+    """A question as plain JSON values, without the client's environment; ``answer`` is how a yes would be taken."""
+    asker = question.principal
+    who = {"client": asker.client, "directory": asker.working_directory}
+    facts = {**asdict(question), **who, "scopes": question.scopes, "binding": binding(question), "answer": way}
+    del facts["principal"]
+    return facts
+
+
+class TerminalQuestions:
+    """Puts one question after the other to an attached terminal, whose output stands still meanwhile."""
+
+    def __init__(self, gate: Gate, principal: Principal, viewer: Viewer, send: Send) -> None:
+        self._gate = gate
+        self._principal = principal
+        self._viewer = viewer
+        self._send = send
+        self._left: set[str] = set()
+        self._shown = ""
+        self._note = ""
+        self._wake: Callable[[], None] | None = None
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Until cancelled; ends at once where nothing is ever asked. ``ready`` is called when calls wait for it."""
+        try:
+            watching = await self._gate.watch(self._principal)
+        except AiSessionError:
+            return
+        finally:
+            ready()
+        with watching as watch:
+            self._wake = watch.wake
+            while True:
+                question = next((q for q in watch.questions() if q.question_id not in self._left), None)
+                if question is None:
+                    await watch.changed()
+                    continue
+                self._shown, self._note = question.question_id, ""
+                self._viewer.hold()
+                try:
+                    await self._send(b"q", json.dumps(shown(question, watch.way(question))).encode())
+                    while self._shown not in self._left and any(
+                        q.question_id == self._shown for q in watch.questions()
+                    ):
+                        await watch.changed()
+                    facts = {"question_id": self._shown, "note": self._note}
+                    self._shown = ""
+                    await self._send(b"w", json.dumps(facts).encode())
+                finally:
+                    self._viewer.release()
+
+    async def take(self, payload: bytes) -> None:
+        """What the person pressed; anything but the question that is shown says nothing."""
+        try:
+            facts: dict[str, Any] = dict(json.loads(payload))
+        except (ValueError, TypeError):
+            return
+        if not self._shown or facts.get("question_id") != self._shown:
+            return
+        self._left.add(self._shown)
+        if not facts.get("later"):
+            try:
+                await answer(self._gate, self._principal, facts, allowed=facts.get("allowed") is True)
+            except AiSessionError as error:
+                self._note = error.message
+        if self._wake:
+            self._wake()

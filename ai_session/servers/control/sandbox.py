@@ -1,0 +1,73 @@
+"""A program that runs in a box on the client's terminal: what is asked before it starts, what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from ai_session.errors import InvalidArguments
+from ai_session.models import PROFILES, SandboxLevel
+
+if TYPE_CHECKING:
+    from ai_session.gate.trace import Program
+
+CODE_CHARS = 64
+FACT_CHARS = 253
+EVENTS = ("net.allow", "net.deny", "workspace.notice")
+"""What the box of a program may have to tell."""
+FACTS = ("host", "method", "address", "why", "kind", "path", "workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a client wants to run, checked for its shape."""
+
+    argv: tuple[str, ...]
+    profile: str
+    workspace: str
+    domains: tuple[str, ...] | None
+
+
+def program(params: Mapping[str, Any]) -> Asked:
+    """What is asked. Raises InvalidArguments."""
+    profile, workspace = params.get("profile"), params.get("workspace")
+    argv = _texts(params, "argv")
+    domains = None if params.get("domains") is None and "domains" in params else _texts(params, "domains")
+    if profile not in ("", *PROFILES) or not isinstance(workspace, str) or not argv:
+        raise InvalidArguments("a program has an argv, a profile and a workspace")
+    return Asked(argv, profile, workspace, domains)
+
+
+def note(program: Program, method: str, params: Mapping[str, Any]) -> bool:
+    """Record what the client tells; whether its program has ended. Raises InvalidArguments."""
+    trace = program.trace
+    if method == "reached":
+        event = params.get("event")
+        if event not in EVENTS:
+            raise InvalidArguments(f"event is one of {', '.join(EVENTS)}")
+        texts = {name: str(params[name])[:FACT_CHARS] for name in FACTS if name in params}
+        numbers = {name: value for name in ("port", "count") if isinstance(value := params.get(name), int)}
+        program.event(event, **texts, **numbers)
+        return False
+    if method == "started":
+        level = params.get("level")
+        if level not in tuple(SandboxLevel):
+            raise InvalidArguments("level is that of a box")
+        trace.facts["level"] = level
+        return False
+    exit_code, failed = params.get("exit_code"), params.get("code")
+    if method == "ended" and isinstance(failed, str) and failed:
+        trace.outcome, trace.code = "tool_error", failed[:CODE_CHARS]
+    elif method == "ended" and isinstance(exit_code, int) and 0 <= exit_code <= 255:
+        trace.outcome, trace.facts["exit_code"] = "ok", exit_code
+    else:
+        raise InvalidArguments("a program that runs is started, then ended, with an exit_code or with an error's code")
+    return True
+
+
+def _texts(params: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = params.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
+        raise InvalidArguments(f"{name} is a list of texts")
+    return tuple(cast("list[str]", value))

@@ -1,0 +1,1 @@
+"""Calls that the HTTP front passes on for its users."""

@@ -1,0 +1,239 @@
+"""How the calls of an HTTP front's many clients come in over one connection.
+
+After the hello both sides send JSON objects, one a line. The front asks, each request under a number of its own, and
+requests run side by side:
+
+    {id, method: "call", who, call, asks}           → {id, result}, what the gate returned
+    {id, method: "tools", who, also}                → {id, result: {tools}}, with those unlisted ones that also names
+    {id, method: "watch", who, agent, run, kinds}   → {id, result: {}}, then {id, changes} again and again
+    {id, method: "started"}                         → {id, result: {}} once the gate answers
+    {cancel: id}                                      the wait is given up, without an answer; commands go on
+
+An error is {id, error: {code, message, suggestion}}, with required_scope where the code is insufficient_scope. ``who``
+is {subject, scopes, client}: whom the token of the request speaks for, and what the client calls itself. The front
+vouches for that, as nobody but its own user can reach this socket. Without a subject a request is the user's own, which
+is refused unless the hello says ``"authentication":"none"``. Nobody who comes by here counts as a person.
+
+With ``asks`` "form" a question may come while the call waits: {id, question}, answered by {answer: id, word}, null
+where none could be had, or taken back by {id, withdrawn: true}. With "return" it is in the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ai_session.errors import AiSessionError, Denied, InsufficientScope, InvalidArguments
+from ai_session.models import Answer, Principal, Question
+from ai_session.servers.front.wire import answer_of, call_of, question_facts, result_facts, table, text, tool_facts
+
+if TYPE_CHECKING:
+    from ai_session.gate.gate import Gate
+    from ai_session.servers.base import Connection
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 1 << 16
+MAX_LINE_BYTES = 512 << 20
+"""A request of 64 MiB, the most a front takes, of characters that JSON writes as six, and some room."""
+
+ENDED_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Request:
+    """One request that is under way. ``word`` is what an answer of the front is awaited with."""
+
+    id: int
+    method: str
+    params: Mapping[str, Any]
+    word: asyncio.Future[Answer | None] | None = None
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Asking:
+    """The person behind a client of the front, asked while the call waits."""
+
+    deferred = False
+
+    def __init__(self, request: Request, send: Callable[[Mapping[str, Any]], Awaitable[None]]) -> None:
+        self._request = request
+        self._send = send
+
+    async def ask(self, question: Question) -> Answer | None:
+        """The answer that comes back; when nobody waits for it any more, the front is told."""
+        word = self._request.word = asyncio.get_running_loop().create_future()
+        await self._send({"id": self._request.id, "question": question_facts(question)})
+        try:
+            return await word
+        except asyncio.CancelledError:
+            await self._send({"id": self._request.id, "withdrawn": True})
+            raise
+        finally:
+            self._request.word = None
+
+
+class Returning:
+    """Asks by a result."""
+
+    deferred = True
+
+    async def ask(self, question: Question) -> Answer | None:
+        """Never called."""
+        return None
+
+
+class Front:
+    """One front."""
+
+    def __init__(self, gate: Gate, connection: Connection) -> None:
+        self._gate = gate
+        self._connection = connection
+        self._requests: dict[int, Request] = {}
+        self._methods = {"call": self._call, "tools": self._tools, "watch": self._watch, "started": self._started}
+
+    async def run(self) -> None:
+        """Serve until the front closes; requests that still wait are given up then, commands go on."""
+        try:
+            async for line in lines(self._connection.reader):
+                try:
+                    self._take(line)
+                except AiSessionError as error:
+                    await self._refuse(None, error)
+        except ConnectionError:
+            pass  # the same as its end
+        finally:
+            tasks = [request.task for request in self._requests.values() if request.task]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=ENDED_SECONDS)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = table({"request": json.loads(line)}, "request")
+        except (ValueError, RecursionError):
+            raise InvalidArguments("a request is one JSON object on a line") from None
+        if "cancel" in message:
+            given_up = self._requests.get(message["cancel"])
+            if given_up and given_up.task:
+                given_up.task.cancel()
+            return
+        if "answer" in message:
+            asking = self._requests.get(message["answer"])
+            if asking and asking.word and not asking.word.done():
+                asking.word.set_result(answer_of(message["word"]) if message.get("word") else None)
+            return
+        number = message.get("id")
+        if not isinstance(number, int) or number in self._requests:
+            raise InvalidArguments("a request has a number that no other has")
+        request = self._requests[number] = Request(number, text(message, "method"), message)
+        request.task = asyncio.create_task(self._answer(request))
+        request.task.add_done_callback(lambda _: self._requests.pop(number))
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            method = self._methods.get(request.method)
+            if method is None:
+                unknown = f"no method {request.method[:40]!r}"
+                raise InvalidArguments(unknown, suggestion="front and daemon may differ in version")
+            await method(request)
+        except AiSessionError as error:
+            await self._refuse(request.id, error)
+        except ConnectionError:
+            pass  # its end, which the reader sees as well
+        except Exception as error:
+            log.error("%s failed", request.method, exc_info=error)
+            told = AiSessionError(f"{request.method} failed: {type(error).__name__}", suggestion="see daemon.log")
+            await self._refuse(request.id, told)
+
+    async def _call(self, request: Request) -> None:
+        call = call_of(table(request.params, "call"), self._who(request))
+        asks = request.params.get("asks")
+        asker = Asking(request, self._send) if asks == "form" else Returning() if asks == "return" else None
+        result = await self._gate.call(call, asker)
+        await self._send({"id": request.id, "result": result_facts(result)})
+
+    async def _tools(self, request: Request) -> None:
+        await self._connection.daemon.started()
+        also: Any = request.params.get("also") or ()
+        tools = [tool_facts(tool) for tool in self._gate.list_tools(self._who(request), also)]
+        await self._send({"id": request.id, "result": {"tools": tools}})
+
+    async def _watch(self, request: Request) -> None:
+        agent, run = text(request.params, "agent"), text(request.params, "run")
+        kinds: Any = request.params.get("kinds")
+        changes = await self._gate.watch_changes(self._who(request), agent, run, kinds)
+        try:
+            await self._send({"id": request.id, "result": {}})
+            while told := await changes.next():
+                await self._send({"id": request.id, "changes": [change.facts() for change in told]})
+        finally:
+            changes.close()
+
+    async def _started(self, request: Request) -> None:
+        await self._connection.daemon.started()
+        await self._send({"id": request.id, "result": {}})
+
+    def _who(self, request: Request) -> Principal:
+        who = table(request.params, "who")
+        subject, scopes = text(who, "subject"), who.get("scopes")
+        client = text(who, "client")
+        if not subject:
+            if self._connection.hello.get("authentication") != "none":
+                raise Denied("the request is nobody's", suggestion="a front names the subject of each request")
+            return replace(self._connection.principal, client=client)
+        if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):  # pyright: ignore[reportUnknownVariableType]
+            raise InvalidArguments("scopes must be a list of texts")
+        return replace(
+            self._connection.principal,
+            client=client,
+            subject=subject,
+            scopes=frozenset[str](scopes),  # pyright: ignore[reportUnknownArgumentType]
+        )
+
+    async def _refuse(self, number: int | None, error: AiSessionError) -> None:
+        facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
+        if isinstance(error, InsufficientScope):
+            facts["required_scope"] = error.required_scope
+        with contextlib.suppress(ConnectionError):
+            await self._send({"id": number, "error": facts})
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        writer = self._connection.writer
+        if not writer.is_closing():
+            writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+            await writer.drain()
+
+
+async def lines(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+    """The lines of a stream to its end. Raises InvalidArguments for one that is too long."""
+    held, searched = bytearray(), 0
+    while chunk := await reader.read(READ_BYTES):
+        held += chunk
+        start = 0
+        while (end := held.find(b"\n", max(start, searched))) >= 0:
+            yield bytes(held[start:end])
+            start = end + 1
+        del held[:start]
+        searched = len(held)
+        if searched > MAX_LINE_BYTES:
+            raise InvalidArguments(f"a request is longer than {MAX_LINE_BYTES} bytes")
+
+
+class FrontServer:
+    """Role ``front`` of the daemon's socket."""
+
+    name = "front"
+
+    async def serve(self, gate: Gate, connection: Connection) -> None:
+        """One front, until it closes the connection."""
+        await Front(gate, connection).run()
+
+
+PLUGIN = FrontServer()

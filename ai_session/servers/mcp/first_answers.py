@@ -1,0 +1,47 @@
+"""Answers to a client's first questions while the SDK is still being imported (0.5 s; one client waits 1 s in all).
+
+They are what the SDK answers, recorded: ``scripts/first_answers.py`` writes the file, a test compares.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ai_session import __version__
+from ai_session.servers.mcp.framing import Message
+
+FILE = Path(__file__).with_name("first_answers.json")
+VERSION_MARK = "@VERSION@"
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSION = "2026-07-28"
+ENVELOPE_VERSION = "io.modelcontextprotocol/protocolVersion"
+ENVELOPE_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+
+
+class FirstAnswers:
+    """The recorded answers of this version."""
+
+    def __init__(self) -> None:
+        self._recorded: dict[str, Any] = json.loads(FILE.read_text().replace(VERSION_MARK, __version__))
+
+    def answer(self, request: Message) -> Message | None:
+        """The response to a request, None for one that only the SDK can answer."""
+        result = self._result(request["method"], request.get("params", {}))
+        return None if result is None else {"jsonrpc": "2.0", "id": request["id"], "result": result}
+
+    def _result(self, method: str, params: Message) -> Message | None:
+        if method == "initialize":
+            asked, info = params.get("protocolVersion"), params.get("clientInfo")
+            if not (isinstance(asked, str) and isinstance(params.get("capabilities"), dict) and isinstance(info, dict)):
+                return None
+            version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+            return {"protocolVersion": version, **self._recorded["initialize"]}
+        meta: Any = params.get("_meta")
+        if not isinstance(meta, dict) or ENVELOPE_VERSION not in meta:
+            return self._recorded["handshake"].get(method)
+        envelope: Any = params["_meta"]
+        if envelope[ENVELOPE_VERSION] != MODERN_VERSION or not isinstance(envelope.get(ENVELOPE_CAPABILITIES), dict):
+            return None
+        return self._recorded["modern"].get(method)

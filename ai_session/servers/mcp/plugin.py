@@ -1,0 +1,173 @@
+"""MCP for any client: lines of JSON-RPC in, answers out.
+
+The SDK takes half a second to import. Until it is there the first questions get recorded answers, and everything else
+waits in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+from typing import TYPE_CHECKING, Any
+
+from ai_session.config import plugins
+from ai_session.servers.base import Connection
+from ai_session.servers.mcp.first_answers import FirstAnswers
+from ai_session.servers.mcp.framing import LineReader, Message, Refused, encode, parse
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from mcp.server.lowlevel import Server
+
+    from ai_session.gate.gate import Gate
+    from ai_session.servers.mcp.dispatch import Conversation
+
+READ_BYTES = 1 << 16
+WRITE_BUFFER_BYTES = 1 << 20
+"""Reading stops while a client leaves more than this unread."""
+
+HEARTBEAT_SECONDS = 10.0
+"""Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
+
+
+class Peer:
+    """One client."""
+
+    def __init__(self, server: McpServer, gate: Gate, connection: Connection) -> None:
+        self._server = server
+        self._gate = gate
+        self._connection = connection
+        self._writer = connection.writer
+        self._conversation: Conversation | None = None
+        self._waiting: list[tuple[Message, bool]] = []
+
+    async def run(self, chunk: bytes) -> None:
+        """Serve until the client is gone. ``chunk`` is what was read of it before."""
+        self._writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if self._server.sdk:
+            self._converse(self._server.sdk)
+        loading: asyncio.Task[None] | None = None
+        lines = LineReader()
+        try:
+            while chunk := chunk or await self._connection.reader.read(READ_BYTES):
+                for line in lines.feed(chunk):
+                    self._take(line)
+                chunk = b""
+                if self._conversation is None and loading is None:
+                    loading = asyncio.create_task(self._load())
+                await self._writer.drain()
+        except ConnectionError:
+            pass  # the same as its end
+        finally:
+            await self._close(loading)
+
+    def _take(self, line: bytes | Refused) -> None:
+        try:
+            if isinstance(line, Refused):
+                raise line
+            message = parse(line)
+        except Refused as refused:
+            for answer in refused.answers:
+                self._send(answer)
+            return
+        if message is None:
+            return
+        if self._conversation:
+            self._conversation.receive(message)
+            return
+        if "method" not in message:
+            return  # an answer, and nothing was asked yet
+        first = self._server.first
+        answer = first.answer(message) if first and "id" in message else None
+        if answer:
+            self._send(answer)
+        if answer is None or message["method"] == "initialize":
+            self._waiting.append((message, answer is not None))
+
+    async def _load(self) -> None:
+        self._server.sdk = await asyncio.to_thread(_import_sdk)
+        self._converse(self._server.sdk)
+        with contextlib.suppress(Exception):  # told to whoever calls a tool
+            await self._connection.daemon.started()
+
+    def _converse(self, sdk: ModuleType) -> None:
+        caller = sdk.Caller(self._gate, self._connection.daemon, self._connection.principal)
+        beat, registry = self._server.heartbeat_seconds, self._server.registry
+        self._conversation = conversation = sdk.Conversation(caller, self._send, beat, registry)
+        for message, answered in self._waiting:
+            conversation.receive(message, answered=answered)
+        self._waiting.clear()
+
+    def _send(self, message: Message) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    async def _close(self, loading: asyncio.Task[None] | None) -> None:
+        if loading:
+            loading.cancel()
+        if self._conversation:
+            await self._conversation.settle()
+        self._writer.close()
+        if self._conversation:
+            await self._conversation.ended()
+
+
+def _import_sdk() -> ModuleType:
+    # All that is made meanwhile stays; looking for garbage in it takes 90 of 800 ms.
+    gc.disable()
+    try:
+        from ai_session.servers.mcp import dispatch
+    finally:
+        gc.enable()
+    return dispatch
+
+
+class McpServer:
+    """Role ``mcp`` of the daemon's socket: every protocol version, both eras, on one pipe in any order."""
+
+    name = "mcp"
+
+    def __init__(self, heartbeat_seconds: float = HEARTBEAT_SECONDS, registry: Server[Any] | None = None) -> None:
+        """``registry``: what is served instead of the gate's tools."""
+        self.heartbeat_seconds = heartbeat_seconds
+        self.registry = registry
+        self.first = None if registry else FirstAnswers()
+        self.sdk: ModuleType | None = None
+
+    async def serve(self, gate: Gate, connection: Connection) -> None:
+        """One client, until it closes its side; calls it still waits for are given up then, commands go on."""
+        read = await first_line(connection.reader)
+        if connection.hello.get("dialect") != self.name and is_envelope(read):
+            other = await asyncio.to_thread(plugins.load, "servers", "fluxloop")
+            await other.serve(gate, connection, read)
+        else:
+            await Peer(self, gate, connection).run(read)
+
+
+async def first_line(reader: asyncio.StreamReader) -> bytes:
+    """The first line that is not blank, or what there is where it has no end; nothing of one that is very long."""
+    line = b"\n"
+    try:
+        while line.isspace():
+            line = await reader.readuntil(b"\n")
+    except asyncio.IncompleteReadError as end:
+        return end.partial
+    except (asyncio.LimitOverrunError, ConnectionError):
+        return b""
+    return line
+
+
+def is_envelope(line: bytes) -> bool:
+    """Whether a client that begins so speaks FluxLoop's dialect."""
+    if b'"jsonrpc"' in line:
+        return False
+    with contextlib.suppress(ValueError, RecursionError):
+        message: Any = json.loads(line)
+        return isinstance(message, dict) and "method" not in message and ("type" in message or "tool" in message)
+    return False
+
+
+PLUGIN = McpServer()

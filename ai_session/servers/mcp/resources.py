@@ -1,0 +1,192 @@
+"""Sessions as resources: each is another name for a call at the gate, and read by making it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    Annotations,
+    InputRequiredResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    TextResourceContents,
+)
+
+from ai_session.models import ToolResult
+from ai_session.servers.mcp.caller import caller_of, scrub
+from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
+from ai_session.servers.mcp.gate_calls import Context, asked, missing
+from ai_session.servers.mcp.tools import CALL_ID, no_cursor
+from ai_session.servers.mcp.uris import LIST, TEMPLATES, Part, Place, place_of
+
+PAGE_SESSIONS = 50
+"""So many sessions are on one page of resources, four or five resources each."""
+
+OUTPUT_CHARS = 200_000
+"""The most that ``read_output`` gives at once."""
+
+ENDED_MS = 60_000
+STATIC_MS = 3_600_000
+LISTED_MS = 1000
+"""How long what was read may be kept: the output of a command that has ended, what never changes, a list. What a
+session does meanwhile is told to who subscribes."""
+
+DETAIL = "ai-session/resource"
+"""The key in a resource's ``_meta`` under which the facts beside its text stand."""
+
+TITLES: dict[Part, tuple[str, str, str]] = {
+    "list": ("Sessions", "application/json", "All terminal sessions with their state."),
+    "info": ("Session", "application/json", "State, directory, running and last command, exit status, size."),
+    "screen": ("Screen", "text/plain", "The rendered screen, as a person sees it."),
+    "output": ("Output", "text/plain", "What a command printed; command_id 'all' is everything the terminal printed."),
+    "recording": ("Recording", "application/x-asciicast", "What the terminal showed and when, as asciicast v3."),
+}
+"""Title, MIME type and description."""
+
+
+async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+    """The list, and of each session the caller sees its parts and its newest command's output, oldest first."""
+    after = _after(params.cursor) if params and params.cursor is not None else None
+    result = await asked(ctx, "describe_sessions")
+    rows: Sequence[dict[str, Any]] = scrub(list(result.structured["sessions"]))
+    rest = [row for row in rows if after is None or _key(row) > after]
+    page = rest[:PAGE_SESSIONS]
+    found = [_resource(Place("list"), {})] if after is None else []
+    for row in page:
+        found += [_resource(Place(part, row["session_id"]), row) for part in ("info", "screen", "recording")]
+        if newest := row.get("newest"):
+            found.append(_resource(Place("output", row["session_id"], newest["command_id"]), row, newest["command"]))
+    cursor = _cursor(page[-1]) if len(rest) > len(page) else None
+    return ListResourcesResult(resources=found, next_cursor=cursor, ttl_ms=LISTED_MS, cache_scope="private")
+
+
+def _resource(place: Place, row: dict[str, Any], command: str = "") -> Resource:
+    title, mime_type, description = TITLES[place.part]
+    name = str(row.get("name", ""))
+    words = [title, *([f"of {name}"] if name else []), *([f": {command.splitlines()[0][:80]}"] if command else [])]
+    changed = row.get("changed_at")
+    told = datetime.fromtimestamp(changed, UTC).isoformat(timespec="milliseconds") if changed else None
+    return Resource(
+        uri=place.uri,
+        name=f"{name}/{place.part}" if name else place.part,
+        title=" ".join(words).replace(" :", ":"),
+        description=description,
+        mime_type=mime_type,
+        annotations=Annotations(last_modified=told.replace("+00:00", "Z")) if told else None,
+    )
+
+
+def _key(row: dict[str, Any]) -> tuple[float, str]:
+    return row["created_at"], row["session_id"]
+
+
+def _cursor(row: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(_key(row)).encode()).decode()
+
+
+def _after(cursor: str) -> tuple[float, str]:
+    """Behind which session a page begins; that session may be gone. Raises MCPError for what is no cursor of ours."""
+    try:
+        created_at, session_id = json.loads(base64.b64decode(cursor, b"-_", validate=True))
+        key = float(created_at), str(session_id)
+        if _cursor({"created_at": key[0], "session_id": key[1]}) != cursor:
+            raise ValueError
+    except (ValueError, TypeError, RecursionError):
+        raise MCPError(INVALID_PARAMS, "no cursor of this list; begin without one") from None
+    return key
+
+
+async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    """All of them; there is no second page."""
+    no_cursor(params)
+    templates = [
+        ResourceTemplate(
+            uri_template=template,
+            name=part,
+            title=TITLES[part][0],
+            description=f"{TITLES[part][2]} id: a session's id or name.",
+            mime_type=TITLES[part][1],
+        )
+        for part, template in TEMPLATES.items()
+    ]
+    return ListResourceTemplatesResult(resource_templates=templates, ttl_ms=STATIC_MS, cache_scope="public")
+
+
+async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult | InputRequiredResult:
+    """The call the URI stands for. Raises MCPError: what is not there carries its ``uri``."""
+    place = place_of(params.uri)
+    if place is None:
+        raise missing(ctx, params.uri)
+    client = caller_of(ctx).principal.client
+    state, answers = returned(ctx, params, client)
+    result = await read(ctx, place, uri=params.uri, asker=asker_of(ctx, client), state=state, answers=answers)
+    meta: dict[str, Any] = {**scrub(dict(result.meta)), CALL_ID: result.call_id}
+    if result.question:
+        return to_be_answered(result.question, result.state, meta)
+    ended = place.part == "output" and result.structured.get("status") not in ("running", None)
+    return ReadResourceResult(
+        contents=[contents(place, params.uri, result)],
+        ttl_ms=ENDED_MS if ended else 0,
+        cache_scope="private",
+        _meta=meta,
+    )
+
+
+async def read(ctx: Context, place: Place, **asking: Any) -> ToolResult:
+    """The result of the call that ``place`` stands for. Raises MCPError."""
+    on_session = {"session_id": place.session}
+    match place.part:
+        case "list":
+            return await asked(ctx, "list_sessions", **asking)
+        case "info":
+            return await asked(ctx, "get_session_info", **on_session, **asking)
+        case "screen":
+            return await asked(ctx, "read_screen", **on_session, **asking)
+        case "recording":
+            return await asked(ctx, "get_recording", **on_session, **asking)
+        case "output":
+            bound = {"command_id": place.command_id, "max_output_chars": OUTPUT_CHARS}
+            return await asked(ctx, "read_output", **on_session, **bound, **asking)
+
+
+def contents(place: Place, uri: str, result: ToolResult) -> TextResourceContents:
+    """What was read, as the text it is; what else is known of it stands in ``_meta``."""
+    facts: dict[str, Any] = scrub(dict(result.structured))
+    match place.part:
+        case "list" | "info":
+            text, facts = json.dumps(facts, ensure_ascii=False), {}
+        case "screen":
+            text = facts.pop("screen")
+        case "recording":
+            text = scrub(result.text)
+        case "output":
+            text = facts.pop("output")
+            if "stderr" in facts:
+                text += ("" if text.endswith("\n") or not text else "\n") + "[stderr]\n" + facts.pop("stderr")
+            if note := facts.get("note"):
+                text = f"[{note}]\n{text}"
+    return TextResourceContents(
+        uri=uri, mime_type=TITLES[place.part][1], text=text, _meta={DETAIL: facts} if facts else None
+    )
+
+
+def register(server: Server[Any]) -> None:
+    """Serve them."""
+    server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
+    server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
+    server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
+
+
+__all__ = ["LIST", "contents", "list_resources", "list_templates", "read", "read_resource", "register"]

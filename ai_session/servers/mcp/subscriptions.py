@@ -1,0 +1,264 @@
+"""Who is told that a resource or a list changed: by ``resources/subscribe`` in the handshake era, by
+``subscriptions/listen`` since 2026-07-28. Both hear the same changes, no oftener than ``session_changes`` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.lowlevel import Server
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+    event_to_notification,
+)
+from mcp_types import (
+    INVALID_PARAMS,
+    EmptyResult,
+    NotificationParams,
+    SubscribeRequestParams,
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedNotification,
+    SubscriptionsAcknowledgedNotificationParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
+
+from ai_session.errors import AiSessionError
+from ai_session.servers.mcp import tasks
+from ai_session.servers.mcp.caller import AGENT, RUN, caller_of, claim
+from ai_session.servers.mcp.gate_calls import Context, asked, missing, refusal
+from ai_session.servers.mcp.uris import Part, Place, place_of
+from ai_session.sessions.changes import KINDS, LISTS, Change, Changes, Kind
+
+MAX_URIS = 1000
+"""One client may subscribe to so many at once."""
+
+READING = frozenset({"sessions:read", "admin"})
+"""A token with neither hears nothing, and is not refused for it: it asked for nothing."""
+
+STATE = "ai-session/subscriptions"
+GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError)
+
+TOUCHED: dict[Part, frozenset[Kind]] = {
+    "list": frozenset({"list", "state"}),
+    "info": frozenset({"state"}),
+    "screen": frozenset({"state", "output"}),
+    "output": frozenset({"output"}),
+    "recording": frozenset({"output"}),
+}
+"""Which changes make which resource another one."""
+
+log = logging.getLogger(__name__)
+
+
+def touches(change: Change, place: Place) -> bool:
+    """Whether what is at ``place`` may be another after this change."""
+    if change.kind not in TOUCHED[place.part]:
+        return False
+    if place.part == "list":
+        return True
+    if change.name and place.session not in (change.session_id, change.name):
+        return False
+    return place.part != "output" or not change.commands or place.command_id in change.commands
+
+
+def updated(changes: Collection[Change], places: Iterable[tuple[str, Place]]) -> Iterator[str]:
+    """Those of the URIs that changed."""
+    return (uri for uri, place in places if any(touches(change, place) for change in changes))
+
+
+async def watch(ctx: Context, kinds: Collection[Kind]) -> Changes:
+    """What the gate lets this caller hear of. Raises MCPError."""
+    caller = caller_of(ctx)
+    try:
+        return await caller.gate.watch_changes(caller.principal, claim(ctx, AGENT), claim(ctx, RUN), kinds)
+    except AiSessionError as problem:
+        raise refusal(ctx, problem) from None
+
+
+async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+    """One stream: what is heeded is said first, then each change that was asked for, until the client gives it up or
+    this process leaves."""
+    if "taskIds" in (ctx.params or {}).get("notifications", {}):
+        tasks.require(ctx)  # who may, is told by the acknowledgement that they are not heeded
+    wanted = params.notifications
+    places = _places(wanted.resource_subscriptions or ())
+    meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+    heeded = SubscriptionFilter(
+        tools_list_changed=wanted.tools_list_changed or None,
+        prompts_list_changed=wanted.prompts_list_changed or None,
+        resources_list_changed=wanted.resources_list_changed or None,
+        resource_subscriptions=list(places) or None,
+    )
+    changes = await watch(ctx, KINDS if places else LISTS)
+    streams = caller_of(ctx).streams
+    streams.add(changes)
+    try:
+        acknowledged = SubscriptionsAcknowledgedNotificationParams(notifications=heeded, _meta=meta)
+        await ctx.session.send_notification(
+            SubscriptionsAcknowledgedNotification(params=acknowledged), related_request_id=ctx.request_id
+        )
+        while told := await changes.next():
+            for event in _events(told, heeded, places):
+                await ctx.session.send_notification(
+                    event_to_notification(event, meta), related_request_id=ctx.request_id
+                )
+    except AiSessionError as problem:
+        raise refusal(ctx, problem) from None
+    finally:
+        streams.discard(changes)
+        changes.close()
+    return SubscriptionsListenResult(_meta=meta)
+
+
+def _places(uris: Collection[str]) -> dict[str, Place]:
+    """Those that are URIs of ours; the others are not heeded, which the acknowledgement says."""
+    if len(uris) > MAX_URIS:
+        raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources")
+    return {uri: place for uri in uris if (place := place_of(uri))}
+
+
+def _events(told: Collection[Change], heeded: SubscriptionFilter, places: dict[str, Place]) -> Iterator[ServerEvent]:
+    kinds = {change.kind for change in told}
+    if heeded.tools_list_changed and "tools" in kinds:
+        yield ToolsListChanged()
+    if heeded.resources_list_changed and "list" in kinds:
+        yield ResourcesListChanged()
+    for uri in updated(told, places.items()):
+        yield ResourceUpdated(uri)
+
+
+class Subscriber:
+    """A client of the handshake era, from its greeting to the end of its connection."""
+
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
+        self._watches: dict[tuple[str, str], Changes] = {}
+        self._places: dict[tuple[str, str], dict[str, Place]] = {}
+        self._opening = asyncio.Lock()
+        self._lists: Changes | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = False
+
+    async def greet(self, ctx: Context) -> None:
+        """Tell of lists from now on, once."""
+        async with self._opening:
+            if self._lists is None and not self._ended:
+                self._lists = await watch(ctx, LISTS)
+                self._follow(self._lists, None)
+
+    async def subscribe(self, ctx: Context, uri: str, place: Place) -> None:
+        """Tell of what is at ``place`` from now on. Raises MCPError."""
+        who = claim(ctx, AGENT), claim(ctx, RUN)
+        if uri not in self._places.get(who, ()) and sum(map(len, self._places.values())) >= MAX_URIS:
+            raise MCPError(INVALID_PARAMS, f"more than {MAX_URIS} resources; unsubscribe from some")
+        async with self._opening:
+            if self._ended:
+                return
+            if who not in self._watches:
+                self._watches[who] = changes = await watch(ctx, KINDS)
+                self._follow(changes, self._places.setdefault(who, {}))
+            self._places[who][uri] = place
+
+    def unsubscribe(self, uri: str) -> None:
+        """Tell of it no more; what was never told of is no error."""
+        for who, places in list(self._places.items()):
+            places.pop(uri, None)
+            if not places and who in self._watches:
+                self._watches.pop(who).close()
+                del self._places[who]
+
+    async def end(self) -> None:
+        """Tell of nothing more."""
+        self._ended = True
+        for changes in [*self._watches.values(), *([self._lists] if self._lists else [])]:
+            changes.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _follow(self, changes: Changes, places: dict[str, Place] | None) -> None:
+        task = asyncio.create_task(self._tell(changes, places))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell(self, changes: Changes, places: dict[str, Place] | None) -> None:
+        try:
+            while told := await changes.next():
+                kinds = {change.kind for change in told}
+                lists = places is None
+                if lists and "tools" in kinds:
+                    await self._session.send_notification(event_to_notification(ToolsListChanged(), {}))
+                if lists and "list" in kinds:
+                    await self._session.send_notification(event_to_notification(ResourcesListChanged(), {}))
+                for uri in list(updated(told, (places or {}).items())):
+                    await self._session.send_resource_updated(uri)
+        except (AiSessionError, *GONE) as problem:
+            log.debug("a client hears of no more changes: %s", problem)
+        finally:
+            changes.close()
+
+
+def _connection(ctx: Context) -> Connection:
+    """Whose requests these are. The SDK gives handlers no other way to what lasts from one request to the next."""
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+
+
+def _subscriber(ctx: Context) -> Subscriber:
+    connection = _connection(ctx)
+    if STATE not in connection.state:
+        subscriber = connection.state[STATE] = Subscriber(ctx.session)
+        connection.exit_stack.push_async_callback(subscriber.end)
+    return connection.state[STATE]
+
+
+async def initialized(ctx: Context, params: NotificationParams | None) -> None:
+    """A client is ready: it is told when lists change, where it can be told anything."""
+    scopes = caller_of(ctx).principal.scopes
+    may_read = scopes is None or not READING.isdisjoint(scopes)
+    if may_read and _connection(ctx).has_standalone_channel:
+        try:
+            await _subscriber(ctx).greet(ctx)
+        except MCPError as problem:
+            log.debug("a client does not hear of changes: %s", problem)
+
+
+async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+    """Of what is there and may be read. Raises MCPError as reading it does."""
+    place = place_of(params.uri)
+    if place is None:
+        raise missing(ctx, params.uri)
+    if place.part == "output":
+        of: dict[str, Any] = {"session_id": place.session, "command_id": place.command_id}
+        await asked(ctx, "read_output", uri=params.uri, tail_lines=1, **of)
+    elif place.part != "list":
+        await asked(ctx, "get_session_info", session_id=place.session, uri=params.uri)
+    await _subscriber(ctx).subscribe(ctx, params.uri, place)
+    return EmptyResult()
+
+
+async def unsubscribe(ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+    """Also of what there is no more."""
+    _subscriber(ctx).unsubscribe(params.uri)
+    return EmptyResult()
+
+
+def register(server: Server[Any]) -> None:
+    """Serve them, in both eras."""
+    server.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
+    server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
+    server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    server.add_notification_handler("notifications/initialized", NotificationParams, initialized)

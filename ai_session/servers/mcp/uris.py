@@ -1,0 +1,70 @@
+"""The URIs of resources: what of which session is meant. Pure.
+
+A URI is taken only as it is written here: no other scheme, no escapes but those that a name in another script needs, no
+dots that go up, no query.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import quote, unquote
+
+from ai_session.sessions.names import checked_name
+
+Part = Literal["list", "info", "screen", "output", "recording"]
+
+LIST = "session://list"
+TEMPLATES: dict[Part, str] = {
+    "info": "session://{id}/info",
+    "screen": "session://{id}/screen",
+    "output": "session://{id}/output/{command_id}",
+    "recording": "session://{id}/recording",
+}
+
+PARTS: dict[str, Part] = {part: part for part in TEMPLATES}
+
+_URI = re.compile(
+    r"session://(?:list|((?:[A-Za-z0-9._-]|%[0-9A-F]{2})+)/(?:(info|screen|recording)|output/([A-Za-z0-9_-]{1,64})))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A part of a session, which is meant by name or id; of the list neither."""
+
+    part: Part
+    session: str = ""
+    command_id: str = ""
+
+    @property
+    def uri(self) -> str:
+        """Its one spelling."""
+        if self.part == "list":
+            return LIST
+        return TEMPLATES[self.part].replace("{id}", quote(self.session)).replace("{command_id}", self.command_id)
+
+
+def is_session(text: str) -> bool:
+    """Whether a session may have that name or id, in this spelling."""
+    try:
+        return checked_name(text) == text
+    except ValueError:
+        return False
+
+
+def place_of(uri: str) -> Place | None:
+    """What is meant; None where it is no URI of a resource."""
+    found = _URI.fullmatch(uri)
+    if not found:
+        return None
+    quoted, command_id = found[1], found[3]
+    if quoted is None:
+        return Place("list")
+    session = unquote(quoted, errors="replace")
+    if quote(session) != quoted or not is_session(session):
+        return None
+    if command_id is not None:
+        return Place("output", session, command_id)
+    return Place(PARTS[found[2]], session)

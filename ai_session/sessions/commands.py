@@ -1,0 +1,372 @@
+"""The commands of one session: the running one, and the record of those that ended.
+
+The truth about a command is the log with its marks. The history file only saves an adopting daemon from scanning
+all of it, and the header of the command file says which command was begun last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+from collections import OrderedDict
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ai_session.errors import IntegrationLost, LimitReached, SessionBusy, SessionExited
+from ai_session.models import CommandRecord, CommandStatus, ExitStatus
+from ai_session.sessions.recovery import Recovery
+from ai_session.shells.base import CommandText
+from ai_session.system.shell_words import is_whole, may_be_cut_off
+from ai_session.system.turns import resolve, within
+from ai_session.terminal.marks import Mark
+
+KEPT = 256
+"""Records kept in memory; an agent asks for recent commands, and 10,000 must not grow the daemon."""
+
+STORED_COMMAND_CHARS = 4000
+BRIEF_CHARS = 80
+
+NEVER_BEGUN = "it was never begun"
+"""The note of a command that the shell does not know, though an earlier daemon had put it on record."""
+TITLE_CHARS = 150
+_FIELDS = tuple(f.name for f in fields(CommandRecord))
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(slots=True)
+class RunningCommand:
+    """A command from its trigger to its end. ``finished`` resolves to the final record.
+
+    ``gap``: output was lost, maybe the end mark, too. ``asked``: the shell was then found idle and asked for a prompt.
+    ``disturbed``: something was typed meanwhile, so that prompt need not be about this command.
+    ``quiet_end``: where its output had ended before the shell was asked what became of it.
+    ``dropped``: the half-typed line that stood at the prompt before. ``never_ran``: its shell ended before it began.
+    ``newest_pid`` was given out last before it began; ``beside`` still ran then, of commands before; ``late`` is what
+    those printed after the last prompt.
+    ``adopted`` from an earlier daemon: its text may be cut, and what it read is not known.
+    ``typed``: lines that were typed at the prompt; ``prompt`` is the mark of the prompt that followed, if one did.
+    """
+
+    record: CommandRecord
+    finished: asyncio.Future[CommandRecord]
+    trigger_offset: int
+    started: bool = False
+    interrupted: bool = False
+    stopped_by_key: bool = False
+    gap: bool = False
+    asked: bool = False
+    disturbed: bool = False
+    dropped: str = ""
+    never_ran: bool = False
+    newest_pid: int = 0
+    beside: tuple[LeftRunning, ...] = ()
+    late: str = ""
+    adopted: bool = False
+    typed: bool = False
+    prompt: Mark | None = None
+    retries: int = 0
+    quiet_end: int | None = None
+    stdin_path: str = ""
+    note: str = ""
+    recovery: Recovery = field(default_factory=Recovery, repr=False)
+    watchdog: asyncio.TimerHandle | None = field(default=None, repr=False)
+    waiters: list[asyncio.Future[bool]] = field(default_factory=list[asyncio.Future[bool]], repr=False)
+
+    async def ends(self, seconds: float) -> bool:
+        """Whether it has ended, or does within so many seconds."""
+        if self.finished.done() or seconds <= 0:
+            return self.finished.done()
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        try:
+            return await within(waiter, seconds)
+        finally:
+            self.waiters.remove(waiter)
+
+    def start_at(self, offset: int) -> None:
+        """The start mark was seen: output begins at ``offset``."""
+        self.started = True
+        self.record = replace(self.record, start_offset=offset)
+
+    def lose(self, end: int) -> None:
+        """Output was lost; with it maybe the start mark, so nobody may begin the command once more for lack of it."""
+        self.gap = True
+        if not self.started:
+            self.disturbed = True
+            self.start_at(min(self.trigger_offset, end))
+
+    def finish(self, status: CommandStatus, end: int, exit_code: int | None, cwd: str, seconds: float) -> CommandRecord:
+        """Resolve ``finished``; the record is final."""
+        if self.watchdog:
+            self.watchdog.cancel()
+            self.watchdog = None
+        self.record = replace(
+            self.record,
+            status=status,
+            end_offset=end,
+            exit_code=exit_code,
+            cwd=cwd,
+            duration_seconds=round(seconds, 6),
+            note=self.note,
+        )
+        if not self.finished.done():
+            self.finished.set_result(self.record)
+            for waiter in self.waiters:
+                resolve(waiter, True)
+        return self.record
+
+
+@dataclass(frozen=True, slots=True)
+class LeftRunning:
+    """A process that a command left running with the terminal as its output."""
+
+    command_id: str
+    command: str
+    pid: int
+    started: int
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a process'} of {self.command_id} ({brief(self.command)!r})"
+
+
+class CommandHistory:
+    """Ended commands, newest last; appended to ``directory/history.jsonl`` as they end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = -1
+        self._records: OrderedDict[str, CommandRecord] = OrderedDict()
+        self.count = 0
+        # Without the file, records are kept in memory only: no session is given up for that.
+        with contextlib.suppress(OSError):
+            flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(directory / "history.jsonl", flags, 0o600)
+            self._load()
+
+    def _load(self) -> None:
+        size = os.fstat(self._fd).st_size
+        data = os.pread(self._fd, size, 0)
+        if data and not data.endswith(b"\n"):
+            os.write(self._fd, b"\n")
+        lines = data.splitlines()
+        self.count = len(lines)
+        for line in lines[-KEPT:]:
+            try:
+                record = CommandRecord(**json.loads(line))
+            except (ValueError, TypeError):
+                continue
+            self._records[record.command_id] = record
+
+    def append(self, record: CommandRecord) -> None:
+        """Keep ``record`` in memory and on disk; a full disk costs only the copy on disk."""
+        self._records[record.command_id] = record
+        self.count += 1
+        if len(self._records) > KEPT:
+            self._records.popitem(last=False)
+        stored = {name: getattr(record, name) for name in _FIELDS}
+        stored["command"] = record.command[:STORED_COMMAND_CHARS]
+        try:
+            os.write(self._fd, _encode(stored).encode() + b"\n")
+        except OSError:
+            return
+
+    def get(self, command_id: str) -> CommandRecord | None:
+        """The record of an ended command, or None when unknown or forgotten."""
+        return self._records.get(command_id)
+
+    def by_key(self, call_key: str) -> CommandRecord | None:
+        """The ended command that was started with this call key."""
+        return next((r for r in reversed(self._records.values()) if r.call_key == call_key), None)
+
+    def reaches(self, moment: float) -> bool:
+        """Whether every command that was begun since ``moment`` and has ended is on record."""
+        oldest = next(iter(self._records.values()), None)
+        forgotten = self.count > len(self._records)
+        return self._fd >= 0 and (not forgotten or (oldest is not None and oldest.started_at < moment))
+
+    def all(self) -> list[CommandRecord]:
+        """Those that are remembered, oldest first."""
+        return list(self._records.values())
+
+    @property
+    def last(self) -> CommandRecord | None:
+        """The command that ended last."""
+        return next(reversed(self._records.values()), None)
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def brief(command: str, chars: int = BRIEF_CHARS) -> str:
+    """The beginning of a command, cut between words: half a secret would not be recognized any more."""
+    return command if len(command) <= chars else command[: command.rfind(" ", 0, chars) + 1] + "…"
+
+
+def ended(name: str, status: ExitStatus | None) -> SessionExited:
+    """Why session ``name``, whose shell has ended, runs nothing."""
+    return SessionExited(
+        f"session {name!r} has ended ({status or 'lost'})",
+        suggestion=f"create_session with name {name!r} starts its shell again where it left off",
+    )
+
+
+def busy(name: str, running: RunningCommand | None) -> SessionBusy:
+    """Why session ``name`` runs nothing more beside ``running``, or beside what is just being started."""
+    if running is None:
+        return SessionBusy(
+            f"session {name!r} is just starting another command", suggestion="retry, or use another session"
+        )
+    return SessionBusy(
+        f"session {name!r} still runs {brief(running.record.command)!r} ({running.record.command_id})",
+        suggestion="wait with read_output(wait_for='finish'), answer it with send_input, stop it with "
+        "interrupt_command, or use another session",
+    )
+
+
+def occupied(name: str, program: str) -> SessionBusy:
+    """Why session ``name`` runs nothing while ``program``, which is no command of ours, has its terminal."""
+    return SessionBusy(
+        f"{program!r}, started by a person or left behind, holds the terminal of {name!r}",
+        suggestion="look with read_screen; end it with send_input or interrupt_command, or use another session",
+    )
+
+
+def line_open(name: str) -> SessionBusy:
+    """Why session ``name`` runs nothing while a line that was typed at its prompt has not ended, or is not complete."""
+    return SessionBusy(
+        f"a line typed at the prompt of {name!r} still runs, waits for input or is not complete",
+        suggestion="look with read_screen; answer it with send_input, drop it with send_input(keys=['C-c']), or use "
+        "another session",
+    )
+
+
+def unread(name: str, waiting_bytes: int) -> LimitReached:
+    """Why session ``name`` takes no more input."""
+    return LimitReached(
+        f"the program in session {name!r} has not read {waiting_bytes} bytes that were typed before",
+        suggestion="wait until it does (read_output, read_screen), or stop it with interrupt_command",
+    )
+
+
+def became(name: str, program: str) -> IntegrationLost:
+    """Why session ``name`` runs nothing: its start files replaced the shell by a ``program`` that is none."""
+    return IntegrationLost(
+        f"the start files of {name!r} turned its shell into {program!r}",
+        suggestion="let them do so only where AI_SESSION_ID is not set, or set session.user_rc = false in the"
+        " configuration",
+    )
+
+
+def asked_at_start(name: str) -> IntegrationLost:
+    """Why session ``name`` runs nothing yet: a start file waits for somebody to type."""
+    return IntegrationLost(
+        f"the start files of {name!r} wait for input",
+        suggestion="look with read_screen and answer with send_input, or set session.user_rc = false in the"
+        " configuration",
+    )
+
+
+def not_started(name: str, seconds: float) -> IntegrationLost:
+    """Why session ``name`` runs nothing yet."""
+    return IntegrationLost(
+        f"the shell of {name!r} has not finished its start files after {seconds:.0f} s",
+        suggestion="look with read_screen; a start file may be waiting for input or running something long",
+    )
+
+
+def header_of(record: CommandRecord, trigger_offset: int) -> str:
+    """One line for the command file from which ``parse_header`` restores what was begun."""
+    return "ai-session " + _encode(
+        {
+            "id": record.command_id,
+            "seq": record.seq,
+            "offset": trigger_offset,
+            "at": record.started_at,
+            "key": record.call_key,
+            "stderr": record.stderr_path,
+            "cwd": record.cwd,
+            "command": record.command[:400],
+        }
+    )
+
+
+def parse_header(directory: Path) -> tuple[CommandRecord, int] | None:
+    """The command begun last in ``directory`` and the log offset of its trigger; None when there was none."""
+    try:
+        with open(directory / "c", "rb") as file:
+            line = file.readline(65536)
+    except OSError:
+        return None
+    _, found, text = line.partition(b"# ai-session ")
+    if not found:
+        return None
+    try:
+        data: dict[str, Any] = json.loads(text)
+        record = CommandRecord(
+            command_id=data["id"],
+            seq=data["seq"],
+            command=data["command"],
+            status="running",
+            started_at=data["at"],
+            start_offset=data["offset"],
+            cwd=data["cwd"],
+            call_key=data["key"],
+            stderr_path=data["stderr"],
+        )
+        return record, int(data["offset"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def corrupted_by_cuts(version: str) -> bool:
+    """Whether that is a bash whose memory is damaged when it evaluates a text that ends within a substitution.
+
+    Mended in 5.2.21; only bash itself writes its version so.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)\(", version)
+    return numbers is not None and tuple(map(int, numbers.groups())) < (5, 2, 21)
+
+
+def keep_stdin(directory: Path, data: bytes | None) -> str:
+    """Where the next command's standard input lies; empty without any."""
+    path = directory / "stdin"
+    if data is None:
+        return ""
+    path.write_bytes(data)
+    return str(path)
+
+
+def command_text(
+    record: CommandRecord,
+    nonce: str,
+    trigger_offset: int,
+    stdin_path: str,
+    last_exit_code: int,
+    flags: str,
+    version: str = "",
+    as_typed: bool = False,
+) -> CommandText:
+    """What the shell of that ``version`` is to run for ``record``, with a title for people who watch."""
+    first, _, rest = record.command.partition("\n")
+    title = "".join(c if c.isprintable() else " " for c in brief(first, TITLE_CHARS)) + (" …" if rest else "")
+    return CommandText(
+        seq=record.seq,
+        text=record.command,
+        nonce=nonce,
+        header=header_of(record, trigger_offset),
+        stdin_path=stdin_path,
+        stderr_path=record.stderr_path,
+        last_exit_code=last_exit_code,
+        flags=flags,
+        title=title,
+        check=corrupted_by_cuts(version) and may_be_cut_off(record.command),
+        as_typed=as_typed,
+        sound=is_whole(record.command),
+    )

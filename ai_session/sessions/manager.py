@@ -1,0 +1,423 @@
+"""Name or id → Session: creates, finds, adopts, respawns, closes.
+
+The directory ``sessions/<id>`` holds all that outlives the daemon: spec, log, history and the shell's saved state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ai_session.backends.base import Backend, Terminal
+from ai_session.config import plugins
+from ai_session.errors import (
+    AiSessionError,
+    BackendUnavailable,
+    ConfigInvalid,
+    InvalidArguments,
+    LimitReached,
+    SessionExists,
+    SessionExited,
+    ShellUnavailable,
+)
+from ai_session.models import SandboxLevel, SessionSpec, TerminalSpec
+from ai_session.sandbox.boxes import Boxes
+from ai_session.sessions.changes import ChangeFeed
+from ai_session.sessions.leftovers import Looks
+from ai_session.sessions.names import kept
+from ai_session.sessions.ownership import widening
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession, SessionDefaults, find_shell, read, shell_named, store
+from ai_session.shells.base import Shell, group_leader
+from ai_session.system.shares import share
+from ai_session.system.turns import Turns
+from ai_session.terminal.log import FollowedLog, MappedLog, OutputLog
+
+log = logging.getLogger(__name__)
+
+AUTO = ("tmux", "pty")
+"""Backends ``auto`` tries, best first."""
+
+KEPT = ("profile", "call_key", "owner", "once")
+"""What a session's spec has as it was asked for."""
+
+JUST_SECONDS = 1.0
+"""A command that ended so long ago may have made what is seen now."""
+SPARE_DESCRIPTORS = 8
+"""A new session must leave so many free, or those that exist could run nothing more."""
+
+
+class SessionManager:
+    """Owns every session of one runtime directory.
+
+    ``event`` is told of each shell that was started ("session.create") and each session that was ended
+    ("session.close"), whoever asked for it.
+    """
+
+    session_class = Session
+    """What its sessions are; tests have some that mishear."""
+
+    def __init__(
+        self,
+        runtime_directory: Path,
+        defaults: SessionDefaults,
+        boxes: Boxes | None = None,
+        event: Callable[..., None] = lambda *_, **__: None,
+    ) -> None:
+        self.runtime_directory = runtime_directory
+        self._event = event
+        self.turns, self._looks = Turns(), Looks()
+        self.boxes = boxes or Boxes()
+        self.boxes.command_of = self._command_of
+        self.defaults = defaults
+        self._root = runtime_directory / "sessions"
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        self._backends: dict[str, Backend] = {}
+        self._sessions: dict[str, Session] = {}
+        self.changes = ChangeFeed(self._sessions.values)
+        self._names: dict[tuple[str, str], str] = {}
+        self._usable: dict[str, bool] = {}
+        self._probing = asyncio.Lock()
+        self._reviving: set[Session] = set()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def _command_of(self, session_id: str) -> str:
+        """Which command runs in the session, or has just ended there."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ""
+        if session.running is not None:
+            return session.running.record.command_id
+        last = session.history.last
+        ended = last.started_at + (last.duration_seconds or 0.0) if last is not None else 0.0
+        return last.command_id if last is not None and time.time() - ended < JUST_SECONDS else ""
+
+    @property
+    def live(self) -> int:
+        """Sessions whose shell has not ended."""
+        return sum(1 for s in self._sessions.values() if s.exit is None)
+
+    def all(self) -> list[Session]:
+        """Every session, oldest first."""
+        return sorted(self._sessions.values(), key=lambda s: s.spec.created_at)
+
+    def find(self, session_id: str) -> Session | None:
+        """The session with this id."""
+        return self._sessions.get(session_id)
+
+    def named(self, owner: str, name: str) -> Session | None:
+        """The session that this owner calls so."""
+        return self._sessions.get(self._names.get((owner, kept(name)), ""))
+
+    async def make_ready(self) -> None:
+        """Does ahead of the first session what is done once. What fails is told to whoever opens one."""
+        await asyncio.gather(self._backend_for(self.defaults.backend), self.boxes.make_ready(), return_exceptions=True)
+
+    async def create(self, request: NewSession) -> Session:
+        """Open a session and wait until its shell is ready; an ended one of that name gets a new shell instead."""
+        known_as = (request.owner, request.name)
+        old = self.named(*known_as)
+        if old is not None:
+            await old.ended()
+            if old.exit is None or old in self._reviving:
+                raise SessionExists(
+                    f"session {request.name!r} already exists ({old.spec.session_id})",
+                    suggestion="use it as it is, or choose another name",
+                )
+            self._reviving.add(old)
+            try:
+                return await self._respawn(old, request.call_key)
+            finally:
+                self._reviving.discard(old)
+        if known_as in self._names:
+            raise SessionExists(
+                f"session {request.name!r} is just being created",
+                suggestion="retry in a moment, or choose another name",
+            )
+        self._check_share(request)
+        session_id = "ses_" + secrets.token_urlsafe(16)
+        self._names[known_as] = session_id
+        directory = self._root / session_id
+        try:
+            shell_plugin, executable = await asyncio.to_thread(self._shell_for, request)
+            backend = await self._backend_for(request.backend or self.defaults.backend)
+            directory.mkdir(mode=0o700)
+            spec = SessionSpec(
+                session_id=session_id,
+                name=request.name,
+                shell=executable,
+                backend=backend.name,
+                working_directory=request.working_directory,
+                env=self.defaults.environment(request.client_env, request.env, self._env_allow(request)),
+                rows=request.rows or self.defaults.rows,
+                cols=request.cols or self.defaults.cols,
+                created_at=time.time(),
+                nonce=secrets.token_hex(8),
+                cookie=secrets.token_hex(16),
+                **{name: getattr(request, name) for name in KEPT},
+            )
+            spec, terminal = await self._open(spec, directory, shell_plugin, backend)
+            session = await self._begin(spec, shell_plugin, terminal)
+        except BaseException:
+            await self.boxes.leave(session_id)
+            self._names.pop(known_as, None)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        self._sessions[session_id] = session
+        self._follow(session)
+        self._created(spec)
+        await session.wait_started()
+        return session
+
+    def _check_share(self, request: NewSession) -> None:
+        """Raises LimitReached. Sessions that are just being created count."""
+        most = self.defaults.max_sessions
+        if len(self._names) >= most:
+            raise LimitReached(
+                f"{len(self._names)} sessions exist, the most allowed",
+                suggestion="close_session one that is not needed; session.max_sessions in the configuration sets the"
+                " limit",
+            )
+        shares = () if request.person else widening(request.owner)
+        for whose in reversed(shares):
+            most = share(most, self.defaults.max_sessions_per_owner)
+            count = sum(whose in widening(owner) for owner, _ in self._names)
+            if count >= most:
+                raise LimitReached(
+                    f"{count} sessions are of {whose or 'this user'}, the most allowed to one owner",
+                    suggestion="close_session one that is not needed; session.max_sessions_per_owner in the"
+                    " configuration sets the limit",
+                )
+
+    def _created(self, spec: SessionSpec) -> None:
+        self.changes.listed(spec)
+        self._event(
+            "session.create",
+            session=spec.session_id,
+            name=spec.name,
+            owner=spec.owner or None,
+            shell=spec.shell,
+            backend=spec.backend,
+            cwd=spec.working_directory,
+            profile=spec.profile.name,
+            level=str(spec.level),
+            network=spec.profile.network if spec.profile.name != "trusted" else "host",
+        )
+
+    def _shell_for(self, request: NewSession) -> tuple[Shell, str]:
+        if wanted := request.shell or self.defaults.shell:
+            return find_shell(wanted)
+        try:
+            return find_shell(request.client_env.get("SHELL", ""))
+        except ShellUnavailable:
+            return find_shell("")
+
+    def _env_allow(self, request: NewSession) -> tuple[str, ...]:
+        return self.defaults.env_allow if request.profile.name == "trusted" else self.boxes.env_allow
+
+    async def _respawn(self, session: Session, call_key: str) -> Session:
+        spec = session.spec
+        shell, _ = await asyncio.to_thread(find_shell, spec.shell)
+        backend = await self._backend_for(spec.backend)
+        directory = session.directory
+        if session.terminal is not None:
+            await session.terminal.close()
+        if session.box_end is not None:
+            # It would find the new shell as well.
+            await session.box_end
+        places = (session.at.cwd, spec.working_directory, spec.env.get("HOME", ""))
+        here = next((place for place in places if os.path.isdir(place)), "/")
+        spec = replace(spec, working_directory=here, call_key=call_key)
+        # The state of a shell that did not leave in an orderly way is that of an earlier one, elsewhere.
+        orderly = session.at.exit_code is not None
+        session.spec, terminal = await self._open(spec, directory, shell, backend, "" if orderly else here)
+        session.respawn(terminal)
+        self._created(session.spec)
+        await session.wait_started()
+        return session
+
+    async def _open(
+        self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend, cwd: str = ""
+    ) -> tuple[SessionSpec, Terminal]:
+        """The terminal with its shell in its box, and the spec with the box's level, which is kept."""
+        files = directory / "shell"
+        files.mkdir(mode=0o700, exist_ok=True)
+        integration = shell.install(
+            files, spec.nonce, executable=spec.shell, user_rc=self.defaults.user_rc, login_env=spec.env
+        )
+        env = {**spec.env, **integration.env}
+        if cwd:
+            env["AI_SESSION_CWD"] = cwd
+        argv, own = integration.argv, {"AI_SESSION_ID": spec.cookie, "AI_SESSION_NAME": spec.name}
+        if spec.profile.name != "trusted":
+            boxed = await self.boxes.prepare(spec, directory, env | {"HOME": spec.profile.home})
+            spec = replace(spec, level=boxed.level, unprotected=boxed.unprotected)
+            # What makes the box leaves the TERM of its terminal alone.
+            chosen = {name: spec.env[name] for name in ("TERM",) if name in spec.env}
+            hidden = shell.needs_visible_group and boxed.level in (SandboxLevel.BWRAP, SandboxLevel.BWRAP_NOPROC)
+            argv, env = (*boxed.argv, *(group_leader() if hidden else ()), *argv), dict(boxed.env) | chosen
+        store(directory, spec)
+        terminal = await backend.open(
+            TerminalSpec(
+                session_id=spec.session_id,
+                directory=str(directory),
+                argv=argv,
+                env=env | own,
+                working_directory=spec.working_directory,
+                rows=spec.rows,
+                cols=spec.cols,
+                retain_bytes=self.defaults.retain_bytes,
+            )
+        )
+        try:
+            await self.boxes.enter(spec, terminal.pid)
+        except BaseException:
+            await terminal.close()
+            raise
+        return spec, terminal
+
+    async def _begin(self, spec: SessionSpec, shell: Shell, terminal: Terminal) -> Session:
+        """A session that reads its new terminal; where that cannot be, nothing of it stays."""
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(terminal.close)
+            with contextlib.ExitStack() as spare:
+                for _ in range(SPARE_DESCRIPTORS):
+                    spare.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            log = self._log(spec, terminal)
+            undo.callback(log.close)
+            session = self.session_class(
+                spec, self._root / spec.session_id, shell, log, terminal, self.turns, self._looks
+            )
+            undo.callback(session.history.close)
+            session.start()
+            undo.pop_all()
+        return session
+
+    def _log(self, spec: SessionSpec, terminal: Terminal | None) -> OutputLog:
+        path = self._root / spec.session_id / "log"
+        follows = terminal.writes_log if terminal else spec.backend != "pty"
+        kind = FollowedLog if follows else MappedLog
+        return kind(path, retain_bytes=self.defaults.retain_bytes)
+
+    async def _backend_for(self, name: str) -> Backend:
+        if name == "auto":
+            async with self._probing:
+                for candidate in AUTO:
+                    if candidate not in self._usable:
+                        self._usable[candidate] = (await self._backend(candidate).probe()).usable
+                    if self._usable[candidate]:
+                        return self._backend(candidate)
+            raise BackendUnavailable(
+                "neither tmux nor a pseudo-terminal can be used here", suggestion="run: ai-session doctor"
+            )
+        try:
+            return self._backend(name)
+        except ConfigInvalid as error:
+            raise InvalidArguments(f"no backend {name[:40]!r}", suggestion=f"{error.suggestion}, or auto") from error
+
+    def _backend(self, name: str) -> Backend:
+        if name not in self._backends:
+            self._backends[name] = plugins.load("backends", name)(self.runtime_directory)
+        return self._backends[name]
+
+    def rename(self, session: Session, name: str) -> None:
+        """Give a session another name, unique among its owner's; raises SessionExists."""
+        spec = session.spec
+        if self._names.get((spec.owner, name), spec.session_id) != spec.session_id:
+            raise SessionExists(f"a session {name!r} already exists", suggestion="choose another name")
+        self._names.pop((spec.owner, spec.name), None)
+        self._names[spec.owner, name] = spec.session_id
+        self.change(session, name=name)
+
+    def _follow(self, session: Session) -> None:
+        self.changes.follow(session)
+        session.became = lambda session, executable: self.change(session, shell=executable)
+
+    def change(self, session: Session, **facts: Any) -> None:
+        """Give a session other facts, and keep them."""
+        before = session.spec
+        session.spec = replace(before, **facts)
+        store(session.directory, session.spec)
+        self.changes.listed(session.spec, before=before)
+
+    async def resize(self, session: Session, rows: int, cols: int) -> None:
+        """Change a session's size for good; a viewer's size comes and goes without this. Raises SessionExited."""
+        await session.resize(rows, cols)
+        if session.own_size:
+            session.own_size = (rows, cols)
+        store(session.directory, session.spec)
+        self.changes.look(session)
+
+    async def close(self, session: Session) -> None:
+        """End a session with all its processes and forget it, log included."""
+        self._sessions.pop(session.spec.session_id, None)
+        self._names.pop((session.spec.owner, session.spec.name), None)
+        await session.close(self.defaults.close_grace_seconds)
+        self.changes.gone(session)
+        await self.boxes.leave(session.spec.session_id)
+        self._event("session.close", session=session.spec.session_id, name=session.spec.name)
+        await asyncio.to_thread(shutil.rmtree, session.directory, ignore_errors=True)
+
+    async def adopt(self) -> int:
+        """Take up what an earlier daemon left: live terminals go on, dead ones are told as exited or lost."""
+        specs = [spec for path in self._root.glob("*/spec.json") if (spec := read(path.parent)) is not None]
+        terminals: dict[str, Terminal] = {}
+        for name in {s.backend for s in specs}:
+            try:
+                terminals |= {terminal.session_id: terminal for terminal in await self._backend(name).adopt()}
+            except (AiSessionError, OSError) as problem:
+                # Not known is not lost: these sessions stay on disk for a daemon that can ask.
+                log.warning("sessions on %s are left alone: %s", name, problem)
+                specs = [spec for spec in specs if spec.backend != name]
+        for spec in specs:
+            self._adopt_one(spec, terminals.pop(spec.session_id, None))
+        for stray in terminals.values():
+            await stray.close()
+        # A person who was attached has gone with the earlier daemon, the size of their window may be left.
+        for session in self._sessions.values():
+            alive = session.terminal is not None and session.exit is None
+            if alive:
+                with contextlib.suppress(SessionExited):  # what of it was read by now may have its end
+                    await session.resize(session.spec.rows, session.spec.cols)
+            pid = session.terminal.pid if session.terminal is not None and alive else 0
+            await self.boxes.adopt(session.spec, pid, session.directory)
+        return len(self._sessions)
+
+    def _adopt_one(self, spec: SessionSpec, terminal: Terminal | None) -> None:
+        directory = self._root / spec.session_id
+        try:
+            shell = shell_named(spec.shell)
+            session = self.session_class(
+                spec, directory, shell, self._log(spec, terminal), terminal, self.turns, self._looks
+            )
+        except (AiSessionError, OSError):
+            return
+        self._sessions[spec.session_id] = session
+        self._names[spec.owner, spec.name] = spec.session_id
+        self._follow(session)
+        session.resume()
+
+    async def aclose(self) -> None:
+        """Let go of everything and leave every shell alive."""
+        for session in self._sessions.values():
+            session.release()
+        await self.boxes.aclose()
+        for backend in self._backends.values():
+            await backend.aclose()
+
+    async def stop(self) -> None:
+        """End every session and the processes that keep them."""
+        await asyncio.gather(*(self.close(s) for s in list(self._sessions.values())), return_exceptions=True)
+        for backend in self._backends.values():
+            await backend.stop()

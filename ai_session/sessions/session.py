@@ -1,0 +1,1108 @@
+"""One terminal with one shell: execute, send, wait, snapshot, interrupt, resize, end.
+
+Everything known about a command comes from marks in the log, from the kernel (foreground group, termios, exit status)
+or from the caller; never from what the output looks like and never from time alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ai_session.backends.base import Terminal
+from ai_session.errors import ShellUnavailable
+from ai_session.models import (
+    CommandRecord,
+    CommandStatus,
+    ExitStatus,
+    InputMode,
+    SandboxLevel,
+    ScreenSnapshot,
+    SessionSpec,
+    SessionState,
+)
+from ai_session.sessions import commands
+from ai_session.sessions.commands import CommandHistory, LeftRunning, RunningCommand, command_text, parse_header
+from ai_session.sessions.leftovers import Leftovers, Looks
+from ai_session.sessions.recovery import LOOK_SECONDS, Evidence, Recovery, Step
+from ai_session.sessions.shell_state import ShellState
+from ai_session.sessions.spec import shell_named
+from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
+from ai_session.shells.base import Shell
+from ai_session.system import processes, terminal_device
+from ai_session.system.turns import SLICE_SECONDS, Result, Steps, Turns, resolve, within
+from ai_session.terminal.display import Display
+from ai_session.terminal.log import OutputLog
+from ai_session.terminal.marks import Mark, MarkKind, MarkScanner, caught_up, strip_marks
+from ai_session.terminal.text import clean
+from ai_session.terminal.timing import Timing
+
+CATCH_UP_BYTES = 1 << 18
+"""Read of the log at once where it is looked through for marks."""
+
+UNSENT_BYTES = 16 << 20
+"""Input that waits for a program to read it; more is refused."""
+
+REPLY_BYTES = 1 << 16
+"""With more input waiting, a program that asks its terminal something gets no answer: it does not read them."""
+
+SHORT_BYTES = 2048
+"""A read from a pseudo-terminal that gives less has emptied it."""
+
+INTERRUPT = b"\x03"
+"""What Ctrl-C sends."""
+
+READY_SECONDS = 0.3
+"""How long the ready mark is waited for before typing ahead; a prompt replaced by the person sends none."""
+
+RECOVERY_SECONDS = 3.0
+"""How long a next command waits for it to be found out that the one before has ended."""
+
+ANSWER_SECONDS = 0.02
+"""How soon a shell that showed its prompt is looked at again."""
+
+OLDEST = "4.4.0(1)"
+"""The version of a bash that is not known."""
+
+RETRIES = 3
+"""How often what was typed in vain is typed again."""
+
+FILES = 64
+"""A shell that may open fewer files than that, and does not answer, is allowed so many."""
+
+STARTUP_SECONDS = 15.0
+
+TAKEN_SECONDS = 2.0
+"""How long the shell may be at work on what was typed before it counts as busy."""
+
+TYPED_LOOK_SECONDS = 0.02
+"""The same while what was typed is being taken; the longest of these waits is ``LONG_LOOK_SECONDS``."""
+
+LONG_LOOK_SECONDS = 1.0
+
+MARK_SECONDS = 0.1
+"""How long a mark of the session's own is waited for before another is printed."""
+
+READS_LINES = 512
+"""A shell without a line editor reads at its prompt by so many bytes and more; its ``read`` takes them one by one."""
+
+LATE_BYTES = 4096
+"""Most of what background processes printed at a prompt that the next command's result tells."""
+
+
+class Session:
+    """A named terminal. All methods belong to the event loop.
+
+    Its output is taken in by ``turns``, so what is known of it may be behind what it has printed; nothing is told in
+    another order than it was printed in.
+    """
+
+    def __init__(
+        self,
+        spec: SessionSpec,
+        directory: Path,
+        shell: Shell,
+        log: OutputLog,
+        terminal: Terminal | None,
+        turns: Turns,
+        looks: Looks,
+    ) -> None:
+        self.spec, self.directory, self.turns = spec, directory, turns
+        self.shell, self.log, self.terminal = shell, log, terminal
+        self.box_end: asyncio.Future[None] | None = None
+        self._looks, self._leftovers = looks, Leftovers(spec.cookie, looks)
+        self.files, self.history = directory / "shell", CommandHistory(directory)
+        self._timing = Timing(directory / "times")
+        self._thinning: asyncio.Task[None] | None = None
+        self.running: RunningCommand | None = None
+        self.exit: ExitStatus | None = None if terminal else ExitStatus(lost=True)
+        self.at = ShellState(spec.working_directory, line_editor=shell.line_editor)
+        self.typed = TypedInput()
+        self.ended_by = ""
+        """The command with which the shell ended, where that is known."""
+        self.viewers, self._claimed, self._seq = 0, False, 0
+        self._shown = self._read_back = 0
+        self.own_size: tuple[int, int] | None = None
+        self.watched: Callable[[Session], None] = lambda _: None
+        self.became: Callable[[Session, str], None] = lambda _, __: None
+        self.blocker = ""
+        self._starting: asyncio.TimerHandle | None = None
+        self._line = Recovery()
+        self._line_watch: asyncio.TimerHandle | None = None
+        self._shell_pid: int | None = None
+        self._image = b""
+        self._display = Display(log, spec.rows, spec.cols, turns, spec.session_id)
+        self._waiters: set[asyncio.Future[bool]] = set()
+        self._scanner = MarkScanner(spec.nonce, log.first)
+        self._in_line = False
+        self._left: ExitStatus | None = None
+        self.left_running: tuple[LeftRunning, ...] = ()
+        self.latest: RunningCommand | None = None
+        """The command that was begun last, running or ended."""
+        self._quiet_from = -1
+        self._following: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._resumed: tuple[int, int] | None = None
+
+    def start(self) -> None:
+        """Begin to read the terminal; what it already printed into the log is taken in first."""
+        assert self.terminal is not None
+        self.terminal.start(self._on_output, self._on_exit)
+        if not self.at.up:
+            self._watch_start_files(None, 0)
+
+    def resume(self) -> None:
+        """Take up a terminal an earlier daemon left: what happened meanwhile is read from the log."""
+        begun = parse_header(self.files)
+        offset = self.log.first
+        self.at.up = begun is not None or offset > 0
+        self._seq = last.seq if (last := self.history.last) else 0
+        if begun is not None:
+            record, offset = begun
+            self._seq, self.at.cwd = record.seq, record.cwd
+            if self.history.get(record.command_id) is None:
+                ended = asyncio.get_running_loop().create_future()
+                self.running = RunningCommand(record, ended, offset, adopted=True)
+            # Beyond the end: somebody removed the log, and this is another one.
+            offset = max(offset, self.log.first) if offset <= self.log.end else self.log.first
+        self._scanner = MarkScanner(self.spec.nonce, offset)
+        # The numbers of an earlier daemon's marks are lower.
+        self._shown, self.typed.unsettled = int(time.time()), True
+        self._resumed = (offset, self.log.end)
+        self.log.rewind(offset)
+        if self.terminal is None:
+            self._on_exit(ExitStatus(lost=True))
+        else:
+            self._leftovers.hold(self.terminal.pid, self.spec.level)
+            self.start()
+            self._read()
+
+    def _caught_up(self, offset: int) -> None:
+        """All that an earlier daemon left from ``offset`` on is known."""
+        self._resumed = None
+        lost = self.log.lost_bytes(offset, self.log.end)
+        if self.running and (lost or not self.log.first <= self.running.trigger_offset <= self.log.end):
+            self._ask_end()
+        if self.running is not None and self.terminal is not None:
+            self._watch(self.running)
+
+    async def work(self, steps: Steps[Result]) -> Result:
+        """Does what is asked about the session's output, which may hold much, by its turns."""
+        return await self.turns.run(self.spec.session_id, steps)
+
+    async def up_to_date(self) -> None:
+        """Returns when what an earlier daemon left is known, which takes moments where a session printed much."""
+        while self._resumed is not None:
+            await self.changed()
+
+    def respawn(self, terminal: Terminal) -> None:
+        """Go on with a new shell on a new terminal; the log and the history continue."""
+        self.terminal, self.exit, self._shell_pid, self._image = terminal, None, None, b""
+        self.at.reset()
+        self.typed, self.ended_by = TypedInput(), ""
+        self._leftovers = Leftovers(self.spec.cookie, self._looks)
+        self._display = Display(self.log, self.spec.rows, self.spec.cols, self.turns, self.spec.session_id)
+        self.start()
+
+    async def wait_started(self) -> None:
+        """Returns when the shell has read its start files or has ended; after 15 s, the state then says starting."""
+        await self._until_started()
+        if self.terminal is not None and self.exit is None:
+            self._leftovers.hold(self.terminal.pid, self.spec.level)
+
+    async def _until_started(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STARTUP_SECONDS
+        while not (self.at.up and (self.at.ready or not self.shell.line_editor)) and self.exit is None:
+            if self.blocker or not await self.changed(deadline - loop.time()):
+                return
+
+    async def close(self, grace_seconds: float) -> None:
+        """End the shell and everything that carries the session's cookie, wherever it fled; killed after the grace."""
+        if self.terminal is not None:
+            await self.terminal.close()
+        await self._leftovers.end(grace_seconds)
+        self._resumed = None
+        if self.exit is None:
+            self._conclude(self._left or ExitStatus(signal=1))
+        self.wake()
+        self.release()
+
+    def release(self) -> None:
+        """Let go of files without ending anything."""
+        if self.terminal is not None:
+            self.terminal.detach()
+        if self.running and self.running.watchdog:
+            self.running.watchdog.cancel()
+        for timer in (self._thinning, self._following, self._starting, self._line_watch):
+            if timer is not None:
+                timer.cancel()
+        self._leftovers.release()
+        for file in (self.log, self.history, self._timing):
+            file.close()
+
+    def _on_output(self) -> None:
+        if not self._in_line and not self.turns.at_once(self.spec.session_id, self._read):
+            self._line_up()
+
+    def _line_up(self) -> None:
+        if not self._in_line:
+            self._in_line = True
+            self.turns.add(self.spec.session_id, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._in_line = False
+        if not self.log.closed:
+            self._read()
+
+    def _read(self) -> None:
+        """Takes in what there is, for as long as a slice; the rest gets a turn of its own."""
+        terminal = self.terminal
+        lost = self.log.losing
+        self.log.losing = terminal is not None and terminal.losing
+        until, before = time.perf_counter() + SLICE_SECONDS, self.log.end
+        more = self._look_through(until) or self._take_in(until)
+        if self.log.end != before:
+            self._timing.note(self.log.end)
+            if self._timing.full and self._thinning is None:
+                self._thinning = asyncio.ensure_future(self._thin())
+        if terminal is not None:
+            terminal.unread(self.log.size - self.log.end)
+        if self._resumed and (not more or self._scanner.offset >= self._resumed[1]):
+            self._caught_up(self._resumed[0])
+        if lost and not self.log.losing:
+            self._ask_end()
+        if more:
+            self._line_up()
+        elif self._left is not None:
+            self._conclude(self._left)
+        self.wake()
+
+    async def _thin(self) -> None:
+        try:
+            await self.work(self._timing.thin(self.log.first))
+        finally:
+            self._thinning = None
+
+    def _look_through(self, until: float) -> bool:
+        """Takes in what the log holds already; whether it holds more."""
+        while (offset := self._scanner.offset) < self.log.end:
+            self._note(self.log.read(offset, offset + CATCH_UP_BYTES))
+            if time.perf_counter() >= until:
+                return self._scanner.offset < self.log.end
+        return False
+
+    def _take_in(self, until: float) -> bool:
+        """Takes in what the terminal has printed; whether it may have printed more."""
+        terminal = self.terminal
+        source = terminal.read_into if terminal is not None else None
+        while chunk := self.log.fill(source):
+            if self.log.end - len(chunk) != self._scanner.offset:
+                self._missed(self.log.end - len(chunk))
+            self._note(chunk)
+            if terminal is not None and not terminal.writes_log:
+                self._display.answer(chunk, self._answer)
+                if len(chunk) < SHORT_BYTES:
+                    # A log that somebody else writes tells its end only by giving nothing.
+                    return False
+            if time.perf_counter() >= until:
+                return True
+        return False
+
+    def _missed(self, offset: int) -> None:
+        """What came before ``offset`` was let go of before it was looked at, and with it maybe marks."""
+        self._scanner = MarkScanner(self.spec.nonce, offset)
+        self._ask_end()
+
+    def _answer(self, reply: bytes) -> None:
+        if self.terminal is not None and self.terminal.unsent < REPLY_BYTES:
+            self.terminal.write(reply)
+
+    def _note(self, chunk: bytes) -> None:
+        for mark in self._scanner.feed(chunk, self.running.record.seq if self.running else None):
+            self._on_mark(mark)
+
+    def _on_mark(self, mark: Mark) -> None:
+        running = self.running
+        flags = self.at.flags
+        self.at.apply(mark)
+        if mark.kind is MarkKind.CAUGHT_UP:
+            self._read_back = max(self._read_back, mark.seq or 0)
+            self.typed.reached(self._read_back, self.at.prompts)
+            return
+        if mark.kind is (MarkKind.PROMPT_READY if self.shell.line_editor else MarkKind.PROMPT_START):
+            self._quiet_from = mark.end
+        if mark.kind is MarkKind.SHELL_EXITED:
+            last = self.history.last if not self.typed.unsettled else None
+            self.ended_by = running.record.command_id if running else last.command_id if last else ""
+        if mark.kind is MarkKind.LINE_EXECUTED and (running is None or running.typed):
+            self._line.again()
+            if self._line_watch is None:
+                self._watch_line()
+        if mark.kind is MarkKind.SHELL_STARTED and self._resumed is None and self.terminal is not None:
+            self._image = processes.image(self._pid())
+        if running is not None and running.typed:
+            self._on_typed_mark(running, mark)
+            return
+        if running is None or mark.seq not in (None, running.record.seq):
+            return
+        if mark.kind is MarkKind.COMMAND_EXECUTED:
+            if mark.seq and not running.started:
+                running.start_at(mark.end)
+                # What was seen before it began says nothing of its end.
+                running.quiet_end = None
+                running.recovery.again()
+        elif mark.kind is MarkKind.NEVER_BEGUN:
+            self._begin_again(running)
+        elif mark.seq:
+            self._on_end_mark(running, mark, flags)
+        elif running.started and running.gap:
+            self._on_other_mark(running, mark)
+        elif mark.kind in (MarkKind.PROMPT_READY, MarkKind.AT_PROMPT, MarkKind.PROMPT_START):
+            self._on_prompt(running)
+
+    def _on_end_mark(self, running: RunningCommand, mark: Mark, flags: str) -> None:
+        """What ended has begun, whether its start mark was lost or not."""
+        if mark.exit_code is None and mark.kind is not MarkKind.COMMAND_FINISHED:
+            return
+        if not running.started:
+            running.start_at(running.trigger_offset)
+        end = mark.start if running.quiet_end is None else min(mark.start, running.quiet_end)
+        if mark.exit_code is None:
+            asked_again = bool(running.note)
+            running.note = running.note or "it was aborted, or its shell replaced: how it ended is not known"
+            self._end(running, "lost", end, None)
+            if not asked_again:
+                # What befell it may have taken away what reports the end.
+                self._reintegrate(None, restore=False)
+        else:
+            self._finish(running, end, mark.exit_code, flags + mark.flags)
+
+    def _on_prompt(self, running: RunningCommand) -> None:
+        """A prompt before the end mark: it will not come any more, if this is not the text of an old one."""
+        running.recovery.confirm()
+        self._watch(running, seconds=ANSWER_SECONDS)
+
+    def _on_typed_mark(self, running: RunningCommand, mark: Mark) -> None:
+        if mark.kind is MarkKind.LINE_EXECUTED:
+            running.prompt = None
+            if not running.started:
+                running.start_at(mark.end)
+        elif mark.seq is None and mark.kind in (MarkKind.PROMPT_START, MarkKind.COMMAND_FINISHED):
+            running.prompt = mark
+        elif mark.kind is MarkKind.SHELL_EXITED:
+            self._end(running, "finished", mark.start, mark.exit_code)
+        self._news.set()
+
+    def _on_other_mark(self, running: RunningCommand, mark: Mark) -> None:
+        """A shell that was asked and reports no open command has ended it; the end mark is in output that was lost."""
+        if mark.kind is MarkKind.PROMPT_READY:
+            self._ask_end()
+        elif mark.kind in (MarkKind.PROMPT_START, MarkKind.COMMAND_FINISHED) and (running.asked or running.interrupted):
+            known = mark.kind is MarkKind.PROMPT_START and not (running.disturbed or running.interrupted)
+            self._end(running, "finished" if known else "lost", mark.start, mark.exit_code if known else None)
+
+    def _ask_end(self) -> None:
+        """Output was lost. An empty line makes an idle shell report a prompt with the exit code of the last command."""
+        running, terminal, holder = self.running, self.terminal, self.holder()
+        if running and terminal:
+            running.lose(self.log.end)
+            idle = holder is not None and holder.leads_itself and holder.input_mode == "raw"
+            if idle and self.shell.line_editor and not self.viewers:
+                running.asked = True
+                terminal.write(b"\x1e\n")
+
+    def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
+        if "x" in flags or "v" in flags:
+            tail = self.log.read(max(running.record.start_offset, self.log.first, end - 1024), end)
+            end -= len(tail) - len(self.shell.strip_trace(tail, self.spec.nonce))
+        if self.terminal is not None:
+            record = running.record
+            found = processes.left_on_terminal(self.terminal.pid, self.terminal.tty, running.newest_pid)
+            # Of a box these are who makes it and keeps it.
+            known = {self._shell_pid, *(left.pid for left in self.left_running)}
+            left = [LeftRunning(record.command_id, record.command, *one) for one in found if one[0] not in known]
+            self.left_running += tuple(left)
+        status: CommandStatus = "interrupted" if running.interrupted and exit_code not in (0, None) else "finished"
+        self._end(running, status, end, exit_code)
+
+    def _end(self, running: RunningCommand, status: CommandStatus, end: int, exit_code: int | None) -> None:
+        self.running = None
+        if not running.typed:
+            # What was typed meanwhile was the command's.
+            self.typed.answered_all(self.at.prompts)
+        seconds = max(0.0, time.time() - running.record.started_at)
+        self.history.append(running.finish(status, end, exit_code, self.at.cwd, seconds))
+
+    def _on_exit(self, status: ExitStatus) -> None:
+        self._left = status
+        self._on_output()
+
+    def _conclude(self, status: ExitStatus) -> None:
+        """The shell has ended, and all it printed is known."""
+        if status.lost and self.terminal is None:
+            status = ExitStatus(code=self.at.exit_code, lost=self.at.exit_code is None)
+        self._left = None
+        self.exit = status = self.at.exit_status(status, self.spec.level)
+        self.at.ready = False
+        if self.spec.level is not SandboxLevel.NONE:
+            # A box ends with its shell, and with what made it, of whose death the shell need not hear.
+            self.box_end = asyncio.ensure_future(self._leftovers.end(0))
+        if (running := self.running) is not None and not running.started:
+            running.never_ran = True
+            self._end(running, "lost", self.log.end, None)
+        elif running is not None:
+            self.ended_by = running.record.command_id
+            code = status.code if status.signal is None else 128 + status.signal
+            self._end(running, "lost" if status.lost else "finished", self.log.end, None if status.lost else code)
+
+    def wake(self) -> None:
+        """Let everyone waiting for a change look again."""
+        self.watched(self)
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            resolve(waiter, True)
+
+    async def changed(self, timeout: float | None = None) -> bool:
+        """Waits for the next output, mark or exit; False when ``timeout`` seconds passed without one."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            return await within(waiter, timeout)
+        finally:
+            self._waiters.discard(waiter)
+
+    def _undecided(self, recovery: Recovery, evidence: Evidence) -> bool:
+        return evidence.reads and not evidence.executing and not recovery.in_vain
+
+    def may_have_ended(self) -> bool:
+        """Whether the shell reads as it does at its prompt, and is being asked what became of what was running."""
+        if self.running is not None:
+            return self._undecided(self.running.recovery, self._evidence())
+        return (
+            self.at.human_line
+            and not self.at.incomplete
+            and self._undecided(self._line, self._evidence(by_person=True))
+        )
+
+    async def _found_out(self) -> None:
+        """Returns when it is known of a command whose shell may be at its prompt whether it has ended."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + RECOVERY_SECONDS
+        while not self._claimed and (self._shows_prompt() or self.may_have_ended()):
+            if not await self.changed(deadline - loop.time()):
+                return
+
+    def _shows_prompt(self) -> bool:
+        """Whether there was a prompt since the running command began, and no other program has the terminal."""
+        running = self.running
+        if running is None or self.terminal is None or self.exit is not None:
+            return False
+        # What the integration starts, when it is read again, has the terminal for a moment.
+        recovery = running.recovery
+        return recovery.asking or (running.started and recovery.prompt and processes.leads(self._pid()))
+
+    async def begin(
+        self,
+        command: str,
+        *,
+        command_id: str,
+        stdin: bytes | None = None,
+        separate_stderr: bool = False,
+        call_key: str = "",
+    ) -> RunningCommand:
+        """Start ``command`` and return at once; raises SessionBusy, SessionExited, IntegrationLost, StorageFull."""
+        await self._found_out()
+        await self._typed_command_ended()
+        self._check_free()
+        self._claimed = True
+        try:
+            await self._at_prompt()
+            await self._display.settled()  # else the answer to what the prompt asked would be input of the command
+            await self._end_told()
+            self._check_alive()
+            self.log.require_room()
+        finally:
+            self._claimed = False
+        self._seq += 1
+        stderr_path = str(self.files / f"out/stderr-{self._seq}") if separate_stderr else ""
+        offset = self.log.end
+        record = CommandRecord(
+            command_id=command_id, seq=self._seq, command=command, status="running", started_at=time.time(),
+            start_offset=offset, cwd=self.at.cwd, call_key=call_key, stderr_path=stderr_path,
+        )  # fmt: skip
+        running = RunningCommand(record, asyncio.get_running_loop().create_future(), offset)
+        running.stdin_path = commands.keep_stdin(self.files, stdin)
+        running.dropped = self.typed.drop_half()
+        self._look_for_others(running)
+        self.running = self.latest = running
+        self._type(running)
+        self._watch(running)
+        return running
+
+    def _type(self, running: RunningCommand) -> None:
+        """Has the shell run the command."""
+        # An adopted shell has told its version to an earlier daemon.
+        version = self.at.version or (OLDEST if os.path.basename(self.spec.shell) in ("bash", "sh") else "")
+        text = command_text(
+            running.record,
+            self.spec.nonce,
+            running.trigger_offset,
+            running.stdin_path,
+            self.at.last_exit,
+            self.at.flags,
+            version,
+            self.at.as_typed,
+        )
+        self._type_trigger(self.shell.write_command(self.files, text))
+
+    @property
+    def ending(self) -> ExitStatus | None:
+        """How the shell has ended, or is just ending by its own last word."""
+        if self.exit is None and self.at.exit_code is not None:
+            return ExitStatus(code=self.at.exit_code)
+        return self.exit
+
+    async def ended(self) -> None:
+        """Returns when a shell that has said its last word has gone, or is long in going."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + TAKEN_SECONDS
+        last = self.history.last if self.running is None else None
+        if self.shell.exits_late and last and "exit" in last.command:
+            while not self.at.ready and self.ending is None and await self.changed(deadline - loop.time()):
+                pass
+        while self.exit is None and self.ending is not None and await self.changed(deadline - loop.time()):
+            pass
+
+    async def _end_told(self) -> None:
+        """A terminal whose shell has ended takes no output either: that is no lack of room."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STARTUP_SECONDS
+        while self.log.losing and self.exit is None and self.terminal and not processes.alive(self.terminal.pid, None):
+            if not await self.changed(deadline - loop.time()):
+                return
+
+    async def _typed_command_ended(self) -> None:
+        """Lines that were typed get the moment that they take, where they take one."""
+        if (running := self.running) is not None and running.typed:
+            await running.ends(TAKEN_SECONDS if not self.at.human_line else READY_SECONDS)
+
+    def _look_for_others(self, running: RunningCommand) -> None:
+        """What earlier commands left running may print beside this one, and may have printed since the prompt."""
+        if self._quiet_from >= 0 and self.shell.draws_before_ready:
+            printed = self.log.read(max(self._quiet_from, self.log.end - LATE_BYTES, self.log.first), self.log.end)
+            running.late = clean(strip_marks(printed, self.spec.nonce)).strip("\n")
+        earlier = self.left_running
+        self.left_running = tuple(left for left in self._printing(earlier) if left.name)
+        running.beside = earlier if running.late else self.left_running
+        running.newest_pid = processes.newest()
+
+    def _printing(self, left_running: Iterable[LeftRunning]) -> Iterator[LeftRunning]:
+        """The same with their names as they are now; without one, where they do not print on the terminal any more."""
+        tty = self.terminal.tty if self.terminal is not None else ""
+        for left in left_running:
+            yield replace(left, name=processes.printing(left.pid, left.started, tty))
+
+    def beside(self, record: CommandRecord) -> list[LeftRunning]:
+        """What earlier commands had left running when this one, the latest, began, and may have printed since."""
+        latest = self.latest
+        if latest is None or latest.record.command_id != record.command_id:
+            return []
+        now = zip(latest.beside, self._printing(latest.beside), strict=True)
+        # One that lives and does not print had just been begun then, and had not yet found its output.
+        return [
+            new if new.name else known
+            for known, new in now
+            if new.name or not processes.alive(known.pid, known.started)
+        ]
+
+    def _check_free(self) -> None:
+        if self.ending is not None or self.terminal is None:
+            raise commands.ended(self.spec.name, self.ending)
+        if self.running is not None or self._claimed:
+            raise commands.busy(self.spec.name, self.running)
+
+    async def _at_prompt(self) -> None:
+        if not (self.at.up and self.at.ready):
+            await self._prompt_drawn()
+        if self.typed.unsettled or self.at.human_line:
+            await self._typed_taken()
+
+    async def _prompt_drawn(self) -> None:
+        """Returns when the shell takes a line, or a while later: not every prompt tells."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (READY_SECONDS if self.at.up else STARTUP_SECONDS)
+        was_up = self.at.up
+        while not self.at.ready and not self.at.human_line and self.exit is None:
+            if self.at.up and not was_up:
+                deadline, was_up = loop.time() + READY_SECONDS, True
+            if self.blocker or not await self.changed(deadline - loop.time()):
+                break
+        self._check_alive()
+        if self.at.ready or self.at.human_line or self.terminal is None:
+            return
+        holder = self.holder()
+        if holder is not None and not holder.leads_itself:
+            raise commands.occupied(self.spec.name, holder.name)
+        if not self.at.up and self.blocker and self._present_shell()[0] is None:
+            raise commands.became(self.spec.name, self.blocker)
+        if not self.at.up and self.blocker:
+            raise commands.asked_at_start(self.spec.name)
+        if not self.at.up:
+            raise commands.not_started(self.spec.name, STARTUP_SECONDS)
+
+    async def _typed_taken(self) -> None:
+        """Returns when the shell has taken all that was typed and is at its prompt; raises SessionBusy where it is not,
+        so that nothing is typed into what a person runs."""
+        loop = asyncio.get_running_loop()
+        begun = refused = loop.time()
+        while (back := await self._prompt_is_back(begun + TAKEN_SECONDS - loop.time())) is not True:
+            self._check_alive()
+            holder, now = self.holder(), loop.time()
+            if holder is not None and not holder.leads_itself and now - begun >= READY_SECONDS:
+                raise commands.occupied(self.spec.name, holder.name)
+            if back is None:
+                refused = now
+            # Its prompt may have come without a word, which is being found out.
+            patience = RECOVERY_SECONDS if back is False and self.may_have_ended() else READY_SECONDS
+            left = min(refused + patience, begun + max(TAKEN_SECONDS, patience)) - now
+            if left <= 0:
+                raise commands.line_open(self.spec.name)
+            if back is None:
+                await self.changed(min(TYPED_LOOK_SECONDS, left))
+            else:
+                await self._news_of_line(left)
+        self.typed.settle(self.at.prompts)
+
+    async def _news_of_line(self, seconds: float) -> None:
+        """Returns when the shell has reported something, or more was typed. What is printed says nothing, and a look
+        prints."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+
+        def known() -> tuple[object, ...]:
+            return self.at.human_line, self.at.ready, self.at.prompts, self.typed.count, self.exit, self._line.in_vain
+
+        before = known()
+        while known() == before and await self.changed(deadline - loop.time()):
+            pass
+
+    async def _prompt_is_back(self, seconds: float) -> bool | None:
+        """Whether the shell asks for its next line, now that it has taken what was typed; None: it is still at work.
+
+        Decided by the kernel, that the shell waits for its terminal with nothing left to read, and by all the marks
+        that it printed before.
+        """
+        count = self.typed.count
+        if self._is_at_work() or not await self._caught_up_with_terminal(seconds):
+            return None
+        if self._is_at_work() or self.typed.count != count or self.exit is not None:
+            return None
+        if self.shell.line_editor:
+            return not self.at.human_line
+        return not self.at.human_line and self._reads_lines()
+
+    def _reads_lines(self) -> bool:
+        """Whether a shell without a line editor, which waits for its terminal, does so at its prompt."""
+        size = processes.read_size(self._pid()) if self.terminal and self._own_mode() == "line" else None
+        return size >= READS_LINES if size is not None else self.typed.answered(self.at.prompts)
+
+    def _is_at_work(self) -> bool:
+        """Whether the shell does not wait for its terminal, or has not read all of it; False where nobody can say."""
+        holder, terminal = self.holder(), self.terminal
+        if holder is None or terminal is None:
+            return terminal is None or terminal.unsent > 0
+        if not holder.leads_itself or terminal.unsent or terminal_device.unread_bytes(terminal.tty):
+            return True
+        return self._own_mode() is None
+
+    def _own_mode(self) -> InputMode | None:
+        """How the shell itself waits for its terminal; it may have started others in its group."""
+        if self.terminal is None:
+            return None
+        return processes.input_mode_of(self._pid(), self.terminal.tty)
+
+    async def _caught_up_with_terminal(self, seconds: float) -> bool:
+        """Whether all that was printed before this call is known now; a terminal that is held back says nothing."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        if (number := self._show_mark()) is None:
+            return False
+        again = loop.time() + MARK_SECONDS
+        while self._read_back < number and self.exit is None:
+            self._on_output()
+            now = loop.time()
+            if now >= deadline:
+                return False
+            if now >= again:
+                # Output may be lost, and a later one says as much.
+                self._show_mark()
+                again = now + MARK_SECONDS
+            if self._read_back < number:
+                await self.changed(min(again, deadline) - loop.time())
+        return self.exit is None
+
+    def _show_mark(self) -> int | None:
+        """Prints a mark on the terminal: what comes before it in the log was printed before."""
+        self._shown += 1
+        if self.terminal is None:
+            return None
+        mark = caught_up(self.spec.nonce, self._shown)
+        return self._shown if terminal_device.show(self.terminal.tty, mark) else None
+
+    def _check_alive(self) -> None:
+        if self.ending is not None:
+            self._check_free()
+
+    def _type_trigger(self, more: bytes) -> None:
+        assert self.terminal is not None
+        self._quiet_from = -1
+        traced = "x" in self.at.flags
+        trigger = self.shell.trigger(ready=self.at.ready and self.shell.line_editor, traced=traced)
+        self.terminal.write(trigger + more)
+        self.at.ready = False
+
+    def _watch(self, running: RunningCommand, unread: int = 0, *, seconds: float = LOOK_SECONDS) -> None:
+        if running.watchdog is not None:
+            running.watchdog.cancel()
+        running.watchdog = asyncio.get_running_loop().call_later(seconds, self._look, running, unread)
+
+    def _look(self, running: RunningCommand, unread: int) -> None:
+        """Nothing was reported since the last look: acts only on proof that the command does not run.
+
+        ``unread``: where the log ended at the last look, if what lay before that was not known then.
+        """
+        if running is not self.running or self.terminal is None or self.exit is not None:
+            return
+        self._on_output()
+        if running is not self.running:
+            return
+        behind = self._in_line and not 0 < unread <= self._scanner.offset
+        self._watch(running, (unread or self.log.size) if behind else 0)
+        if not behind and not self.log.losing:
+            evidence = self._evidence()
+            answers = bool(self.shell.asks)
+            self._take(running, running.recovery.next(evidence, started=running.started, answers=answers), evidence)
+
+    def _take(self, running: RunningCommand, step: Step, evidence: Evidence) -> None:
+        assert self.terminal is not None
+        if step is Step.WAIT:
+            if not running.recovery.asking:
+                running.quiet_end = None
+            if running.recovery.in_vain:
+                # Whoever waits until it is found out may go on.
+                self.wake()
+            return
+        if step is Step.CONTINUE:
+            processes.go_on(self._pid())
+        elif step is Step.STARTED:
+            running.start_at(running.trigger_offset)
+        elif step is Step.GIVE_UP:
+            running.note = running.note or "the shell does not answer: close_session, or create_session another"
+            self._end(running, "lost", self._quiet_end(running), None)
+            self.wake()
+        elif step is Step.ASK:
+            self._quiet_end(running)
+            self.terminal.write(self.shell.asks)
+        else:
+            self._probe(running, step)
+
+    def _quiet_end(self, running: RunningCommand) -> int:
+        if running.quiet_end is None:
+            running.quiet_end = self.log.end
+        return running.quiet_end
+
+    def _probe(self, running: RunningCommand, step: Step) -> None:
+        """Has the shell say what became of the command."""
+        assert self.terminal is not None
+        self._quiet_end(running)
+        if step is Step.CLEAR:
+            self.terminal.write(self._interrupt_key())
+        if step in (Step.REINTEGRATE, Step.RESTORE):
+            self._reintegrate(running, restore=step is Step.RESTORE)
+        stopped = running.interrupted or running.stopped_by_key
+        self.shell.write_probe(self.files, running.record.seq, 128 + signal.SIGINT if stopped else None)
+        self.terminal.write(self.shell.trigger(ready=self.shell.line_editor))
+        self.at.ready = False
+
+    def _reintegrate(self, running: RunningCommand | None, *, restore: bool) -> None:
+        """Has the shell read the integration again, the one for what it is now."""
+        assert self.terminal is not None
+        notes = ["the shell did not report the end of this command, so it was asked"]
+        if processes.allow_files(self._pid(), FILES):
+            notes.append(f"it could open no file, and may open {FILES} again")
+        shell, replaced = self._present_shell()
+        if replaced and shell is not None:
+            self._become(shell)
+            notes = [f"the shell was replaced by {os.path.basename(self.spec.shell)}, in which the session goes on"]
+        if running is not None:
+            running.note = running.note or "; ".join(notes)
+        self.terminal.write(self.shell.reintegrate(self.files, restore=restore))
+
+    def _become(self, shell: Shell) -> None:
+        """Goes on with another kind of shell than was started."""
+        if shell is self.shell:
+            return
+        executable = processes.program(self._pid())
+        shell.install(self.files, self.spec.nonce, executable=executable, user_rc=True, login_env=self.spec.env)
+        self.shell = shell
+        self.at.line_editor = shell.line_editor
+        self.became(self, executable)
+
+    def _begin_again(self, running: RunningCommand) -> None:
+        """The shell says that it has never begun the command: what was typed was lost."""
+        running.retries += 1
+        if running.adopted and not running.started:
+            running.note = commands.NEVER_BEGUN
+        if running.started or running.adopted or running.retries > RETRIES:
+            self._end(running, "lost", self._quiet_end(running), None)
+        else:
+            running.recovery.again()
+            running.quiet_end, running.note = None, ""
+            self._type(running)
+
+    def probe_end(self) -> None:
+        """After an interrupt: a shell that is back at its prompt but reported no end is asked for it."""
+        running = self.running
+        if running is not None and running.started and not running.typed and self.terminal is not None:
+            evidence = self._evidence()
+            if evidence.reads and not evidence.executing:
+                self._probe(running, Step.REINTEGRATE if evidence.replaced else Step.PROBE)
+
+    def _pid(self) -> int:
+        """The shell's process, or what makes its box before it is there."""
+        assert self.terminal is not None
+        self._shell_pid = self._shell_pid or processes.boxed(self.terminal.pid, self.spec.level)
+        return self._shell_pid or self.terminal.pid
+
+    def _present_shell(self) -> tuple[Shell | None, bool]:
+        """Which shell the session's process is now, if any, and whether that is another than was started."""
+        pid = self._pid()
+        arguments = processes.command_line(pid)
+        called = os.path.basename(os.fsdecode(arguments.partition(b"\0")[0])).removeprefix("-")
+        for name in (called, ""):
+            name = name or os.path.basename(processes.program(pid))
+            with contextlib.suppress(ShellUnavailable):
+                shell = shell_named(name)
+                ours = self._image == processes.image(pid) if self._image else os.fsencode(self.files) in arguments
+                replaced = shell is not self.shell or (not ours and bool(self._image or shell.asks))
+                return (shell if not replaced or processes.controls_jobs(pid) else None), replaced
+        return None, True
+
+    def _evidence(self, *, by_person: bool = False) -> Evidence:
+        """What the kernel says of the shell now, which runs a command of ours or a line that a person typed."""
+        terminal = self.terminal
+        if terminal is None or self.exit is not None:
+            return Evidence(leads=False, reads=False, stopped=False, executing=None, replaced=False, printed=0)
+        pid = self._pid()
+        stopped, leads = processes.stopped(pid), processes.leads(pid)
+        reads, executing, replaced = False, None, False
+        if leads and self.at.human_line == by_person and processes.reads(pid, terminal.tty):
+            shell, replaced = self._present_shell()
+            idle = not terminal.unsent and not terminal_device.unread_bytes(terminal.tty)
+            edits = shell is not None and (not shell.line_editor or processes.line_edited(terminal.tty))
+            reads = idle and edits
+            if shell is not None and shell.shows_command and not replaced and not by_person:
+                executing = processes.has_open(pid, "/shell/c")
+        return Evidence(
+            leads=leads,
+            reads=reads,
+            stopped=stopped,
+            executing=executing,
+            replaced=replaced,
+            printed=self.log.end,
+            switches=processes.switches(pid) if reads else 0,
+        )
+
+    def _watch_line(self) -> None:
+        self._line_watch = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_line)
+
+    def _look_at_line(self) -> None:
+        """A line that a person typed may have ended without a word, too: only a prompt ends it."""
+        self._line_watch = None
+        ours = self.running is not None and not self.running.typed
+        if ours or not self.at.human_line or self.terminal is None or self.exit is not None:
+            return
+        self._on_output()
+        self._watch_line()
+        if self._in_line or self.log.losing:
+            return
+        step = self._line.next(self._evidence(by_person=True), started=True, answers=bool(self.shell.asks))
+        if step is Step.CONTINUE:
+            processes.go_on(self._pid())
+        elif step is Step.ASK:
+            self.terminal.write(self.shell.asks)
+        elif step in (Step.REINTEGRATE, Step.RESTORE):
+            self._reintegrate(None, restore=step is Step.RESTORE)
+        elif self._line.in_vain:
+            self.wake()
+
+    def _watch_start_files(self, before: Evidence | None, tries: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._starting = loop.call_later(LOOK_SECONDS, self._look_at_start, before, tries)
+
+    def _look_at_start(self, before: Evidence | None, tries: int) -> None:
+        """The start files may have replaced the shell by another one, or wait for somebody; or a mark was lost."""
+        begun = self.at.up and (self.at.ready or self.at.human_line or not self.shell.line_editor)
+        if begun or self.running is not None or self.exit is not None or self.terminal is None:
+            return
+        self._on_output()
+        evidence = self._evidence()
+        holder = self.holder() if evidence == before else None  # which looks at every process of the machine
+        still = holder is not None and bool(holder.input_mode)
+        self.blocker = holder.name if still and holder is not None and not evidence.reads else ""
+        if still and evidence.reads and tries < RETRIES:
+            tries += 1
+            if evidence.replaced:
+                self._reintegrate(None, restore=tries > 1)
+            elif self.at.up:
+                self.terminal.write(self.shell.asks)
+            elif self.shell.shows_command and processes.has_open(self._pid(), "/shell/rc") is False:
+                self.at.up = True
+                self.wake()
+        if self.blocker:
+            self.wake()
+        self._watch_start_files(evidence, tries)
+
+    def holder(self) -> processes.Foreground | None:
+        """The foreground process group as the kernel has it now."""
+        if self.terminal is None or self.exit is not None:
+            return None
+        if self.log.losing:
+            self.terminal.write(b"")
+        return processes.foreground(self._pid(), self.terminal.tty)
+
+    def input_wanted(self) -> InputMode | None:
+        """How the running command waits for input on the terminal; None when it does not, or when it may not.
+
+        A shell that reads the terminal as it does at its prompt may just have ended the command.
+        """
+        holder = self.holder() if self.running is not None or self.at.human_line else None
+        if holder is None or (holder.leads_itself and not (self.shell.line_editor and holder.input_mode != "raw")):
+            return None
+        return holder.input_mode
+
+    def state(self) -> SessionState:
+        """Derived anew from evidence each time."""
+        if self.exit is not None:
+            return SessionState.LOST if self.exit.lost else SessionState.EXITED
+        if self.ending is not None:
+            return SessionState.EXITED
+        if not self.at.up:
+            return SessionState.STARTING
+        idle = self.running is None and not self.at.human_line
+        if idle and self.at.ready and not self.typed.unsettled:
+            return SessionState.READY
+        holder = self.holder()
+        if idle and self.typed.unsettled and holder is not None and self._is_at_work():
+            return SessionState.STOPPED if holder.stopped else SessionState.RUNNING
+        if idle and self.typed.unsettled and not self.shell.line_editor and not self._reads_lines():
+            return SessionState.WAITING_INPUT
+        if holder is not None and holder.stopped:
+            return SessionState.STOPPED
+        if self.running is None and not self.at.human_line and (holder is None or holder.leads_itself):
+            return SessionState.READY
+        return SessionState.WAITING_INPUT if self.input_wanted() else SessionState.RUNNING
+
+    async def screen(self) -> ScreenSnapshot:
+        """The rendered screen: the backend's own where it keeps one, else from the log."""
+        snapshot = await self.terminal.capture() if self.terminal and self.exit is None else None
+        return snapshot or await self._display.snapshot()
+
+    async def redraw(self) -> bytes:
+        """Bytes that draw the present screen on a terminal of the same size."""
+        data = await self.terminal.capture_ansi() if self.terminal and self.exit is None else None
+        return data if data is not None else await self._display.ansi()
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Change the terminal's size; the foreground program is told."""
+        self._check_alive()
+        assert self.terminal is not None
+        self._quiet_from = -1  # the line editor draws its line again
+        await self.terminal.resize(rows, cols)
+        self._timing.resized(self.log.end, rows, cols)
+        self._display.resize(rows, cols)
+        self.spec = replace(self.spec, rows=rows, cols=cols)
+
+    def send(self, data: bytes) -> None:
+        """Type ``data``; raises SessionExited, LimitReached where what was typed before is not read."""
+        self._check_alive()
+        assert self.terminal is not None
+        if self.terminal.unsent + len(data) > UNSENT_BYTES:
+            raise commands.unread(self.spec.name, self.terminal.unsent)
+        if self.running is not None and self.log.losing:
+            self.running.disturbed = True
+        self._note_typed(data)
+        self.terminal.write(data)
+
+    def send_lines(self, data: bytes, command_id: str) -> RunningCommand | None:
+        """``send``; where that ends a line at the prompt, what the lines do is a command that can be waited for.
+
+        It ends when the shell has taken all that was typed and its prompt is back. None: ``data`` is input of what
+        runs, or half a line.
+        """
+        holder = self.holder()
+        free = self.running is None and not self._claimed and self.at.up and not self.at.human_line
+        prompt = free and self.ending is None and (holder is None or holder.leads_itself)
+        if not prompt or not LINE_ENDS.search(data):
+            self.send(data)
+            return None
+        record = CommandRecord(
+            command_id=command_id, seq=self._seq, command=self.typed.text_with(data), status="running",
+            started_at=time.time(), start_offset=self.log.end, cwd=self.at.cwd,
+        )  # fmt: skip
+        running = RunningCommand(record, asyncio.get_running_loop().create_future(), self.log.end, typed=True)
+        running.started = not self.shell.line_editor
+        self.send(data)
+        self.running = running
+        self._following = asyncio.ensure_future(self._follow(running))
+        return running
+
+    async def _follow(self, running: RunningCommand) -> None:
+        """Ends what was typed as soon as the prompt is back. No event tells when the shell begins to read again."""
+        wait = TYPED_LOOK_SECONDS
+        while running is self.running and self.exit is None:
+            self._news.clear()
+            back = await self._prompt_is_back(TAKEN_SECONDS)
+            if back and running is self.running:
+                self._end_typed(running)
+                self.wake()
+                return
+            wait = TYPED_LOOK_SECONDS if running.prompt else min(wait * 2, LONG_LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                # A shell that waits within a line goes on by what is typed, and says so.
+                async with asyncio.timeout(None if back is False else wait):
+                    await self._news.wait()
+
+    def _end_typed(self, running: RunningCommand) -> None:
+        """Without a prompt of their own the lines were not run: the line editor holds them, or asked for something."""
+        self.typed.settle(self.at.prompts)
+        self.at.human_line = False
+        if (prompt := running.prompt) is None:
+            self._end(running, "lost", self.log.end, None)
+        else:
+            interrupted = running.interrupted and prompt.exit_code not in (0, None)
+            self._end(running, "interrupted" if interrupted else "finished", prompt.start, prompt.exit_code)
+
+    def _note_typed(self, data: bytes) -> None:
+        self._quiet_from = -1
+        interrupt = self._interrupt_key()
+        if self.running is not None and interrupt in data:
+            self.running.stopped_by_key = True
+        if not self.shell.line_editor and (interrupt in data or LINE_ENDS.search(data)):
+            settled = self.holder() is not None and not self._is_at_work()
+            if (settled or interrupt in data) and (number := self._show_mark()) is not None:
+                self.typed.begin_at(number)
+        self.typed.add(data, interrupt, self.at.prompts)
+        self._news.set()
+
+    def _interrupt_key(self) -> bytes:
+        """The terminal's own; Ctrl-C where it has none now."""
+        keys = terminal_device.signal_keys(self.terminal.tty) if self.terminal is not None else None
+        return keys.interrupt if keys and keys.interrupt else INTERRUPT

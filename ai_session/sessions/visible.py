@@ -1,0 +1,77 @@
+"""The sessions that one caller sees: its own and those shared with it, by id or name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ai_session.errors import SessionNotFound
+from ai_session.sandbox.boxes import Boxes
+from ai_session.sessions.manager import SessionManager
+from ai_session.sessions.names import kept
+from ai_session.sessions.ownership import Reach
+from ai_session.sessions.session import Session
+from ai_session.sessions.spec import NewSession
+from ai_session.system.turns import Result, Steps
+
+
+class VisibleSessions:
+    """What tools know of the sessions: nothing of others' comes through here, not even that they exist."""
+
+    def __init__(self, manager: SessionManager, reach: Reach) -> None:
+        self._manager = manager
+        self._reach = reach
+
+    @property
+    def boxes(self) -> Boxes:
+        """What contains new sessions."""
+        return self._manager.boxes
+
+    def all(self) -> list[Session]:
+        """Every session this caller sees, oldest first."""
+        return [session for session in self._manager.all() if self._reach.covers(session.spec)]
+
+    def find(self, reference: str) -> Session | None:
+        """The session with this id or name; a caller's own before others' of that name."""
+        found = self._manager.find(reference) or self._manager.named(self._reach.owner, reference)
+        if found is not None:
+            return found if self._reach.covers(found.spec) else None
+        named = self._named(reference)
+        return named[0] if len(named) == 1 else None
+
+    def own(self, name: str) -> Session | None:
+        """The session that this caller opened by that name."""
+        return self._manager.named(self._reach.owner, name)
+
+    def get(self, reference: str) -> Session:
+        """As ``find``; raises SessionNotFound naming those that exist."""
+        session = self.find(reference)
+        if session is not None:
+            return session
+        named = self._named(reference)
+        if named:
+            told = ", ".join(f"{s.spec.session_id} of {s.spec.owner or 'the user'}" for s in named[:10])
+            raise SessionNotFound(f"{len(named)} sessions are named {reference!r}: {told}", suggestion="use the id")
+        known = ", ".join(repr(s.spec.name) for s in self.all()[:10]) or "none"
+        raise SessionNotFound(
+            f"no session {reference[:80]!r}; open sessions: {known}",
+            suggestion="use one of these names, or create_session first (sessions end when closed)",
+        )
+
+    async def work(self, steps: Steps[Result]) -> Result:
+        """Does what takes long by this caller's turns."""
+        return await self._manager.turns.run(self._reach.owner, steps)
+
+    async def create(self, request: NewSession) -> Session:
+        """As SessionManager.create, for this caller."""
+        return await self._manager.create(replace(request, owner=self._reach.owner, person=self._reach.person))
+
+    async def resize(self, session: Session, rows: int, cols: int) -> None:
+        """As SessionManager.resize."""
+        await self._manager.resize(session, rows, cols)
+
+    async def close(self, session: Session) -> None:
+        """As SessionManager.close."""
+        await self._manager.close(session)
+
+    def _named(self, name: str) -> list[Session]:
+        return [session for session in self.all() if session.spec.name == kept(name)]

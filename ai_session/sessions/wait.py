@@ -1,0 +1,137 @@
+"""Waiting for a running command, and ending it step by step.
+
+The end of a command is only ever its end mark or the exit of its shell. Between, the kernel is asked at intervals
+whether
+the foreground program is blocked reading the terminal: there is no event for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from ai_session.sessions.commands import RunningCommand
+from ai_session.sessions.session import Session
+from ai_session.system.terminal_device import signal_keys
+
+Reason = Literal["finished", "input", "output", "pattern", "timeout"]
+
+FIRST_LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.15
+"""Two looks this far apart must agree, with no output between, before a command counts as waiting for input."""
+
+SHELL_SECONDS = 1.0
+"""The same where it is the shell that reads, as at its prompt: the end mark may still be on its way to the log."""
+
+
+async def for_command(session: Session, running: RunningCommand, seconds: float, *, until_input: bool) -> Reason:
+    """Waits until ``running`` ended, asks for input (when ``until_input``) or ``seconds`` passed. Never ends the
+    command.
+    """
+    first = min(FIRST_LOOK_SECONDS, seconds) if until_input else seconds
+    if await running.ends(first):
+        return "finished"
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds - first
+    seen: tuple[int, object] | None = None
+    since = loop.time()
+    while (left := deadline - loop.time()) > 0:
+        if until_input and (holder := session.holder()):
+            look = (session.log.end, holder)
+            if look != seen:
+                seen, since = look, loop.time()
+            sure = LOOK_SECONDS if session.input_wanted() else SHELL_SECONDS
+            idle = holder.leads_itself and session.log.losing  # it may have ended: the mark has nowhere to go
+            # Before the start mark the shell reads, or a line that somebody began to type waits to be ended.
+            still = holder.input_mode and running.started and not idle and loop.time() - since >= sure
+            # A command whose shell is just being asked what became of it may have ended.
+            if still and not (holder.leads_itself and session.may_have_ended()):
+                return "input"
+        if await running.ends(min(LOOK_SECONDS, left) if until_input else left):
+            return "finished"
+    return "timeout"
+
+
+async def for_output(session: Session, seconds: float, found: Callable[[], bool]) -> bool:
+    """Waits until ``found`` holds, asking again whenever output or a mark arrived; False after ``seconds``."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not found():
+        if session.exit is not None or not await session.changed(deadline - loop.time()):
+            return found()
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """What was sent, in order, and whether the command has ended."""
+
+    steps: tuple[str, ...]
+    ended: bool
+
+
+LADDER = (signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGKILL)
+USUAL_KEYS = {signal.SIGINT: b"\x03", signal.SIGQUIT: b"\x1c"}
+
+
+async def interrupt(session: Session, step_seconds: float) -> Interruption:
+    """Climbs the ladder until the running command's end mark is seen, each step bounded by ``step_seconds``.
+
+    SIGTERM and SIGKILL go to the foreground group only, and never to the shell itself. A shell that was stopped is
+    continued first: nobody else can, and it would take no key.
+    """
+    running = session.running
+    steps: list[str] = []
+    if running is None:
+        return Interruption((), True)
+    running.interrupted = True
+    for number in LADDER:
+        holder = session.holder()
+        if running.finished.done() or (holder is None and session.exit is not None):
+            break
+        shell_itself = holder is None or holder.leads_itself
+        if shell_itself and holder is not None and holder.stopped:
+            os.killpg(holder.group, signal.SIGCONT)
+            steps.append("SIGCONT")
+            if await running.ends(step_seconds / 4):
+                break
+        key = _key(session, number) or (USUAL_KEYS.get(number, b"") if shell_itself else b"")
+        if key:
+            session.send(key)
+            steps.append(_name(key))
+        elif shell_itself:
+            session.probe_end()
+        elif holder is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(holder.group, number)
+                if holder.stopped:
+                    os.killpg(holder.group, signal.SIGCONT)
+            steps.append(number.name)
+        if await _ended_or_probed(session, running, step_seconds):
+            break
+    return Interruption(tuple(steps), running.finished.done())
+
+
+def _key(session: Session, number: signal.Signals) -> bytes:
+    """What the terminal turns into that signal for the foreground now; empty where no key does."""
+    keys = signal_keys(session.terminal.tty) if session.terminal is not None else None
+    if keys is None or number not in USUAL_KEYS:
+        return b""
+    return keys.interrupt if number == signal.SIGINT else keys.quit
+
+
+def _name(key: bytes) -> str:
+    """``Ctrl-C`` for 3, as a person would press it."""
+    return f"Ctrl-{chr(key[0] ^ 0x40)}" if key[0] < 32 or key[0] == 127 else key.decode("ascii", "replace")
+
+
+async def _ended_or_probed(session: Session, running: RunningCommand, seconds: float) -> bool:
+    if await running.ends(seconds / 4):
+        return True
+    session.probe_end()
+    return await running.ends(seconds * 3 / 4)

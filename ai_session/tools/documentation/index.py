@@ -1,0 +1,242 @@
+"""Our own pages, cut at their headings and ranked for a question. Whatever is quoted stands in them as it is.
+
+The ranking is Okapi BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009) with
+Lucene's form of the inverse document frequency, which is never negative. Words of a heading count as if they were
+written several times.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from math import log
+from pathlib import Path
+
+K1, B = 1.2, 0.75
+OWN_HEADING, PAGE_HEADING = 4, 2
+"""How often a word of a section's heading, and of its page's, counts beside the text."""
+
+LEAST_SCORE = 0.22
+"""Below it nothing is an answer: questions about weather, football and kitchens score 0 to 0.2."""
+
+LEAST_OF_BEST = 0.5
+"""A section that scores less than this share of the best one is left out."""
+
+HINT_WEIGHT = 0.5
+MAX_PAGE_BYTES = 1 << 20
+MAX_SENTENCE_CHARS = 400
+MAX_COUNT = 255
+CODE = {"sh": "", "bash": "", "console": "$ ", "toml": ""}
+"""Languages whose lines answer questions, and how a line begins that is not output."""
+
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*\Z")
+ITEM = re.compile(r"\s*(?:[-*+>]|\d+[.)])\s+")
+RULE = re.compile(r"[\s|:*_-]+\Z")
+PART = re.compile(r"\A[\[#{]|[\[({,\\]\Z")
+"""A line of code that says nothing alone: a table's name, a comment, the beginning of something longer."""
+
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
+CELL = re.compile(r"(?<!\\)\|")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\"(])")
+WORD = re.compile(r"[^\W_]+(?:[_./-][^\W_]+)*")
+PARTS = re.compile(r"[_./-]")
+
+SAYING_NOTHING = """
+a about all also am an and any are as at be been but by can could did do does for from get give go had happen happens
+has have he her his how i if in into is it its just let like make may me mean meaning means mine more most must my no
+not of on one only or other our out own please really say shall she should show so some sure tell than that the their
+them then there these they this those to too up us use used using very want was way we were what when where which who
+whom whose why will with would you your
+"""
+EMPTY_WORDS = frozenset(SAYING_NOTHING.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What stands below one heading: ``path`` from the root of the project, the heading, sentences in their order."""
+
+    path: str
+    heading: str
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A section and how well it fits: 1 would be one that says nothing but what was asked for."""
+
+    section: Section
+    score: float
+
+
+def terms(text: str) -> Iterator[str]:
+    """The words of a text as they are compared, without those that say nothing."""
+    for word in WORD.findall(text.lower()):
+        parts = PARTS.split(word)
+        if len(parts) > 1:
+            yield word
+        for part in parts:
+            if part not in EMPTY_WORDS:
+                yield stem(part)
+
+
+def stem(word: str) -> str:
+    """An English word without its ending, roughly: sessions, session; sharing, shared, share; copies, copy."""
+    if len(word) > 4 and word.endswith(("ies", "ied")):
+        word = word[:-3] + "y"
+    elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending in ("ing", "ed"):
+        short = word.removesuffix(ending)
+        if short != word and len(short) > 2 and re.search("[aeiouy]", short):
+            doubled = short[-1] == short[-2] and short[-1] not in "lsz"
+            return short[:-1] if doubled else short.removesuffix("e")
+    return word.removesuffix("e") if len(word) > 3 else word
+
+
+def sections(path: str, text: str) -> Iterator[Section]:
+    """The sections of a page, those without any text left out."""
+    heading, block, fence, language = path, list[str](), "", ""
+    found, code, before = list[str](), list[str](), 0
+    for line in [*COMMENT.sub("", text).splitlines(), "# end"]:
+        opened, title = FENCE.match(line), HEADING.match(line)
+        if fence:
+            if opened and opened[1].startswith(fence) and not opened[2].strip():
+                _add_code(found, code, language, led=len(found) > before)
+                fence, code, before = "", [], len(found)
+            else:
+                code.append(line)
+            continue
+        item, row = ITEM.match(line), line.lstrip().startswith("|")
+        if opened or title or item or row or not line.strip():
+            found += _sentences(block)
+            block = []
+        if opened:
+            fence, language = opened[1], opened[2].strip()
+        elif title:
+            if found:
+                yield Section(path, heading, tuple(found))
+            heading, found, before = plain(title[2]), [], 0
+        elif row and not RULE.match(line):
+            cells = (plain(cell.replace("\\|", "|")) for cell in CELL.split(line.strip().strip("|")))
+            found += _cut(": ".join(cell for cell in cells if cell))
+        elif item:
+            block = [line[item.end() :]]
+        elif not row and line.strip():
+            block.append(line)
+
+
+def plain(text: str) -> str:
+    """Markdown on one line, a link as what it is called."""
+    return " ".join(LINK.sub(r"\1", text).split())
+
+
+def _sentences(block: list[str]) -> list[str]:
+    return _cut(plain(" ".join(block))) if block else []
+
+
+def _cut(text: str) -> list[str]:
+    return [sentence for sentence in SENTENCE_END.split(text) if WORD.search(sentence)]
+
+
+def _add_code(found: list[str], code: list[str], language: str, *, led: bool) -> None:
+    """Commands and settings are sentences too; one right behind the words that lead to it goes with them."""
+    begin = CODE.get(language)
+    if begin is None:
+        return
+    for number, line in enumerate(code):
+        text = " ".join(line.removeprefix(begin).split())
+        if line.startswith(begin) and "`" not in text and WORD.search(text) and not PART.search(text):
+            if number == 0 and led and found[-1].endswith(":"):
+                found[-1] += f" `{text}`"
+            else:
+                found.append(f"`{text}`")
+
+
+class Index:
+    """Sections that can be asked. Never changes; for any thread."""
+
+    def __init__(self, pages: Mapping[str, str]) -> None:
+        """``pages``: texts in Markdown by their path."""
+        self.sections: list[Section] = []
+        self._places: dict[str, array[int]] = {}
+        lengths: list[int] = []
+        for path, text in pages.items():
+            title = ""
+            for section in sections(path, text):
+                title = title or section.heading
+                counts = Counter(chain.from_iterable(map(terms, section.sentences)))
+                for words, weight in ((section.heading, OWN_HEADING), (title, PAGE_HEADING)):
+                    for term in terms(words):
+                        counts[term] += weight
+                for term, count in counts.items():
+                    place = len(self.sections) << 8 | min(count, MAX_COUNT)
+                    self._places.setdefault(term, array("L")).append(place)
+                lengths.append(counts.total())
+                self.sections.append(section)
+        mean = sum(lengths) / max(1, len(lengths))
+        self._norms = array("d", (K1 * (1 - B + B * length / mean) for length in lengths))
+
+    def search(self, question: str, count: int, hints: str = "") -> list[Hit]:
+        """The sections that answer best, the best first, at most ``count``. Words of ``hints`` make a section rank
+        higher that has them; alone they find none."""
+        asked = dict.fromkeys(terms(question), 1.0)
+        score, answering = defaultdict[int, float](float), set[int]()
+        for term, weight in {**dict.fromkeys(terms(hints), HINT_WEIGHT), **asked}.items():
+            for place in self._places.get(term, ()):
+                number, times = place >> 8, place & MAX_COUNT
+                score[number] += weight * self.rarity(term) * times * (K1 + 1) / (times + self._norms[number])
+                if term in asked:
+                    answering.add(number)
+        best = sorted(answering, key=lambda number: (-score[number], number))[:count]
+        top = sum(map(self.rarity, asked)) * (K1 + 1)
+        least = max(LEAST_SCORE * top, LEAST_OF_BEST * score[best[0]]) if best else 0.0
+        scored = ((number, score[number]) for number in best)
+        return [Hit(self.sections[number], round(min(1.0, had / top), 3)) for number, had in scored if had >= least]
+
+    def quotes(self, question: str, section: Section, count: int) -> list[str]:
+        """The sentences of a section that have most of what was asked, in their order; its first where none has."""
+        asked = {term: self.rarity(term) for term in terms(question)}
+        usable = [sentence for sentence in section.sentences if len(sentence) <= MAX_SENTENCE_CHARS]
+        worth = {
+            number: sum(asked[term] for term in asked.keys() & set(terms(sentence)))
+            for number, sentence in enumerate(usable)
+        }
+        best = sorted((number for number in worth if worth[number]), key=lambda number: (-worth[number], number))
+        return [usable[number] for number in sorted(best[:count])] or usable[:1]
+
+    def rarity(self, term: str) -> float:
+        """How much a word tells; most of all one that no section has."""
+        having = len(self._places.get(term, ()))
+        return log(1 + (len(self.sections) - having + 0.5) / (having + 0.5))
+
+
+def folder() -> Path | None:
+    """Where the pages lie: inside the package, or around it where it runs from its sources."""
+    package = Path(__file__).parents[2]
+    for root in (package / "manual", package.parent):
+        if (root / "README.md").is_file() and (root / "docs").is_dir():
+            return root
+    return None
+
+
+def read_pages(root: Path) -> dict[str, str]:
+    """README and all of docs, by their path below ``root``."""
+    found: dict[str, str] = {}
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        with path.open("rb") as file:
+            found[path.relative_to(root).as_posix()] = file.read(MAX_PAGE_BYTES).decode(errors="replace")
+    return found
+
+
+@cache
+def index() -> Index:
+    """Of the pages as they were when they were first asked for; takes some 0.2 s then."""
+    root = folder()
+    return Index(read_pages(root) if root else {})

@@ -1,0 +1,70 @@
+"""Questions about ai-session and ccswarm, answered from their own pages; not listed as a tool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ai_session.errors import OperatorError
+from ai_session.models import Effect, ToolResult
+from ai_session.tools.base import Arguments, Context, Tool, output
+from ai_session.tools.documentation.index import Index, index
+
+NOTHING = "No relevant information available."
+FIRST_QUOTES, MORE_QUOTES = 3, 1
+"""Sentences from the section that fits best, and from each other one."""
+
+MAX_HINT_CHARS = 500
+
+
+class Question(Arguments):
+    query: Annotated[str, Field(min_length=1, max_length=2000)]
+    topK: Annotated[int, Field(ge=1, le=20)] = 5  # noqa: N815 (as its clients write it)
+    context: dict[str, Any] | str = ""
+
+
+async def faq(context: Context, arguments: Question) -> ToolResult:
+    """What the documentation says to a question: sentences of its own, and where they stand."""
+    facts = await asyncio.to_thread(answer, arguments.query, arguments.topK, hints(arguments.context))
+    return ToolResult(facts["answer"], facts)
+
+
+def answer(query: str, count: int, more: str) -> dict[str, Any]:
+    """``answer``, ``citations`` in the order of their quotes, ``score`` of the best. Raises OperatorError."""
+    pages: Index = index()
+    if not pages.sections:
+        raise OperatorError("the documentation is not installed", suggestion="install ai-session again, from its wheel")
+    hits = pages.search(query, count, more)
+    quotes: dict[str, None] = {}
+    for number, hit in enumerate(hits):
+        found = pages.quotes(query, hit.section, MORE_QUOTES if number else FIRST_QUOTES)
+        quotes |= dict.fromkeys(found)
+    if not quotes:
+        return {"answer": NOTHING, "citations": []}
+    cited = [{"path": hit.section.path, "section": hit.section.heading, "score": hit.score} for hit in hits]
+    return {"answer": "\n".join(f"- {quote}" for quote in quotes), "citations": cited, "score": hits[0].score}
+
+
+def hints(given: Mapping[str, Any] | str) -> str:
+    """The texts of a ``context``, such as {"detected_framework": "fastapi"}."""
+    texts = [given] if isinstance(given, str) else [value for value in given.values() if isinstance(value, str)]
+    return " ".join(texts)[:MAX_HINT_CHARS]
+
+
+PLUGIN = (
+    Tool(
+        name="faq",
+        title="Questions about ai-session",
+        description=faq.__doc__ or "",
+        effect=Effect.READ,
+        arguments=Question,
+        run=faq,
+        output_schema=output("answer", citations="array", score="number?"),
+        read_only=True,
+        idempotent=True,
+        listed=False,
+    ),
+)

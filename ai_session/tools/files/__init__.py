@@ -1,0 +1,1 @@
+"""Files of a workspace, read and changed without leaving it."""

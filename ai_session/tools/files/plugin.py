@@ -1,0 +1,193 @@
+"""Files of the caller's workspace, for clients that work without a shell. Not listed: other ways in name them so."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ai_session.errors import Denied, InvalidArguments
+from ai_session.models import Effect, SandboxProfile, ToolResult
+from ai_session.sessions.workspaces import Place
+from ai_session.system.turns import Steps
+from ai_session.terminal.masking import Spans
+from ai_session.tools.base import Arguments, Context, EffectfulArguments, Subject, Tool, output
+from ai_session.tools.files import confined
+
+MAX_READ_BYTES = 1 << 20
+MAX_ENTRIES = 5000
+ALIAS = "/data"
+"""What AgentVault's clients call the directory that a server works in."""
+
+WORDS = {"directory": "[DIR]", "file": "[FILE]", "link": "[LINK]"}
+
+Path = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=4096,
+        description="Relative to the workspace, or absolute and below it; /data stands for the workspace.",
+    ),
+]
+Encoding = Annotated[
+    Literal["utf-8", "base64"], Field(description="base64: content is base64 of the bytes. Default: utf-8.")
+]
+
+
+class ReadFile(Arguments):
+    path: Path
+
+
+class WriteFile(EffectfulArguments):
+    path: Path
+    content: str
+    encoding: Encoding = "utf-8"
+
+
+class ListDirectory(Arguments):
+    path: Path = "."
+
+
+def subject_of_path(context: Context, arguments: ReadFile | WriteFile | ListDirectory) -> Subject:
+    """Where the path leads. The workspace contains it whatever the box of sessions, only a read-only one is kept."""
+    place = context.workspaces.place("", context.principal.working_directory, make=False)
+    at = confined.locate(place.workspace, arguments.path, ALIAS)
+    boxes = context.sessions.boxes
+    template = boxes.profile("")
+    if template.name == "trusted":
+        template = boxes.profile("workspace")
+    profile = replace(template, workspace=place.workspace, home=context.workspaces.home)
+    return Subject(profile=profile, level=boxes.minimum_level, place=Place(at.path, place.workspace), path=at.path)
+
+
+def _at(context: Context) -> tuple[confined.Location, SandboxProfile]:
+    """What was judged, which is not looked for again; its workspace exists now."""
+    subject = context.subject
+    context.workspaces.place("", context.principal.working_directory)
+    root = subject.profile.workspace
+    names = subject.path.removeprefix(root.rstrip("/")).split("/")
+    return confined.Location(root, tuple(filter(None, names))), subject.profile
+
+
+async def read_file(context: Context, arguments: ReadFile) -> ToolResult:
+    at, profile = _at(context)
+
+    def work() -> bytes:
+        confined.check_visible(at, profile.masked)
+        return confined.read(at, MAX_READ_BYTES)
+
+    data = await asyncio.to_thread(work)
+    text, encoding = await context.sessions.work(shown(data, context.spans))
+    return ToolResult(text, {"path": at.path, "encoding": encoding})
+
+
+def shown(data: bytes, spans: Spans | None) -> Steps[tuple[str, str]]:
+    """Bytes as a text, and its encoding: base64 for those that are no UTF-8, without the secrets in them."""
+    try:
+        return data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        parts: list[bytes] = []
+        at = 0
+        for start, end, label in (yield from spans(data)) if spans else ():
+            parts += (data[at:start], label)
+            at = end
+        return base64.b64encode(b"".join((*parts, data[at:]))).decode(), "base64"
+
+
+async def write_file(context: Context, arguments: WriteFile) -> ToolResult:
+    at, profile = _at(context)
+    if profile.name == "read-only":
+        raise Denied("the workspace is read-only", suggestion="ask the person, whose configuration says so")
+    data = _bytes_of(arguments)
+
+    def work() -> bool:
+        confined.check_visible(at, profile.masked)
+        ways = confined.locate(at.root, arguments.path, ALIAS).ways
+        confined.check_writable(replace(at, ways=ways), profile)
+        return confined.write(at, data)
+
+    created = await asyncio.to_thread(work)
+    facts = {"path": at.path, "bytes": len(data), "created": created}
+    return ToolResult(f"Successfully wrote to '{arguments.path}'", facts)
+
+
+def _bytes_of(arguments: WriteFile) -> bytes:
+    try:
+        if arguments.encoding == "base64":
+            return base64.b64decode(arguments.content, validate=True)
+        return arguments.content.encode()
+    except (binascii.Error, ValueError):
+        what = "base64" if arguments.encoding == "base64" else "text: it holds a lone surrogate"
+        raise InvalidArguments(f"write_file: content: is no {what}") from None
+
+
+async def list_directory(context: Context, arguments: ListDirectory) -> ToolResult:
+    at, profile = _at(context)
+
+    def work() -> tuple[list[dict[str, Any]], bool]:
+        confined.check_visible(at, profile.masked)
+        return confined.entries(at, MAX_ENTRIES)
+
+    rows, whole = await asyncio.to_thread(work)
+    lines = [f"{WORDS.get(row['type'], '[OTHER]')} {row['name']}" for row in rows]
+    if not whole:
+        lines.append(f"… only {MAX_ENTRIES} of the names are listed")
+    text = "\n".join(lines) or f"Directory '{arguments.path}' is empty."
+    return ToolResult(text, {"path": at.path, "entries": rows, "complete": whole})
+
+
+PLUGIN = (
+    Tool(
+        name="read_file",
+        title="Read file",
+        description="Read a file of the workspace as UTF-8 text, or as base64 where it is none. Secrets are masked; a "
+        f"file of more than {MAX_READ_BYTES >> 20} MiB is refused.",
+        effect=Effect.READ,
+        arguments=ReadFile,
+        subject=subject_of_path,
+        run=read_file,
+        output_schema=output("path", "encoding"),
+        read_only=True,
+        idempotent=True,
+        listed=False,
+    ),
+    Tool(
+        name="write_file",
+        title="Write file",
+        description="Write a file of the workspace, whole or not at all, in place of the one that is there; missing "
+        "directories are made.",
+        effect=Effect.WRITE,
+        arguments=WriteFile,
+        subject=subject_of_path,
+        run=write_file,
+        output_schema=output("path", bytes="integer", created="boolean"),
+        destructive=True,
+        idempotent=True,
+        listed=False,
+    ),
+    Tool(
+        name="list_directory",
+        title="List directory",
+        description="List a directory of the workspace: [DIR], [FILE], [LINK] or [OTHER] before each name.",
+        effect=Effect.READ,
+        arguments=ListDirectory,
+        subject=subject_of_path,
+        run=list_directory,
+        output_schema={
+            "type": "object",
+            "properties": {
+                "path": {"type": "string"},
+                "entries": {"type": "array", "items": {"type": "object"}},
+                "complete": {"type": "boolean"},
+            },
+            "required": ["path", "entries", "complete"],
+        },
+        read_only=True,
+        idempotent=True,
+        listed=False,
+    ),
+)

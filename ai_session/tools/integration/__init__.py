@@ -1,0 +1,1 @@
+"""Integrates ai-session into people's projects."""

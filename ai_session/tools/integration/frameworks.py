@@ -1,0 +1,140 @@
+"""What ai-session can be integrated into, by what pattern, and how sure it is that a repository is one. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ai_session.errors import InvalidArguments
+from ai_session.tools.integration.project.profile import NODE, PYTHON, Evidence, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """``pattern`` names the way of integration, ``doc`` the page about it. ``managers`` install what it needs."""
+
+    name: str
+    title: str
+    pattern: str
+    doc: str
+    managers: tuple[str, ...] = ()
+    minutes: int = 10
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it is a client's configuration, not an app."""
+        return not self.managers
+
+
+PAGE = "docs/howto/integrate.md"
+CLIENT, ROUTER = "mcp-client-config", "guarded-http-endpoint"
+
+FRAMEWORKS = {
+    one.name: one
+    for one in (
+        Framework("express", "Express", ROUTER, f"{PAGE}#express", NODE),
+        Framework("fastapi", "FastAPI", ROUTER, f"{PAGE}#fastapi", PYTHON),
+        Framework("nextjs", "Next.js", ROUTER, f"{PAGE}#nextjs", NODE),
+        Framework("nestjs", "NestJS", ROUTER, f"{PAGE}#nestjs", NODE),
+        Framework("claude-code", "Claude Code (.mcp.json)", CLIENT, f"{PAGE}#clients", minutes=2),
+        Framework("cursor", "Cursor (.cursor/mcp.json)", CLIENT, f"{PAGE}#clients", minutes=2),
+        Framework("vscode", "VS Code (.vscode/mcp.json)", CLIENT, f"{PAGE}#clients", minutes=2),
+        Framework("codex", "Codex (.codex/config.toml)", CLIENT, f"{PAGE}#clients", minutes=2),
+        Framework("gemini", "Gemini CLI (.gemini/settings.json)", CLIENT, f"{PAGE}#clients", minutes=2),
+        Framework("ccswarm", "ccswarm (ccswarm.toml)", CLIENT, f"{PAGE}#ccswarm", minutes=5),
+    )
+}
+
+OTHER_NAMES = {
+    "next": "nextjs", "nest": "nestjs", "claude": "claude-code", "claudecode": "claude-code", "mcpjson": "claude-code",
+    "vscodemcpjson": "vscode", "copilot": "vscode", "cursormcpjson": "cursor", "codexconfigtoml": "codex",
+    "geminicli": "gemini", "geminisettingsjson": "gemini", "ccswarmtoml": "ccswarm",
+    "nestjscore": "nestjs", "expressjs": "express",
+}  # fmt: skip
+
+WEIGHTS = {"app": 0.85, "dependency": 0.7, "file": 0.7, "import": 0.6, "named": 0.6, "entry": 0.3}
+"""How much each kind of evidence says by itself, where 1 would be certain. Several are taken as independent."""
+
+ENTRIES = {
+    "fastapi": r"(?:.*/)?(?:app/)?main\.py",
+    "express": r"(?:.*/)?server\.[cm]?[jt]s",
+    "nestjs": r"(?:.*/)?src/main\.ts",
+}
+MOST, MAX_ANCHORS = 0.99, 20
+TOLD = {
+    "app": "{path} makes the app: {pattern}",
+    "dependency": "{path} names {pattern} among its dependencies",
+    "file": "{path} exists",
+    "import": "{path} imports it",
+    "named": "the profile names it among its frameworkCandidates",
+    "entry": "{path} is named as its apps often are",
+}
+
+
+def framework(name: str) -> Framework:
+    """The framework of that name, however it is spelled. Raises InvalidArguments naming those that there are."""
+    plain = re.sub(r"[^a-z0-9]", "", name.lower()[:60])
+    for known in (name.lower().strip(), plain, OTHER_NAMES.get(plain, "")):
+        if known in FRAMEWORKS:
+            return FRAMEWORKS[known]
+    near = difflib.get_close_matches(plain, FRAMEWORKS, n=1)
+    raise InvalidArguments(
+        f"no integration for framework {name[:60]!r}",
+        suggestion=(f"did you mean {near[0]}? " if near else "") + f"frameworks: {', '.join(FRAMEWORKS)}",
+    )
+
+
+def detect(profile: Profile) -> dict[str, Any]:
+    """Frameworks with their confidence (0 to 0.99), surest first, and what each rests on."""
+    found: list[tuple[float, Framework, list[Evidence]]] = []
+    for one in FRAMEWORKS.values():
+        evidence = _evidence(one, profile)
+        if evidence:
+            doubt = prod(1 - WEIGHTS[kind] for kind in {each.kind for each in evidence})
+            found.append((round(min(MOST, 1 - doubt), 2), one, evidence))
+    found.sort(key=lambda row: -row[0])
+    return {
+        "frameworks": [
+            {
+                "name": one.name,
+                "confidence": confidence,
+                "insertAnchors": [
+                    {"filepath": each.path, "pattern": each.pattern} for each in evidence if each.kind == "app"
+                ][:MAX_ANCHORS],
+                "reasons": [TOLD[each.kind].format(path=each.path, pattern=each.pattern) for each in evidence][
+                    :MAX_ANCHORS
+                ],
+            }
+            for confidence, one, evidence in found
+        ],
+        "recommended_patterns": [
+            {"framework": one.name, "runner_pattern": one.pattern, "doc_url": one.doc, "confidence": confidence}
+            for confidence, one, _ in found
+        ],
+    }
+
+
+def _evidence(one: Framework, profile: Profile) -> list[Evidence]:
+    """The profile's own, or, of a profile without, what its names say."""
+    given = [each for each in profile.evidence if each.framework == one.name and each.kind in TOLD]
+    if given:
+        return given
+    named = [Evidence(one.name, "named", "")] if one.name in profile.candidates else []
+    custom = ENTRIES.get(one.name)
+    fitting = [path for path in profile.entry_points if custom and re.fullmatch(custom, path)]
+    return named + [Evidence(one.name, "entry", path) for path in fitting]
+
+
+def choose(profile: Profile, question: str = "") -> tuple[Framework, str]:
+    """The framework a person asks for, else the surest, apps before clients; and why, where it is neither."""
+    for word in re.findall(r"[a-z0-9.+-]+", question.lower()[:2000]):
+        plain = word.strip(".").removesuffix(".js")
+        if plain in FRAMEWORKS or word.strip(".") in ("next.js", "nest.js"):
+            return framework(plain), ""
+    detected = [FRAMEWORKS[row["name"]] for row in detect(profile)["frameworks"]]
+    for one in sorted(detected, key=lambda one: one.is_client):
+        return one, ""
+    return FRAMEWORKS["claude-code"], "no framework was detected; a .mcp.json fits any project"

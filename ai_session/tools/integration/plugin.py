@@ -1,0 +1,239 @@
+"""Integrates ai-session into people's projects: looks at a repository, proposes edits, judges them. Changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from ai_session.models import Effect, ToolResult
+from ai_session.sessions.workspaces import Place, unboxed
+from ai_session.system.turns import finished
+from ai_session.tools.base import Arguments, Context, Subject, Tool
+
+if TYPE_CHECKING:
+    from ai_session.tools.integration.project.tree import Tree
+
+Facts = dict[str, Any]
+Root = Annotated[str, Field(max_length=4000, description="Directory of the repository; default: the client's.")]
+Profile = Annotated[Facts, Field(description="What analyze_repository returned.")]
+Name = Annotated[str, Field(min_length=1, max_length=100, description="express, fastapi, nextjs, nestjs, claude-code…")]
+Glob = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+LOOKING = ThreadPoolExecutor(2, "integration")
+"""A look may take seconds: apart from the threads that every call needs."""
+
+
+class AnalyzeRepository(Arguments):
+    root: Root = ""
+    globs: Annotated[list[Glob], Field(max_length=50, description="Files that count; default: all.")] = Field(
+        default_factory=list[str]
+    )
+
+
+class DetectFrameworks(Arguments):
+    repository_profile: Profile = Field(default_factory=dict[str, Any])
+
+
+class GenerateIntegrationSteps(Arguments):
+    framework: Name
+    repository_profile: Profile = Field(default_factory=dict[str, Any])
+
+
+class ProposeEditPlan(Arguments):
+    framework: Name
+    repository_profile: Profile = Field(default_factory=dict[str, Any])
+    root: Root = ""
+
+
+class ValidateEditPlan(Arguments):
+    plan: Annotated[Facts, Field(description="What propose_edit_plan returned.")]
+    root: Root = ""
+
+
+class RunIntegrationWorkflow(Arguments):
+    root: Root = ""
+    question: Annotated[str, Field(max_length=10_000, description="May name the framework.")] = ""
+
+
+def subject_of_root(context: Context, arguments: Any) -> Subject:
+    """The directory that is read, judged as that of a new session. Raises DirectoryUnusable, SandboxRefused."""
+    principal = context.principal
+    told: object = getattr(arguments, "repository_profile", {}).get("root")
+    wanted = arguments.root or (told if isinstance(told, str) and len(told) <= 4000 else "")
+    if context.sessions.boxes.profile(context.profile).name == "trusted":
+        home = principal.env.get("HOME", "")
+        return Subject(place=Place(unboxed(wanted, principal.working_directory, home), ""))
+    return Subject(place=context.workspaces.place(wanted, principal.working_directory))
+
+
+def subject_of_plan(context: Context, arguments: ValidateEditPlan) -> Subject:
+    """As ``subject_of_root``, and each file that the plan names, so that rules of paths speak of them."""
+    from ai_session.tools.integration.plans import named_files
+
+    subject = subject_of_root(context, arguments)
+    directory = subject.place.directory if subject.place else ""
+    return replace(subject, files=tuple(f"{directory.rstrip('/')}/{path}" for path in named_files(arguments.plan)))
+
+
+def subject_of_nothing(context: Context, arguments: Any) -> Subject:
+    """Of a call that reads no file: what it is about came with it."""
+    return Subject()
+
+
+async def _in_tree(context: Context, look: Callable[[Tree], Facts]) -> Facts:
+    """What ``look`` finds in the call's directory, in a thread."""
+    import os
+
+    from ai_session.tools.integration.project.tree import Tree
+
+    place = context.subject.place
+    root = os.path.realpath(place.directory) if place else "/"
+    profile = context.sessions.boxes.profile("")
+    top = os.path.realpath(place.workspace) if place and place.workspace else root
+    above = os.path.relpath(root, top) if root.startswith(top.rstrip("/") + "/") else ""
+
+    def looked() -> Facts:
+        with Tree(root, profile.masked, protected=profile.protected, above=above) as tree:
+            return look(tree)
+
+    return await asyncio.get_running_loop().run_in_executor(LOOKING, looked)
+
+
+def _secret(context: Context) -> Callable[[str], bool]:
+    spans = context.spans
+    return lambda text: bool(spans and finished(spans(text.encode(errors="surrogatepass"))))
+
+
+async def analyze_repository(context: Context, arguments: AnalyzeRepository) -> ToolResult:
+    from ai_session.tools.integration.project.profile import survey
+
+    facts = await _in_tree(context, lambda tree: survey(tree, arguments.globs).facts())
+    frameworks = ", ".join(facts["frameworkCandidates"]) or "no framework known here"
+    return _told(f"{facts['root']}: {facts['stats']['files']} source files, {frameworks}", facts)
+
+
+async def detect_frameworks(context: Context, arguments: DetectFrameworks) -> ToolResult:
+    from ai_session.tools.integration.frameworks import detect
+    from ai_session.tools.integration.project.profile import read_profile
+
+    facts = detect(read_profile(arguments.repository_profile))
+    return _told(", ".join(f"{row['name']} {row['confidence']}" for row in facts["frameworks"]) or "none", facts)
+
+
+async def generate_integration_steps(context: Context, arguments: GenerateIntegrationSteps) -> ToolResult:
+    from ai_session.tools.integration.frameworks import framework
+    from ai_session.tools.integration.project.profile import read_profile
+    from ai_session.tools.integration.steps import steps
+
+    facts = steps(framework(arguments.framework), read_profile(arguments.repository_profile))
+    return _told("\n".join(f"{row['title']}: {row['details']}" for row in facts["steps"]), facts)
+
+
+async def propose_edit_plan(context: Context, arguments: ProposeEditPlan) -> ToolResult:
+    from ai_session.tools.integration.frameworks import framework
+    from ai_session.tools.integration.plans import propose
+    from ai_session.tools.integration.project.profile import read_profile, survey
+
+    chosen, told = framework(arguments.framework), read_profile(arguments.repository_profile)
+    secret = _secret(context)
+    facts = await _in_tree(context, lambda tree: propose(tree, chosen, survey(tree), told, secret))
+    return _told("\n".join((facts["summary"], *facts["warnings"])), facts)
+
+
+async def validate_edit_plan(context: Context, arguments: ValidateEditPlan) -> ToolResult:
+    from ai_session.tools.integration.plans import validate
+
+    secret = _secret(context)
+    facts = await _in_tree(context, lambda tree: validate(tree, arguments.plan, secret))
+    return _told("\n".join((_verdict(facts), *facts["issues"], *facts["warnings"])), facts)
+
+
+async def run_integration_workflow(context: Context, arguments: RunIntegrationWorkflow) -> ToolResult:
+    from ai_session.tools.integration.frameworks import choose, detect
+    from ai_session.tools.integration.plans import propose, validate
+    from ai_session.tools.integration.project.profile import survey
+    from ai_session.tools.integration.steps import steps
+
+    secret = _secret(context)
+
+    def look(tree: Tree) -> Facts:
+        profile = survey(tree)
+        chosen, why = choose(profile, arguments.question)
+        plan = propose(tree, chosen, profile, profile, secret)
+        way = steps(chosen, profile)
+        way["warnings"] += [why] if why else []
+        return {
+            "profile": profile.facts(),
+            "detection": detect(profile),
+            "integration_steps": way,
+            "edit_plan": plan,
+            "validation": validate(tree, plan, secret),
+        }
+
+    facts = await _in_tree(context, look)
+    return _told(f"{facts['edit_plan']['summary']} {_verdict(facts['validation'])}", facts)
+
+
+def _verdict(facts: Facts) -> str:
+    return "The plan can be applied." if facts["valid"] else "The plan cannot be applied as it is."
+
+
+def _told(text: str, facts: Mapping[str, Any]) -> ToolResult:
+    return ToolResult(text, facts)
+
+
+def _unlisted(run: Any, title: str, arguments: type[Arguments], subject: Any, /, **kinds: str) -> Tool:
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in kinds.items()},
+        "required": [*kinds],
+    }
+    return Tool(
+        name=run.__name__,
+        title=title,
+        description=f"{title}. Reads, and changes nothing.",
+        effect=Effect.READ,
+        arguments=arguments,
+        run=run,
+        output_schema=schema,
+        subject=subject,
+        read_only=True,
+        idempotent=True,
+        listed=False,
+    )
+
+
+PLUGIN = (
+    _unlisted(
+        analyze_repository, "Analyze a repository", AnalyzeRepository, subject_of_root,
+        root="string", languages="array", packageManagers="array", entryPoints="array", frameworkCandidates="array",
+        riskFlags="array", stats="object",
+    ),
+    _unlisted(
+        detect_frameworks, "Detect its frameworks", DetectFrameworks, subject_of_nothing,
+        frameworks="array", recommended_patterns="array",
+    ),
+    _unlisted(
+        generate_integration_steps, "Say how to integrate", GenerateIntegrationSteps, subject_of_nothing,
+        framework="string", runner_pattern="string", steps="array", estimated_time="string", package_manager="string",
+        warnings="array",
+    ),
+    _unlisted(
+        propose_edit_plan, "Propose edits", ProposeEditPlan, subject_of_root,
+        summary="string", edits="array", postChecks="array", rollback="object", warnings="array",
+    ),
+    _unlisted(
+        validate_edit_plan, "Judge proposed edits", ValidateEditPlan, subject_of_plan,
+        valid="boolean", issues="array", warnings="array", checks_performed="array",
+    ),
+    _unlisted(
+        run_integration_workflow, "Do all of it", RunIntegrationWorkflow, subject_of_root,
+        profile="object", detection="object", integration_steps="object", edit_plan="object", validation="object",
+    ),
+)  # fmt: skip

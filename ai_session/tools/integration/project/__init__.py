@@ -1,0 +1,1 @@
+"""A person's project: its tree, its sources, edits to them."""

@@ -1,0 +1,1 @@
+"""EXTENSION POINT: one framework a file."""

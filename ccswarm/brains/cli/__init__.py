@@ -1,0 +1,1 @@
+"""Agents of other programs: Claude Code, Codex, Gemini CLI."""

@@ -1,0 +1,340 @@
+"""A program on the command line thinks: claude, codex, gemini or any other that speaks MCP.
+
+It runs in a terminal where a person may watch, and has one MCP server: its agent's tools. What it asks there are the
+task's calls, granted, approved, counted and recorded as any others; it has nothing else to act with. A worker that
+is killed leaves it running, and the next one goes on with it; a program that was killed is started again with the
+session it had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Think, Thinking
+from ccswarm.brains.cli import diagnosis as troubles
+from ccswarm.brains.cli import programs, prompts
+from ccswarm.brains.cli.events import Reading
+from ccswarm.brains.cli.settings import CliSettings, settings_of
+from ccswarm.bridge.bridge import ANSWER_SECONDS, Desk, Place, place
+from ccswarm.bridge.requests import Requests
+from ccswarm.config.settings import AgentSettings
+from ccswarm.engines.base import Flow
+from ccswarm.errors import PlanInvalid, WorkRefused
+from ccswarm.models import CallOutcome, CallStatus, Json
+from ccswarm.system.confined_files import put
+
+VARIABLE = "CCSWARM_GUEST"
+PASSED_ON = ("PYTHONPATH",)
+COME_SECONDS = 60.0
+"""How long a program may take to be started, or its keeper to come back to a new worker."""
+
+PATIENT_SECONDS = 1500.0
+"""The known programs are told to wait that long for an answer, and more: asking again costs an answer of a model."""
+
+LINGER_SECONDS = 30.0
+"""A program that has called ``finish`` ends by itself, and tells what it has used; longer it is not waited for."""
+
+RUN_SECONDS = 45.0
+FORGOTTEN_SECONDS = 30 * 86400.0
+SIGNALLED = (129, 137, 143)
+"""What programs that heed a signal exit with, as shells do."""
+
+
+class Program:
+    """One visit. Everything it does depends on what was recorded; what is live only finds that out."""
+
+    def __init__(
+        self, assignment: Assignment, means: Means, settings: CliSettings, before: Program | None = None
+    ) -> None:
+        self._given = assignment
+        self._means = means
+        self._settings = settings
+        visit = int(assignment.settings.get("visit", 1))
+        self._prefix = f"v{visit}." if visit > 1 else ""
+        self._last_visit = visit >= int(assignment.task.get("visits", 1))
+        self._started = 0
+        self._restarts = 0
+        self._reminded = self._resumed = False
+        self._run: Mapping[str, Any] = {}
+        self._open = ""
+        self._reading = Reading()
+        self._said = self._tokens = 0
+        self.totals: Mapping[str, float] = before.totals if before else {}
+        self._ended: Mapping[str, Any] | None = None
+        self._place: Place | None = None
+        self._desk: Desk | None = None
+        self._requests: Requests | None = None
+        self.session = before.session if before else ""
+
+    async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
+        """See Thinking."""
+        if self._requests is None or self._desk is None:
+            return await self._begin(flow)
+        before = self._requests.finished
+        calls, came = self._requests.heed(ended)
+        steps: list[Step] = [CallTool(*call) for call in calls]
+        if came is not None:
+            await self._heard(flow, came)
+            steps.append(self._ask(self._requests))
+            if self._requests.finished and not before:
+                steps.append(Think(f"{self._prefix}linger", self._linger))
+        if self._requests.broken:
+            return [Finish("failed", self._requests.broken)]
+        for kind in ("opened", "run", "program", "closed"):
+            if (outcome := ended.get(self._name(kind))) is not None:
+                steps += await getattr(self, f"_{kind}_ended")(flow, outcome)
+        if (late := ended.get(f"{self._prefix}linger")) and (late.structured or {}).get("late"):
+            return [self._finish()]
+        finish = next((step for step in steps if isinstance(step, Finish)), None)
+        return [finish] if finish else steps
+
+    async def over(self) -> Sequence[CallTool]:
+        """See Lasting: the program is told, and its terminal closed."""
+        if self._desk and self._place:
+            await self._desk.close(over=True)
+            await asyncio.to_thread(_tidy, self._place.directory, self._last_visit)
+        return [self._close()] if self._open else ()
+
+    async def settled(self) -> None:
+        """See Settled: what another visit would need."""
+        if self._place:
+            await asyncio.to_thread(_tidy, self._place.directory, True)
+
+    async def _begin(self, flow: Flow) -> list[Step]:
+        self._place = place(self._means.state_directory, flow.id)
+        seconds = ANSWER_SECONDS if self._settings.command else PATIENT_SECONDS
+        self._desk = Desk(self._place, self._given.agent, self._given.tools, answer_seconds=seconds)
+        self._requests = Requests(self._desk, self._prefix, lambda: self._reading.since())
+        self._requests.begin()
+        prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else prompts.begin(self._given)
+        await self._desk.open(self._start_name(1))
+        return [*await self._start(flow, prompt), self._ask(self._requests)]
+
+    def _ask(self, requests: Requests) -> Think:
+        return Think(requests.waiting, requests.wait)
+
+    def _name(self, kind: str) -> str:
+        return f"{self._prefix}{kind} {self._started}"
+
+    def _start_name(self, number: int) -> str:
+        return f"{self._prefix}{number}"
+
+    async def _start(self, flow: Flow, prompt: str) -> list[Step]:
+        """Whoever does this again waits for the program that is there."""
+        assert self._place
+        assert self._desk
+        self._started += 1
+        self._resumed = bool(self.session)
+        before: Mapping[str, float] = self.totals if self.session else {}
+        self._reading, self._said, self._tokens, self._run = Reading(before), 0, 0, {}
+        start = self._start_name(self._started)
+        variables = {VARIABLE: self._place.guest(start)}
+        variables |= {name: self._means.variables[name] for name in PASSED_ON if self._means.variables.get(name)}
+        directory = self._place.directory
+        words = [sys.executable, "-P", "-m", "ccswarm", "mcp-server", "--agent", self._given.agent, "--stdio"]
+        launch = programs.launch_of(
+            programs.Given(self._settings, str(directory), words, list(variables), self.session)
+        )
+        session, mends = self.session, self._settings.program == "gemini" and bool(self.session)
+
+        def ready() -> None:
+            # Not by whoever only goes on with a program that is there.
+            put(directory, {programs.PROMPT: prompt, **launch.files}, 0o600)
+            if mends:
+                with contextlib.suppress(WorkRefused, ValueError, AttributeError, OSError):
+                    programs.mend_gemini(directory, session)  # what it kept may be anything by now
+
+        facts = {
+            "command": list(launch.command),
+            "environment": {**launch.environment, **self._own_variables()},
+            "directory": str(directory),
+            "input": str(directory / programs.PROMPT),
+            "prepare": launch.prepare,
+        }
+        self._desk.launch(start, facts, self._hear, ready)
+        self._open = f"{self._given.agent}-" + hashlib.sha256(f"{flow.id}\0{start}".encode()).hexdigest()[:12]
+        given = {"name": self._open, "working_directory": str(directory), "env": variables}
+        return [CallTool(self._name("opened"), f"{self._given.shell}.create_session", given, as_host=True)]
+
+    def _hear(self, line: str) -> None:
+        self._reading.hear(line)
+        if self._reading.toolless and self._desk and not self._reading.error:
+            self._reading.error = "it started without its tools: its MCP server failed"
+            self._desk.dismiss()
+
+    def _own_variables(self) -> dict[str, str]:
+        given = self._settings.environment
+        return {name: self._means.secret(value[1:]) if value[:1] == "$" else value for name, value in given.items()}
+
+    def _close(self) -> CallTool:
+        given = {"session_id": self._open}
+        return CallTool(self._name("closed"), f"{self._given.shell}.close_session", given, as_host=True)
+
+    async def _heard(self, flow: Flow, facts: Mapping[str, Any]) -> None:
+        """What it said and used until it asked for something, or ended."""
+        self.session = facts.get("session") or self.session
+        said = facts.get("said") or ()
+        self.totals = facts.get("totals") or self.totals
+        self._said += len(said)
+        usage: Mapping[str, Any] = facts.get("usage") or {}
+        self._tokens += int(usage.get("tokens") or 0)
+        self._reading.known(self._said, self._tokens)
+        for text in said:
+            await _tell(flow, "agent.said", text=text)
+
+    async def _opened_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
+        if not outcome.ok:
+            self._open = ""
+            return [Finish("failed", troubles.of_terminal(self._settings.program, outcome))]
+        facts = {"program": self._settings.program, "server": self._given.shell, "session": self._open}
+        await _tell(flow, "program.started", **facts, resumed=bool(self.session))
+        command = shlex.join([sys.executable, "-P", "-m", "ccswarm", "guest-program"])
+        given = {"session_id": self._open, "command": command, "timeout_seconds": RUN_SECONDS}
+        tool = f"{self._given.shell}.execute_command"
+        return [
+            CallTool(self._name("run"), tool, given, as_host=True),
+            Think(self._name("program"), self._wait_for_end),
+        ]
+
+    async def _run_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
+        """The terminal's command is over, or goes on after this call; if it is over nobody will come any more."""
+        del flow
+        found = outcome.structured or {}
+        self._run = {"exit_code": found.get("exit_code"), "text": found.get("output") or outcome.message}
+        known = outcome.status not in (CallStatus.LOST, CallStatus.TIMEOUT, CallStatus.CANCELLED)
+        if self._desk and known and found.get("status") != "running":
+            self._desk.no_program()
+        return []
+
+    async def _program_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
+        assert self._desk
+        assert self._requests
+        self._desk.dismiss()
+        if not outcome.ok:
+            return [Finish("failed", f"{self._settings.program}: {outcome.message}")]
+        facts = self._ended = outcome.structured or {}
+        await self._heard(flow, facts)
+        shown = {name: facts[name] for name in ("exit", "failed", "gone") if name in facts}
+        await _tell(flow, "program.ended", program=self._settings.program, session=self.session, **shown)
+        if self._requests.finished:
+            return [self._finish()]
+        if _killed(facts):
+            if facts.get("gone") == "never came" and (self._run.get("exit_code") is not None or not self.session):
+                return [Finish("failed", troubles.of_keeper(self._settings.program, self._run))]
+            return self._go_on(self._restarts >= self._settings.restarts)
+        if why := troubles.of_end(self._settings.program, facts):
+            if not (self._resumed and troubles.FORGOTTEN in why):
+                return [Finish("failed", why)]
+            self.session, self._ended = "", {"gone": "forgot"}
+            return self._go_on(self._restarts >= self._settings.restarts)
+        if not self._reminded and self.session and programs.resumable(self._settings):
+            self._reminded = True
+            return [self._close()]
+        return [Finish("failed", self._unfinished(facts), facts.get("result"))]
+
+    def _go_on(self, enough: bool) -> list[Step]:
+        self._restarts += 1
+        if enough:
+            return [Finish("failed", f"{self._settings.program} was killed {self._restarts} times")]
+        return [self._close()]
+
+    async def _closed_ended(self, flow: Flow, outcome: CallOutcome) -> list[Step]:
+        """The terminal of the start before has gone, if it was there at all: another one."""
+        del outcome
+        assert self._requests
+        if self._ended and not _killed(self._ended):
+            return await self._start(flow, prompts.REMIND)
+        if not (self.session and programs.resumable(self._settings)):
+            self.session = ""
+            return await self._start(flow, f"{prompts.begin(self._given)}\n\n{prompts.again(self._requests.unknown())}")
+        return await self._start(flow, prompts.again(self._requests.unknown()))
+
+    def _unfinished(self, facts: Mapping[str, Any]) -> str:
+        said = str(facts.get("result") or facts.get("stray") or "").strip()
+        return f"{self._settings.program} ended without calling finish{f': {said}' if said else ''}"
+
+    def _finish(self) -> Finish:
+        assert self._requests
+        finished = self._requests.finished
+        assert finished
+        return Finish(finished["status"], finished["summary"], finished["result"])
+
+    async def _linger(self, _: str) -> Mapping[str, Json]:
+        assert self._desk
+        return {"late": await self._desk.lingers(LINGER_SECONDS)}
+
+    async def _wait_for_end(self, _: str) -> Mapping[str, Json]:
+        assert self._desk
+        ended = await self._desk.program(COME_SECONDS)
+        return {**ended, **self._reading.facts()}
+
+
+def _killed(facts: Mapping[str, Any]) -> bool:
+    """Whether it ended with its keeper, or by a signal and not for a reason that it told."""
+    code = facts.get("exit") or 0
+    return bool(facts.get("gone")) or ((code < 0 or code in SIGNALLED) and not facts.get("error"))
+
+
+def _tidy(directory: Path, done: bool) -> None:
+    """What the program has left, and what those have that were cancelled long ago."""
+    if done:
+        shutil.rmtree(directory, ignore_errors=True)
+    for other in directory.parent.iterdir():
+        with contextlib.suppress(OSError):
+            if other.stat().st_mtime < time.time() - FORGOTTEN_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+async def _tell(flow: Flow, event: str, **facts: Any) -> None:
+    await flow.emit({"event": event, "at": round(time.time(), 3), **facts})
+
+
+class CliBrain:
+    """Needs a program, and a server of terminals to run it in."""
+
+    name = "cli"
+    wants_tools = True
+    visits = 3
+
+    def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
+        """See Brain. Whether it is logged in only shows when it runs."""
+        try:
+            settings = _checked(settings_of(agent.settings, agent.name), agent.name)
+        except PlanInvalid as error:
+            return [f"{error.message}; {error.suggestion}"]
+        found: list[str] = []
+        program = settings.command[0] if settings.command else settings.program
+        if not shutil.which(program):
+            found.append(f"{program} is not installed: {programs.INSTALL.get(settings.program, 'not on PATH')}")
+        wanted = [value[1:] for value in settings.environment.values() if value[:1] == "$"]
+        found += [f"settings.environment: there is no variable or secret {name}" for name in wanted if not secret(name)]
+        if priced and settings.program != "claude":
+            found.append(f"{settings.program} does not tell what it costs: a budget in dollars cannot be kept")
+        return found
+
+    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Program:
+        """See Brain: a second visit goes on with the session of the first."""
+        settings = _checked(settings_of(assignment.settings, assignment.agent), assignment.agent)
+        known = before if isinstance(before, Program) and programs.resumable(settings) else None
+        return Program(assignment, means, settings, known)
+
+
+def _checked(settings: CliSettings, agent: str) -> CliSettings:
+    if not settings.command and settings.program not in programs.KNOWN:
+        raise PlanInvalid(
+            f"agent {agent}: {settings.program} is none of {', '.join(programs.KNOWN)}",
+            suggestion="write in settings.command how it is started",
+        )
+    return settings
+
+
+PLUGIN = CliBrain()

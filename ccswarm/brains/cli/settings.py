@@ -1,0 +1,47 @@
+"""``settings`` of an agent whose brain is ``cli``: which program thinks for it, and how it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from ccswarm.config.settings import Section
+from ccswarm.errors import PlanInvalid
+
+OURS = ("prompt", "visit", "attempt")
+"""What the task adds to an agent's settings."""
+
+
+class CliSettings(Section):
+    """An agent that is driven by a program on the command line."""
+
+    program: str = Field(description="claude, codex, gemini, or the name of another one, which needs a command.")
+    command: tuple[str, ...] = Field(
+        default=(),
+        description="Words that start another program, or replace those of a known one. {prompt_file}, {mcp_config}, "
+        "{directory}, {model} and {session} stand for what their names say.",
+    )
+    resume: tuple[str, ...] = Field(
+        default=(), description="Words that go on with {session} instead; empty: another program begins anew."
+    )
+    model: str = Field(default="", description="Its model; empty: the program's own choice.")
+    base_url: str = Field(default="", description="Where its API is; empty: the vendor's.")
+    environment: dict[str, str] = Field(
+        default={}, description="Variables for the program; $NAME stands for a variable or a secret of that name."
+    )
+    args: tuple[str, ...] = Field(default=(), description="More words for a known program, before its own.")
+    shell: str = Field(default="", description="Server of terminals it runs in; empty: that of the swarm.")
+    restarts: int = Field(default=2, ge=0, le=20, description="How often it is started again when it was killed.")
+
+
+def settings_of(given: Mapping[str, Any], agent: str) -> CliSettings:
+    """Raises PlanInvalid, naming every problem."""
+    try:
+        found = CliSettings.model_validate({name: value for name, value in given.items() if name not in OURS})
+    except ValidationError as error:
+        told = "; ".join(f"settings.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        known = ", ".join(CliSettings.model_fields)
+        raise PlanInvalid(f"agent {agent}: {told}", suggestion=f"settings of brain cli: {known}") from None
+    return found

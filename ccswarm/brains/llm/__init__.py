@@ -1,0 +1,1 @@
+"""Agents that think by asking a model."""

@@ -1,0 +1,409 @@
+"""One task being thought about by a model: asked, its calls made, told what came of them, asked again.
+
+Everything it knows comes from what is recorded, so that it is the same again after a crash: only a question that was
+not answered by then is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ccswarm.brains.base import Assignment, CallTool, Finish, Step, Think, Wait
+from ccswarm.brains.llm import prompts as prompt
+from ccswarm.brains.llm.conversation import KEPT_TURNS, Conversation, Made, Turn, answer_of
+from ccswarm.brains.llm.repository import facts_of
+from ccswarm.brains.llm.retries import TRANSIENT, explained, pause
+from ccswarm.brains.llm.settings import LlmSettings, Model
+from ccswarm.brains.llm.terminal import BASH, EDIT, READ, Done, Terminal, Work
+from ccswarm.brains.llm.tools import FINISH, OWN, RECALL, TODO, Offered
+from ccswarm.engines.base import Flow
+from ccswarm.models import CallOutcome, Json
+
+SAID_CHARS = 2000
+"""Of what the model says, in an event."""
+
+SUMMARY_CHARS = 4000
+
+MOST_FAILURES = 5
+"""In a row, of the same call, or of answers without anything in them."""
+
+WARN_FAILURES = 3
+WARN_TURNS = 3
+MOST_TIGHTENED = 4
+MOST_REMINDERS = 2
+"""In a row, for answers in words alone: they are announcements and questions as often as reports."""
+
+MOST_ITEMS, TODO_CHARS = 50, 300
+STATUSES = {"open": "open", "doing": "doing", "done": "done"}
+NOTES_CHARS = 24_000
+MOST_KNOWN = 40
+"""Of files, and of ids, that are named after a conversation was summed up."""
+
+PLACE = "place"
+"""The step that looks at where the agent works."""
+
+Ask = Callable[[Model, Conversation], Awaitable[Mapping[str, Json]]]
+"""The next answer of a model, as ``llm_api.ask`` gives it."""
+
+
+@dataclass(slots=True)
+class _Doing:
+    """A call of the model's on its way. Those of one ``lane`` are made one after the other."""
+
+    call: Made
+    work: Work
+    lane: str
+    steps: int = 0
+
+
+class LlmThinking:
+    """``conversation`` goes on where it was when the work was given back."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        settings: LlmSettings,
+        tools: Sequence[Offered],
+        conversation: Conversation,
+        ask: Ask,
+        terminal: Terminal | None = None,
+        let_go: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.conversation = conversation
+        self.terminal = terminal
+        self._assignment = assignment
+        self._settings = settings
+        self._ask = ask
+        self._let_go = let_go
+        self._models = settings.models
+        self._model = 0
+        self._names = {one.name: one.tool for one in tools}
+        self._full = {one.tool: one.tool for one in tools}
+        self._first = len(conversation.turns)
+        self._asked = self._tries = self._tightened = self._empty = self._reminded = 0
+        self._doing: dict[str, _Doing] = {}
+        self._lanes: dict[str, deque[_Doing]] = {}
+        self._looks = bool(terminal and assignment.workspace and not conversation.turns)
+        self._failing: dict[str, int] = {}
+        self._cut_short = False
+        self._summed = 0
+        self.todo: list[dict[str, str]] = []
+        self._said: list[str] = []
+        """By people, since the model was asked last."""
+
+    def hear(self, by: str, text: str) -> None:
+        """See Hearing."""
+        self._said.append(prompt.SAID.format(by=by, text=text))
+
+    async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
+        """See Thinking: a question to the model, its calls, a pause before it is asked again, or the end."""
+        if self.terminal:
+            self.terminal.execution = flow.id
+        if self._looks:
+            self._looks = False
+            return [Think(PLACE, self._look)]
+        called, steps = False, list[Step]()
+        for name, outcome in ended.items():
+            if doing := self._doing.pop(name, None):
+                steps += self._go_on(doing, outcome)
+                called = True
+            elif name == PLACE:
+                self.conversation.task += prompt.place(str((outcome.structured or {}).get("facts") or ""))
+            elif name.partition(".")[2].startswith("ask"):
+                return await self._heard(flow, outcome)
+            elif name.partition(".")[2].startswith("sum"):
+                return await self._summed_up(flow, outcome)
+        if self._doing:
+            return steps
+        return self._turned() if called else self._think()
+
+    async def _look(self, _: str) -> Mapping[str, Json]:
+        return {"facts": await asyncio.to_thread(facts_of, self._assignment.workspace)}
+
+    def so_far(self) -> Json:
+        """See Partial: what the model said last."""
+        said = next((turn.text for turn in reversed(self.conversation.turns) if turn.text), "")
+        return {"said": _bounded(said, SAID_CHARS)} if said else None
+
+    async def release(self) -> None:
+        """See Holding: connections to models."""
+        if self._let_go:
+            await self._let_go()
+
+    async def _heard(self, flow: Flow, outcome: CallOutcome) -> Sequence[Step]:
+        facts = outcome.structured or {"error": {"kind": "internal", "message": f"{outcome.code}: {outcome.message}"}}
+        if error := facts.get("error"):
+            return await self._trouble(flow, error)
+        self._asked = self._tries = self._tightened = 0
+        self._cut_short = facts["finish"] == "length"
+        turn = self.conversation.add(facts["response"], facts["text"], [self._named(call) for call in facts["calls"]])
+        said = {"text": _bounded(turn.text, SAID_CHARS), "calls": [call.tool for call in turn.calls]}
+        await self._tell(flow, "agent.said", model=facts["model"], tokens=facts["usage"]["tokens"], **said)
+        return self._act(turn)
+
+    def _named(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """With the tool it means. What nobody offered goes to the toolbox as it is, which refuses it and says so."""
+        name = str(call["name"])
+        return {**call, "tool": self._names.get(name) or self._full.get(name) or name[:200]}
+
+    def _act(self, turn: Turn) -> Sequence[Step]:
+        steps: list[Step] = []
+        for call in turn.calls:
+            if call.arguments is None:
+                why = "they were cut off" if self._cut_short else "write them as one JSON object"
+                _end(call, f"The arguments are no JSON object: {why}. Nothing was called.", failed=True)
+            elif call.tool == RECALL:
+                self._recall(call)
+            elif call.tool == TODO:
+                self._list(call)
+            elif call.tool != FINISH:
+                steps += self._begin(call)
+        return steps or self._turned()
+
+    def _begin(self, call: Made) -> Sequence[Step]:
+        given = _plain(call)
+        if self.terminal and call.tool in (BASH, READ, EDIT):
+            doing = _Doing(call, self.terminal.work(call.tool, given), BASH)
+        else:
+            session = given.get("session_id")
+            of_session = f"{call.tool.partition('.')[0]} {session}" if session else ""
+            doing = _Doing(call, _as_it_is(call.tool, given), of_session or str(call.number))
+        lane = self._lanes.setdefault(doing.lane, deque())
+        lane.append(doing)
+        return self._go_on(doing, None) if len(lane) == 1 else []
+
+    def _go_on(self, doing: _Doing, outcome: CallOutcome | None) -> Sequence[Step]:
+        """The next of the calls that a call of the model's takes, or the first of one that waited for it."""
+        try:
+            tool, arguments = doing.work.send(outcome) if outcome else next(doing.work)
+        except StopIteration as ended:
+            done: Done = ended.value
+            _end(doing.call, done.text, done.structured, failed=done.failed, exit_code=done.exit_code)
+            doing.call.images = done.images
+            lane = self._lanes[doing.lane]
+            lane.popleft()
+            return self._go_on(lane[0], None) if lane else []
+        doing.steps += 1
+        more = f".{doing.steps}" if doing.steps > 1 else ""
+        step = CallTool(f"turn{len(self.conversation.turns)}.call{doing.call.number}{more}", tool, arguments)
+        self._doing[step.id] = doing
+        return [step]
+
+    def _recall(self, call: Made) -> None:
+        number, offset = ((call.arguments or {}).get(name, 0) for name in ("id", "offset"))
+        numbers = isinstance(number, int) and isinstance(offset, int) and offset >= 0
+        found = self.conversation.recalled(number, offset) if numbers else None
+        _end(call, found or f"There is no output {number!r} from {offset!r} on.", failed=found is None)
+
+    def _list(self, call: Made) -> None:
+        given = (call.arguments or {}).get("items")
+        items = [cast("Mapping[str, Any]", one) for one in cast("list[Any]", given if isinstance(given, list) else [])]
+        try:
+            self.todo = [
+                {"text": _bounded(str(one["text"]), TODO_CHARS), "status": STATUSES[one["status"]]}
+                for one in items[:MOST_ITEMS]
+            ]
+        except (LookupError, TypeError):
+            return _end(call, "Each of items needs a text, and a status: open, doing or done.", failed=True)
+        return _end(call, "It is kept.")
+
+    def shown(self) -> Mapping[str, Json]:
+        """See Showing."""
+        return {"todo": self.todo} if self.todo else {}
+
+    def _turned(self) -> Sequence[Step]:
+        """All calls of the last answer are over: the end, or what the model is told beside their outputs."""
+        turn = self.conversation.turns[-1]
+        if over := self._over(turn):
+            return [over]
+        failed = {_digest(call): call for call in turn.calls if call.failed}
+        self._failing = {digest: self._failing.get(digest, 0) + 1 for digest in failed}
+        for digest, times in self._failing.items():
+            call = failed[digest]
+            if times >= MOST_FAILURES:
+                return [self._gave_up(f"the same call failed {times} times in a row: {call.tool}: {call.answer[:500]}")]
+            if times >= WARN_FAILURES:
+                call.answer += "\n" + prompt.AGAIN.format(times=times)
+        left = self._settings.max_turns - (len(self.conversation.turns) - self._first)
+        if left <= 0:
+            return [self._gave_up(f"not done within {self._settings.max_turns} answers of the model")]
+        if left == WARN_TURNS:
+            turn.note = "\n".join(filter(None, (turn.note, prompt.TURNS_LEFT.format(left=left, finish=FINISH))))
+        return self._think()
+
+    def _over(self, turn: Turn) -> Finish | None:
+        """What ends the task; where the model wants to end it and cannot, it is told why."""
+        if finish := next((call for call in turn.calls if call.tool == FINISH and not call.ended), None):
+            for other in turn.calls:
+                if other.tool == FINISH and other is not finish:
+                    _end(other, "Only the first counts.")
+            broken = [str(call.number) for call in turn.calls if call.failed or call.exit_code]
+            problem = f"the calls {', '.join(broken)} alongside it failed" if broken else _unfit(finish.arguments or {})
+            problem = problem or (self._said and prompt.HEAR_FIRST) or ""
+            if problem:
+                _end(finish, f"The task is not ended: {problem}.", failed=True)
+                return None
+            _end(finish, "The task is ended.")
+            given = dict(finish.arguments or {})
+            summary = str(given["summary"])
+            return Finish(given["status"], _bounded(summary, SUMMARY_CHARS), _result(given.get("result"), summary))
+        if turn.calls:
+            self._empty = self._reminded = 0
+            return None
+        if turn.text.strip() and not self._cut_short:
+            if self._reminded == MOST_REMINDERS:
+                said = _bounded(turn.text.strip(), SAID_CHARS)
+                return self._gave_up(f"the model did not call {FINISH}, so nobody knows how it went; it said: {said}")
+            self._reminded += 1
+            turn.note = prompt.WORDS_ALONE.format(finish=FINISH)
+            return None
+        self._empty += 1
+        most = self._models[self._model].max_tokens
+        cut = prompt.CUT_SHORT.format(tokens=most)
+        turn.note = cut if self._cut_short else prompt.EMPTY.format(finish=FINISH)
+        if self._empty < MOST_FAILURES:
+            return None
+        why = f"are cut off after {most} tokens; raise max_tokens" if self._cut_short else "are empty"
+        return self._gave_up(f"the model's answers {why}")
+
+    def _gave_up(self, why: str) -> Finish:
+        """With what the model said last."""
+        last = next((turn.text for turn in reversed(self.conversation.turns) if turn.text.strip()), "")
+        reached = {"turns": len(self.conversation.turns), "last_words": _bounded(last, SAID_CHARS)}
+        return Finish("failed", why, {"reached": reached})
+
+    def _think(self, *, may_sum_up: bool = True) -> Sequence[Step]:
+        model = self._models[self._model]
+        if may_sum_up and self._too_much():
+            self._summed += 1
+            asked = self.conversation.asking(prompt.SUM_UP)
+
+            async def sum_up(_: str) -> Mapping[str, Json]:
+                return await self._ask(model, asked)
+
+            return [Think(f"{self._turn()}.sum{self._summed}", sum_up)]
+        if self._said and self.conversation.turns:
+            turn = self.conversation.turns[-1]
+            turn.note = "\n".join(filter(None, (turn.note, *self._said)))
+        elif self._said:
+            self.conversation.task = "\n".join((self.conversation.task, *self._said))
+        self._said.clear()
+        self.conversation.fit()
+        self._asked += 1
+
+        async def ask(_: str) -> Mapping[str, Json]:
+            return await self._ask(model, self.conversation)
+
+        return [Think(f"{self._turn()}.ask{self._asked}", ask)]
+
+    def _too_much(self) -> bool:
+        """Whether the conversation is to be summed up before it goes on."""
+        conversation, share = self.conversation, self._settings.sum_up_at
+        going = len(conversation.turns) - conversation.left_out
+        return bool(share) and going > 2 * KEPT_TURNS and conversation.chars > share * conversation.context_chars
+
+    async def _summed_up(self, flow: Flow, outcome: CallOutcome) -> Sequence[Step]:
+        """Where nothing came of it the conversation is shortened instead."""
+        facts: Mapping[str, Any] = outcome.structured or {}
+        if not (notes := str(facts.get("text") or "").strip()):
+            return self._think(may_sum_up=False)
+        before = self.conversation.chars
+        known = "\n".join(self._known())
+        self.conversation.sum_up(prompt.NOTES.format(notes=notes[:NOTES_CHARS], known=known).rstrip())
+        await self._tell(flow, "agent.summed_up", chars=before, left=self.conversation.chars)
+        return self._think(may_sum_up=False)
+
+    def _known(self) -> Iterator[str]:
+        """What no summary may forget, from what was called."""
+        files = self.terminal.touched if self.terminal else {}
+        for how, verb in ((EDIT, "edited"), (READ, "read")):
+            if names := [name for name, done in files.items() if done == how][-MOST_KNOWN:]:
+                yield f"Files that you {verb}: {', '.join(names)}"
+        ids: dict[str, None] = {}
+        for call in (
+            call for turn in self.conversation.turns for call in turn.calls if isinstance(call.structured, dict)
+        ):
+            for name, value in cast("dict[str, Json]", call.structured).items():
+                if name.endswith("id") and name != "command_id" and isinstance(value, str | int):
+                    ids[f"{name} {str(value)[:200]} ({call.tool})"] = None
+        if ids:
+            yield f"Ids that were answered: {'; '.join(list(ids)[-MOST_KNOWN:])}"
+        if self.todo:
+            yield "Your list: " + "; ".join(f"{one['text']} ({one['status']})" for one in self.todo)
+
+    async def _trouble(self, flow: Flow, error: Mapping[str, Any]) -> Sequence[Step]:
+        """No answer came: a pause, a shorter conversation, another model, or the end."""
+        kind, message, model = str(error["kind"]), str(error["message"]), self._models[self._model]
+        if kind == "too_long" and self._tightened < MOST_TIGHTENED:
+            self._tightened += 1
+            self.conversation.tighten()
+            return self._think(may_sum_up=False)
+        facts = {"model": model.model, "why": kind, "message": message}
+        if kind in TRANSIENT and self._tries < self._settings.retries:
+            self._tries += 1
+            seconds = pause(self._assignment.run_id + self._assignment.task_id, self._tries, error.get("retry_after"))
+            await self._tell(flow, "agent.waits", seconds=seconds, **facts)
+            return [Wait(f"{self._turn()}.pause{self._asked}", seconds)]
+        if self._model + 1 < len(self._models):
+            self._model, self._tries = self._model + 1, 0
+            await self._tell(flow, "agent.changed_model", to=self._models[self._model].model, **facts)
+            return self._think()
+        return [self._gave_up(explained(kind, message, model, self._tries))]
+
+    def _turn(self) -> str:
+        return f"turn{len(self.conversation.turns) + 1}"
+
+    async def _tell(self, flow: Flow, event: str, /, **facts: Any) -> None:
+        who = {"task": self._assignment.task_id, "agent": self._assignment.agent, "turn": len(self.conversation.turns)}
+        await flow.emit({"event": event, "at": round(time.time(), 3), **who, **facts})
+
+
+def _as_it_is(tool: str, arguments: Mapping[str, Json]) -> Work:
+    outcome = yield tool, arguments
+    return Done(answer_of(outcome), not outcome.ok, outcome.structured, images=outcome.images)
+
+
+def _end(
+    call: Made,
+    answer: str,
+    structured: Mapping[str, Json] | None = None,
+    *,
+    failed: bool = False,
+    exit_code: int | None = None,
+) -> None:
+    call.answer, call.failed, call.ended, call.exit_code = answer, failed, True, exit_code
+    call.structured = dict(structured) if structured else None
+
+
+def _plain(call: Made) -> dict[str, Any]:
+    """The arguments without a key for the call, which only the toolbox gives."""
+    return {name: value for name, value in (call.arguments or {}).items() if name != "call_key"}
+
+
+def _digest(call: Made) -> str:
+    return json.dumps([call.tool, call.arguments], sort_keys=True)
+
+
+def _unfit(given: Mapping[str, Any]) -> str:
+    """Why the arguments of ``finish`` are none."""
+    known = OWN[0].schema["properties"]["status"]["enum"]
+    if given.get("status") not in known:
+        return f"status is {given.get('status')!r}, and should be one of {', '.join(known)}"
+    return "" if str(given.get("summary") or "").strip() else "summary is missing"
+
+
+def _result(given: Json, summary: str) -> dict[str, Json]:
+    """What tasks that build on this one are given."""
+    if isinstance(given, dict):
+        return {"summary": summary, **cast("dict[str, Json]", given)}
+    return {"summary": summary} if given is None else {"summary": summary, "result": given}
+
+
+def _bounded(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} characters more)"

@@ -1,0 +1,148 @@
+"""Has a model decide: any with an API like OpenAI's or Anthropic's. Light: what asks is loaded when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.brains.base import Assignment, Means, Thinking
+from ccswarm.brains.llm import prompts, recorded
+from ccswarm.brains.llm.conversation import Conversation
+from ccswarm.brains.llm.loop import LlmThinking
+from ccswarm.brains.llm.retries import explained
+from ccswarm.brains.llm.settings import ENV, GEMINI, RECORDED, VENDORS, LlmSettings, Model, read
+from ccswarm.brains.llm.terminal import Terminal, terminal_of
+from ccswarm.brains.llm.tools import FINISH, IN_TERMINAL, OWN, RECALL, TODO, Offered, listed, offered
+from ccswarm.config.settings import AgentSettings
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import Json
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ccswarm.brains.llm.wire import Connections
+
+
+class LlmBrain:
+    """Needs a model, and a task with a text."""
+
+    name = "llm"
+    wants_tools = True
+    hears = True
+    visits = 3
+
+    def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
+        """Wrong settings; of each model: a package or a key that is not there, a price that is not known."""
+        try:
+            settings = read(agent.settings)
+        except PlanInvalid as error:
+            return (error.message,)
+        return tuple(_problems(settings, secret, priced))
+
+    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> LlmThinking:
+        """Raises PlanInvalid where ``problems`` names any, and where the task has no text."""
+        settings = read(assignment.settings)
+        budget: Mapping[str, Any] = assignment.task.get("budget") or {}
+        priced = bool(budget.get("dollars"))
+        if wrong := list(_problems(settings, means.secret, priced)):
+            raise PlanInvalid("; ".join(wrong), suggestion="see docs/brains-llm.md")
+        terminal = _terminal(assignment, settings)
+        given = listed(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
+        own = (*OWN, *IN_TERMINAL) if terminal else OWN
+        tools = offered(given, own)
+        if isinstance(before, LlmThinking) and before.conversation.turns:
+            conversation = before.conversation
+            note = prompts.GIVEN_BACK.format(feedback=assignment.feedback, finish=FINISH)
+            conversation.turns[-1].note = note
+            terminal = terminal and before.terminal
+        else:
+            names = [one.name for one in tools if one not in OWN]
+            system = prompts.system(assignment, names, FINISH, RECALL, TODO, terminal=bool(terminal))
+            told = prompts.task(assignment)
+            conversation = Conversation(system, told, settings.answer_chars, settings.context_chars)
+        opened: list[Connections] = []
+        ask = partial(_ask, means, assignment, settings, tools, opened)
+        thinking = LlmThinking(assignment, settings, tools, conversation, ask, terminal, partial(_closed, opened))
+        if isinstance(before, LlmThinking):
+            thinking.todo = before.todo
+        return thinking
+
+
+async def _closed(opened: list[Connections]) -> None:
+    while opened:
+        await opened.pop().close()
+
+
+def _terminal(assignment: Assignment, settings: LlmSettings) -> Terminal | None:
+    if not settings.terminal:
+        return None
+    of = assignment.shell, assignment.tools, assignment.agent, assignment.workspace
+    return terminal_of(*of, settings.answer_chars)
+
+
+def _problems(settings: LlmSettings, secret: Callable[[str], str], priced: bool) -> Iterator[str]:
+    for model in settings.models:
+        if model.kind == RECORDED:
+            continue
+        needed = ("pydantic_ai", VENDORS[model.kind][2]) if model.kind != GEMINI else ("httpx2", "genai_prices")
+        if missing := [name for name in needed if find_spec(name) is None]:
+            yield explained("not_installed", ", ".join(missing), model)
+        elif model.key_name and not secret(model.key_name):
+            yield explained("no_key", "", model)
+        elif priced and not model.price and not _priced(model):
+            yield f"{model.model}: its price is not known, so no budget in dollars can be kept; set price"
+
+
+def _priced(model: Model) -> bool:
+    from ccswarm.brains.llm import prices
+
+    return prices.priced(model)
+
+
+def _loaded(kind: str) -> ModuleType:
+    if kind == GEMINI:
+        from ccswarm.brains.llm import gemini
+
+        return gemini
+    from ccswarm.brains.llm import api as llm_api
+
+    llm_api.load(kind)
+    return llm_api
+
+
+async def _ask(
+    means: Means,
+    assignment: Assignment,
+    settings: LlmSettings,
+    tools: Sequence[Offered],
+    opened: list[Connections],
+    model: Model,
+    conversation: Conversation,
+) -> Mapping[str, Json]:
+    """The model's next answer, or why there is none."""
+    if model.kind == RECORDED:
+        attempt = int(assignment.settings.get("attempt", 1))
+        return recorded.ask(model, conversation, assignment.task_id, attempt, assignment.workspace)
+    try:
+        api = await asyncio.to_thread(_loaded, model.kind)
+    except ImportError as error:
+        return {"error": {"kind": "not_installed", "message": str(error)}}
+    key = await asyncio.to_thread(means.secret, model.key_name) if model.key_name else ""
+    if model.key_name and not key:
+        return {"error": {"kind": "no_key", "message": ""}}
+    from ccswarm.brains.llm.wire import Access, Bounds, Connections
+
+    headers = {
+        name: await asyncio.to_thread(means.secret, value.removeprefix(ENV)) if value.startswith(ENV) else value
+        for name, value in model.headers.items()
+    }
+    if not opened:
+        opened.append(Connections())
+    bounds = Bounds(settings.request_timeout_seconds, settings.idle_seconds)
+    return await api.ask(model, Access(key, headers), conversation, tools, bounds, opened[0])
+
+
+PLUGIN = LlmBrain()

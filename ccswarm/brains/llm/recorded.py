@@ -1,0 +1,104 @@
+"""A model that answers what is written down: for demonstrations, evaluation and tests. No key, no network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from ccswarm.brains.llm.conversation import Conversation
+from ccswarm.brains.llm.settings import RECORDED, Model, RecordedReply, Replies
+from ccswarm.models import Json
+
+REFERENCE = re.compile(r"\$(\d+)((?:\.[A-Za-z0-9_-]+)+)\Z")
+"""An argument that is nothing but this is a field of what an earlier call answered."""
+
+_FILE = TypeAdapter[dict[str, tuple[RecordedReply, ...]]](Replies)
+
+
+def ask(model: Model, conversation: Conversation, task_id: str, attempt: int, workspace: str) -> dict[str, Any]:
+    """The next reply recorded for the task, or for that attempt at it (``TASK~2``), as ``llm_api.ask`` answers.
+    A relative file counts from the directory that is worked in. Its end is an error: the model has nothing more to say.
+    """
+    try:
+        replies = _replies(model, task_id, attempt, workspace)
+    except (OSError, ValidationError) as error:
+        return _failed(f"{model.name}: {error}")
+    at = len(conversation.turns)
+    if at >= len(replies):
+        return _failed(f"it has {len(replies)} replies for task {task_id}, and was asked for another")
+    reply = replies[at]
+    if conversation.question:
+        return _answer(reply.notes, [], _usage(model, reply)) if reply.notes else _failed("it has no notes")
+    calls: list[dict[str, Any]] = []
+    for number, call in enumerate(reply.calls, 1):
+        try:
+            arguments = _filled(call.arguments, conversation)
+        except LookupError as error:
+            return _failed(f"reply {at + 1} refers to {error.args[0]}, which is not there")
+        calls.append({"id": f"recorded_{at + 1}_{number}", "name": call.tool, "arguments": arguments})
+    return _answer(reply.text, calls, _usage(model, reply))
+
+
+def _answer(text: str, calls: list[dict[str, Any]], usage: Mapping[str, Json]) -> dict[str, Any]:
+    finish = "tool_call" if calls else "stop"
+    said = {"text": text, "calls": calls, "finish": finish, "usage": usage, "model": RECORDED}
+    return {"response": _response(text, calls), **said}
+
+
+def _usage(model: Model, reply: RecordedReply) -> dict[str, Json]:
+    tokens = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
+    usage: dict[str, Json] = {"tokens": sum(tokens.values()), **tokens, "dollars": 0.0}
+    if model.price:
+        usage["dollars"] = (reply.input_tokens * model.price.input + reply.output_tokens * model.price.output) / 1e6
+    return usage
+
+
+def _replies(model: Model, task_id: str, attempt: int, workspace: str) -> Sequence[RecordedReply]:
+    by_task = model.replies or _FILE.validate_json((Path(workspace) / model.name).read_bytes())
+    names = (f"{task_id}~{attempt}", task_id, "")
+    return next((by_task[name] for name in names if name in by_task), ())
+
+
+def _filled(value: Any, conversation: Conversation) -> Any:
+    """With what its references stand for. Raises LookupError naming one that stands for nothing."""
+    if isinstance(value, str) and (found := REFERENCE.match(value)):
+        return _found(value, int(found[1]), found[2][1:].split("."), conversation)
+    if isinstance(value, Mapping):
+        return {name: _filled(one, conversation) for name, one in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_filled(one, conversation) for one in cast("Sequence[Any]", value)]
+    return value
+
+
+def _found(written: str, number: int, path: Sequence[str], conversation: Conversation) -> Json:
+    call = conversation.call(number)
+    node: Any = call.structured if call else None
+    for part in path:
+        try:
+            node = cast("list[Any]", node)[int(part)] if isinstance(node, list) else node[part]
+        except (LookupError, TypeError, ValueError):
+            raise LookupError(written) from None
+    return node
+
+
+def _response(text: str, calls: Sequence[Mapping[str, Any]]) -> Json:
+    """As if a model that pydantic-ai knows had said it: the next one may be asked to go on."""
+    parts: list[Json] = [{"part_kind": "text", "content": text}] if text else []
+    parts += [
+        {
+            "part_kind": "tool-call",
+            "tool_name": call["name"].replace(".", "__"),
+            "args": call["arguments"],
+            "tool_call_id": call["id"],
+        }
+        for call in calls
+    ]
+    return {"kind": "response", "parts": parts, "model_name": "recorded"}
+
+
+def _failed(message: str) -> dict[str, Any]:
+    return {"error": {"kind": "not_recorded", "message": message}}

@@ -1,0 +1,55 @@
+"""Why a model did not answer: what is tried again and when, and what people are told otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ccswarm.brains.llm.settings import RECORDED, Model
+
+TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "timed_out", "cannot_connect", "cut"})
+"""What passes by itself, perhaps."""
+
+LONGEST_BACKOFF_SECONDS = 120.0
+LONGEST_PAUSE_SECONDS = 900.0
+"""However long a server asks for."""
+
+EXPLAINED = {
+    "no_key": (
+        "has no key: {key} is neither a variable nor in the keyring",
+        "export {key}=…, or: keyring set ccswarm {key}",
+    ),
+    "key_refused": ("refused the key in {key}", "see that it is valid, and may use this model"),
+    "quota": ("has nothing left on the account", "add credit, raise the limit, or name another model: fallback"),
+    "unknown_model": ("is not known at {address}", "correct model, or base_url"),
+    "too_long": ("takes less than this conversation has", "lower context_chars, or cut the task into smaller ones"),
+    "refused": ("refused to answer", "put the task in other words, or name another model: fallback"),
+    "rejected": ("rejected the request", "see what it says; another model may take it: fallback"),
+    "cannot_connect": ("cannot be reached at {address}", "see that it runs there; check base_url, network and proxy"),
+    "rate_limited": ("has had too many requests", "try later, let fewer agents work at once, or raise retries"),
+    "overloaded": ("is overloaded", "try later, or name another model: fallback"),
+    "server_error": ("fails by itself", "try later, or name another model: fallback"),
+    "timed_out": ("does not answer in time", "raise request_timeout_seconds or idle_seconds, or name a faster model"),
+    "cut": ("breaks off its answers", "try later; a server that never says why it ends cannot be used"),
+    "not_installed": ("needs a package that is not installed", "pip install 'ai-session[llm]'"),
+    "not_recorded": ("has no such reply", "record one"),
+    "internal": ("could not be asked", "report this"),
+}
+
+
+def explained(kind: str, message: str, model: Model, tries: int = 0) -> str:
+    """For people: which model, what is wrong, what it said, what to do."""
+    what, advice = EXPLAINED.get(kind, EXPLAINED["internal"])
+    recorded = model.kind == RECORDED
+    known = {"key": "" if recorded else model.key_name or "settings.key", "address": "" if recorded else model.address}
+    again = f", asked {tries + 1} times" if tries else ""
+    said = f" ({message})" if message else ""
+    return f"{model.model or RECORDED} {what.format(**known)}{again}{said}; {advice.format(**known)}"
+
+
+def pause(seed: str, tries: int, retry_after: float | None) -> float:
+    """Seconds before another try: what the server asked for, or longer each time; different for each ``seed``, so
+    that agents which were refused together do not come back together. The same for the same."""
+    spread = int.from_bytes(hashlib.sha256(f"{seed}/{tries}".encode()).digest()[:4]) / 2**32
+    backoff = min(2.0**tries, LONGEST_BACKOFF_SECONDS) * (0.75 + spread / 2)
+    asked = max(retry_after or 0.0, 0.0) * (1 + spread / 10)
+    return round(min(max(backoff, asked) if not retry_after else asked, LONGEST_PAUSE_SECONDS), 3)

@@ -1,0 +1,215 @@
+"""What can be set for an agent whose brain is ``llm``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, cast, get_args
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from ccswarm.config.settings import SECRET_HEADER, Section
+from ccswarm.errors import PlanInvalid
+
+VENDORS: dict[str, tuple[str, str, str]] = {
+    "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic"),
+    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai"),
+    "openai-responses": ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai"),
+    "gemini": ("https://generativelanguage.googleapis.com/v1beta", "GEMINI_API_KEY", ""),
+}
+"""Kind of model: its maker's address, where its key is looked for, the package of its maker's that it needs."""
+
+RECORDED, GEMINI = "recorded", "gemini"
+KINDS = (*VENDORS, RECORDED)
+SHAPES = '"anthropic:NAME", "openai:NAME", "openai-responses:NAME", "gemini:NAME" or "recorded:FILE"'
+
+ENV = "env:"
+Effort = Literal["", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+NOT_SETTINGS = ("prompt", "visit", "attempt")
+"""What an assignment's settings hold beside those of the agent."""
+
+
+class Price(Section):
+    """Dollars for a million tokens."""
+
+    input: float = Field(ge=0, description="Of what the model is sent.")
+    output: float = Field(ge=0, description="Of what it answers.")
+
+
+class Recorded(Section):
+    """A call in a recorded reply. An argument that is nothing but ``$N.FIELD`` stands for that field of what the N-th
+    call of the task answered (``$1.session_id``, ``$2.sessions.0.name``)."""
+
+    tool: str = Field(description="SERVER.TOOL, finish, or recall.")
+    arguments: dict[str, Any] = Field(default={}, description="Its arguments.")
+
+
+class RecordedReply(Section):
+    """One answer of a model that only answers what is written down."""
+
+    text: str = Field(default="", description="What it says.")
+    notes: str = Field(default="", description="What it writes down where it has to sum up before it says so.")
+    calls: tuple[Recorded, ...] = Field(default=(), description="What it calls, side by side.")
+    input_tokens: int = Field(default=0, ge=0, description="What it counts as.")
+    output_tokens: int = Field(default=0, ge=0, description="What it counts as.")
+
+
+def _by_task(given: Any) -> Any:
+    """A list is that of every task."""
+    return {"": cast("Sequence[Any]", given)} if isinstance(given, list | tuple) else given
+
+
+Replies = Annotated[dict[str, tuple[RecordedReply, ...]], BeforeValidator(_by_task)]
+"""By the id of a task; "" for every other."""
+
+
+class Model(Section):
+    """A model, and the way to it."""
+
+    model: str = Field(default="", description=f"{SHAPES}.")
+    base_url: str = Field(default="", description="Of another server that speaks the same; empty: the maker's own.")
+    key: str = Field(
+        default="",
+        description="Name of the environment variable, or of the keyring's entry, that holds the key; empty: "
+        "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, which are sent to their makers only.",
+    )
+    price: Price | None = Field(default=None, description="Where it is not known; it comes before what is known.")
+    max_tokens: int = Field(default=16_384, ge=1, description="Of one answer, with what it thinks before.")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="Not given: the model's own.")
+    effort: Effort = Field(default="", description="How hard it thinks before it answers; empty: as its maker has it.")
+    cache: Literal["5m", "1h", "off"] = Field(
+        default="5m", description="How long Anthropic keeps the conversation so far; an hour costs more to write."
+    )
+    images: bool | None = Field(
+        default=None, description="Whether it is shown the images of results; not given: where its maker answers."
+    )
+    headers: dict[str, str] = Field(default={}, description="HTTP headers; env:NAME stands for a variable's value.")
+    body: dict[str, Any] = Field(default={}, description="What is added to each request, as its server has it.")
+    replies: Replies = Field(
+        default={}, description="What a recorded model answers, in order; or a table of that by the ids of tasks."
+    )
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        return self.model.partition(":")[0] or RECORDED
+
+    @property
+    def name(self) -> str:
+        """What its maker calls it; of a recorded one the file."""
+        return self.model.partition(":")[2]
+
+    @property
+    def address(self) -> str:
+        """Where it is reached."""
+        return self.base_url or VENDORS[self.kind][0]
+
+    @property
+    def key_name(self) -> str:
+        """Whose value is sent; empty: none is."""
+        return self.key or ("" if self.foreign else VENDORS[self.kind][1])
+
+    @property
+    def sees(self) -> bool:
+        """Whether it is shown images."""
+        return not self.foreign if self.images is None else self.images
+
+    @property
+    def foreign(self) -> bool:
+        """Whether somebody else than its maker answers."""
+        return urlsplit(self.address).hostname != urlsplit(VENDORS[self.kind][0]).hostname
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        kind, colon, name = self.model.partition(":")
+        if not self.model and not self.replies:
+            raise ValueError(f"model is missing: {SHAPES}")
+        if self.model and kind not in KINDS:
+            near = difflib.get_close_matches(kind, KINDS, n=1)
+            meant = f" (did you mean {near[0]}:?)" if near else ""
+            raise ValueError(f"model is {self.model!r}: it should be {SHAPES}{meant}")
+        if (self.model and not colon) or (self.kind in VENDORS and not name):
+            raise ValueError(f"model is {self.model!r}, and names none: it should be {SHAPES}")
+        if self.kind == RECORDED and not name and not self.replies:
+            raise ValueError("a recorded model needs a file, or replies")
+        if self.base_url and urlsplit(self.base_url).scheme not in ("http", "https"):
+            raise ValueError(f"base_url is {self.base_url!r}: it should begin with http:// or https://")
+        for name, value in self.headers.items():
+            if SECRET_HEADER.search(name) and not value.startswith(ENV):
+                raise ValueError(f"headers.{name} should not be written here: name a variable, env:NAME")
+        return self
+
+
+def _by_name(given: object) -> object:
+    """A model that is only named."""
+    return {"model": given} if isinstance(given, str) else given
+
+
+class LlmSettings(Model):
+    """Everything that ``settings`` of an agent may say."""
+
+    fallback: tuple[Annotated[Model, BeforeValidator(_by_name)], ...] = Field(
+        default=(), description="Models that are asked, in this order, when the one before cannot answer."
+    )
+    terminal: bool = Field(
+        default=True,
+        description="Whether bash, read and edit are offered in a terminal of its own; false: the terminals' server's "
+        "tools as they are.",
+    )
+    max_turns: int = Field(default=200, ge=1, description="How often the model is asked until a task is given up.")
+    context_chars: int = Field(
+        default=400_000, ge=4000, description="Of a conversation; when it is longer, what is old is shortened."
+    )
+    sum_up_at: float = Field(
+        default=0.7, ge=0, le=1, description="Share of context_chars from which on the model sums up; 0: never."
+    )
+    answer_chars: int = Field(
+        default=16_000, ge=500, description="Of one tool's output that are shown: its beginning and its end."
+    )
+    request_timeout_seconds: float = Field(default=900, gt=0, description="Longest time that one answer may take.")
+    idle_seconds: float = Field(default=240, gt=0, description="Longest silence within one answer.")
+    retries: int = Field(default=6, ge=0, le=100, description="How often each model is asked again when it failed.")
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The model, then the others."""
+        return (Model(**{name: getattr(self, name) for name in Model.model_fields}), *self.fallback)
+
+
+def read(given: Mapping[str, Any]) -> LlmSettings:
+    """The settings of an agent. Raises PlanInvalid, naming everything that is wrong."""
+    plain = {name: value for name, value in given.items() if name not in NOT_SETTINGS}
+    try:
+        return LlmSettings.model_validate(plain)
+    except ValidationError as error:
+        told = dict.fromkeys(_told(problem) for problem in error.errors(include_url=False))
+        raise PlanInvalid("settings: " + "; ".join(told), suggestion="see docs/brains-llm.md") from None
+
+
+def _told(problem: Any) -> str:
+    """One problem, and the name that was perhaps meant."""
+    place = [part for part in problem["loc"] if part != ""]
+    if problem["type"] == "extra_forbidden":
+        model = _section(place[:-1])
+        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1)
+        return f"{'.'.join(map(str, place))} is not known" + (f" (did you mean {near[0]}?)" if near else "")
+    message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    message = "is missing" if problem["type"] == "missing" else message
+    return " ".join(filter(None, (".".join(map(str, place)), message)))
+
+
+def _section(place: list[Any]) -> type[Section]:
+    """The section at that place."""
+    found: type[Section] = LlmSettings
+    for part in place:
+        field = found.model_fields.get(part) if isinstance(part, str) else None
+        found = (field and _of(field.annotation)) or found
+    return found
+
+
+def _of(annotation: object) -> type[Section] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_of, get_args(annotation))), None)

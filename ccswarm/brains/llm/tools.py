@@ -1,0 +1,168 @@
+"""The tools a model is offered: those its agent is granted, under names that models may use, and the brain's own."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccswarm.brains.llm.terminal import BASH, DEFAULT_SECONDS, EDIT, EXECUTE, OPEN, READ, READ_LINES
+from ccswarm.models import ToolInfo
+
+FINISH, RECALL, TODO = "finish", "recall", "todo"
+FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
+MOST_NAME_CHARS = 64
+MOST_DESCRIPTION_CHARS = 4000
+ALTERNATIVES = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "enum", "const")
+"""At the top of a schema providers refuse these, and the whole request with them; the toolbox checks them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """One tool as a model is offered it."""
+
+    name: str
+    tool: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+OWN = (
+    Offered(
+        FINISH,
+        FINISH,
+        "End the task: say how it went. Call it alone, when nothing is left to do.",
+        {
+            "type": "object",
+            "properties": {
+                "status": {
+                    "enum": ["succeeded", "failed", "blocked"],
+                    "description": "succeeded: done, and you saw that it works; failed: it cannot be done; blocked: "
+                    "a person has to do something first.",
+                },
+                "summary": {"type": "string", "description": "What was done and what came of it, or why not."},
+                "result": {"description": "Facts that those need who build on this task, as JSON.", "type": "object"},
+            },
+            "required": ["status", "summary"],
+        },
+    ),
+    Offered(
+        RECALL,
+        RECALL,
+        "Show an earlier output again, or what was left out of it. Calls nothing.",
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "integer", "description": "The number in brackets before the output."},
+                "offset": {"type": "integer", "description": "The character to begin with; left out: 0."},
+            },
+            "required": ["id"],
+        },
+    ),
+)
+
+IN_TERMINAL = (
+    Offered(
+        BASH,
+        BASH,
+        "Run a command in your shell; returns its output, and its exit code unless that is 0. Directory, variables and "
+        f"background jobs (&) persist. After timeout_seconds ({DEFAULT_SECONDS:g}) it is interrupted. No terminal "
+        "input: give stdin.",
+        {
+            "type": "object",
+            "properties": {
+                "command": {"type": "string"},
+                "stdin": {"type": "string"},
+                "timeout_seconds": {"type": "number"},
+            },
+            "required": ["command"],
+        },
+    ),
+    Offered(
+        READ,
+        READ,
+        f"Show a text file with line numbers ({READ_LINES} lines unless you say which), or list a directory.",
+        {
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "from": {"type": "integer"}, "to": {"type": "integer"}},
+            "required": ["path"],
+        },
+    ),
+    Offered(
+        EDIT,
+        EDIT,
+        "Replace the text old, which must be in the file exactly once (without line numbers), with new. An empty old "
+        "makes a new file.",
+        {
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "old": {"type": "string"}, "new": {"type": "string"}},
+            "required": ["path", "old", "new"],
+        },
+    ),
+    Offered(
+        TODO,
+        TODO,
+        "Replace the list of your steps. Calls nothing.",
+        {
+            "type": "object",
+            "properties": {
+                "items": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {"text": {"type": "string"}, "status": {"enum": ["open", "doing", "done"]}},
+                        "required": ["text", "status"],
+                    },
+                },
+            },
+            "required": ["items"],
+        },
+    ),
+)
+"""What ``llm_terminal`` does, and the list that people see: for agents that have a terminal."""
+
+
+def allowed(name: str) -> str:
+    """A name that providers take: a model may have called what they would refuse to hear of again."""
+    return FORBIDDEN.sub("_", name)[:MOST_NAME_CHARS] or "_"
+
+
+def listed(tools: Sequence[ToolInfo], server: str, grants: Collection[str]) -> list[ToolInfo]:
+    """Those beside ``bash``, ``read`` and ``edit``: of the terminals' server only what ``grants`` name in full."""
+    return [
+        tool
+        for tool in tools
+        if tool.server != server or (tool.full_name in grants and tool.name not in (OPEN, EXECUTE))
+    ]
+
+
+def offered(tools: Sequence[ToolInfo], own: Sequence[Offered] = OWN) -> tuple[Offered, ...]:
+    """The brain's own tools, then the agent's in their order. Names differ from each other, and each tool's depends on
+    no more than which tools there are."""
+    plain = {tool.full_name: FORBIDDEN.sub("_", f"{tool.server}__{tool.name}") for tool in tools}
+    counts = Counter(plain.values())
+    found = list(own)
+    for tool in tools:
+        name = plain[tool.full_name]
+        if counts[name] > 1 or len(name) > MOST_NAME_CHARS:
+            mark = hashlib.sha256(tool.full_name.encode()).hexdigest()[:8]
+            name = f"{name[: MOST_NAME_CHARS - 9]}-{mark}"
+        found.append(Offered(name, tool.full_name, _description(tool), _schema(tool)))
+    return tuple(found)
+
+
+def _description(tool: ToolInfo) -> str:
+    return (tool.description or tool.title or tool.full_name)[:MOST_DESCRIPTION_CHARS]
+
+
+def _schema(tool: ToolInfo) -> dict[str, Any]:
+    """As providers take it. A ``call_key`` is the toolbox's to fill in: a model that repeats one gets old answers."""
+    schema = {name: value for name, value in tool.input_schema.items() if name not in ALTERNATIVES}
+    properties = {name: one for name, one in dict(schema.get("properties") or {}).items() if name != "call_key"}
+    required = [name for name in schema.get("required") or () if name in properties]
+    schema |= {"type": "object", "properties": properties}
+    schema.pop("required", None)
+    return schema | ({"required": required} if required else {})

@@ -1,0 +1,124 @@
+"""What every way to a model has in common: its connections, the bounds of an answer, what it cost, why none came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import httpx2
+
+from ccswarm.brains.llm.conversation import Message
+from ccswarm.brains.llm.prices import cost
+from ccswarm.brains.llm.settings import Model
+from ccswarm.models import Json
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+CONNECT_SECONDS = 15.0
+MESSAGE_CHARS = 600
+CHARS_OF_A_TOKEN = 4
+"""About, where a server does not say what it counted."""
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one answer, in seconds."""
+
+    whole: float
+    idle: float
+
+
+@dataclass(slots=True)
+class Connections:
+    """Those of one task: kept between its questions, so that each does not begin with a handshake. ``close`` lets go of
+    them; what is asked afterwards opens them again."""
+
+    _client: httpx2.AsyncClient | None = None
+    _made: dict[str, object] = field(default_factory=dict[str, object])
+
+    def client(self, bounds: Bounds) -> httpx2.AsyncClient:
+        """Asks for bytes at most ``bounds.idle`` seconds apart."""
+        if self._client is None:
+            self._client = httpx2.AsyncClient(verify=_trust(), timeout=bounds.idle, event_hooks={"request": [_hurry]})
+        return self._client
+
+    def made(self, name: str, make: Callable[[], Made]) -> Made:
+        """What is made once, over these connections."""
+        if name not in self._made:
+            self._made[name] = make()
+        return cast("Made", self._made[name])
+
+    async def close(self) -> None:
+        """Nothing is left of them."""
+        client, self._client = self._client, None
+        self._made.clear()
+        if client:
+            await client.aclose()
+
+
+async def _hurry(request: httpx2.Request) -> None:
+    request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "connect": CONNECT_SECONDS}
+
+
+@cache
+def _trust() -> Any:
+    """Whom to trust; 40 ms to make."""
+    return httpx2.create_ssl_context()
+
+
+@asynccontextmanager
+async def within(bounds: Bounds) -> AsyncGenerator[Callable[[], None]]:
+    """Bounds an answer while it comes; what is yielded is called when something did. Raises TimeoutError, which says
+    which bound was passed."""
+    clock = asyncio.get_running_loop().time
+    whole, silence = asyncio.timeout(bounds.whole), asyncio.timeout(bounds.idle)
+    try:
+        async with whole, silence:
+            yield lambda: silence.reschedule(clock() + bounds.idle)
+    except TimeoutError:
+        if silence.expired():
+            raise TimeoutError(f"nothing came for {bounds.idle:g} s") from None
+        raise TimeoutError(f"the answer was not there after {bounds.whole:g} s") from None
+
+
+def told(message: Message, model: Model) -> str:
+    """What came back, with a word on images that are not shown."""
+    if not message.images or model.sees:
+        return message.text
+    return f"{message.text}\n({len(message.images)} images are not shown: {model.model} is not said to take any)"
+
+
+def usage_of(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
+    """Tokens, and dollars where they can be known. ``used`` has input_tokens and output_tokens."""
+    given, made = used.input_tokens, used.output_tokens
+    found: dict[str, Json] = {"tokens": given + made, "input_tokens": given, "output_tokens": made}
+    dollars = cost(model, used, answered_as)
+    return found if dollars is None else {**found, "dollars": dollars}
+
+
+def failed(kind: str, message: str, secrets: Iterable[str], retry_after: float | None = None) -> dict[str, Any]:
+    """Why there is no answer, without the ``secrets`` that were sent."""
+    for secret in filter(None, secrets):
+        message = message.replace(secret, "***")
+    found: dict[str, Any] = {"kind": kind, "message": message[:MESSAGE_CHARS]}
+    return {"error": found | ({"retry_after": retry_after} if retry_after is not None else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a model is asked with, known only in this process: its key, and headers with their values."""
+
+    key: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What is in no message."""
+        return self.key, *self.headers.values()

@@ -1,0 +1,1 @@
+"""Agents that follow steps that a person wrote."""

@@ -1,0 +1,327 @@
+"""Carries out a task's steps as they are written: no model, no key, and the same for the same answers.
+
+What is decided depends on what ended, never on the order in which it came. The one exception lies in the words "at
+once": what a failing gate cancels is what had not ended by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Literal, cast
+
+from pydantic import ValidationError
+
+from ccswarm.brains.base import Assignment, CallTool, Finish, Means, Step, Thinking, Wait
+from ccswarm.brains.playbook.results import bounded
+from ccswarm.brains.playbook.words import Words, read
+from ccswarm.config.settings import AgentSettings, PlanStep, Retry, TaskSettings
+from ccswarm.engines.base import Flow
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import CallOutcome, CallStatus, Json
+from ccswarm.plan.expectations import record, unmet
+from ccswarm.plan.references import as_text, holds, parse, resolve, tokens
+from ccswarm.plan.steps import needs_of, problems
+
+NAMED = 5
+"""Items of one step whose failure is told in full."""
+
+WORTH_ANOTHER_TRY = {
+    CallStatus.OK,
+    CallStatus.TOOL_ERROR,
+    CallStatus.TIMEOUT,
+    CallStatus.LOST,
+    CallStatus.UNAVAILABLE,
+}
+"""What is denied, invalid, cancelled or over a budget is so the next time as well."""
+
+State = Literal["waiting", "going", "done", "failed", "skipped", "passed"]
+"""``skipped``: what it needs failed. ``passed``: its condition did not hold, which keeps nothing else from going on."""
+LONGEST_PAUSE_SECONDS = 86400.0
+
+
+@dataclass(slots=True)
+class _Call:
+    """A step's only call, or that for one of its items."""
+
+    id: str
+    place: int
+    known: Mapping[str, Json]
+    visit: int
+    state: State = "waiting"
+    tries: int = 1
+    due: Literal["", "pause", "call"] = ""
+    """What comes next, when its try or its pause has ended."""
+    result: Json = None
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """The id of its present try, which no other one has in any visit of the task."""
+        return self.id + (f"@{self.visit}" if self.visit > 1 else "") + (f"#{self.tries}" if self.tries > 1 else "")
+
+    def end(self, state: State, result: Json, problem: str = "") -> None:
+        self.state, self.due, self.result, self.problem = state, "", result, problem
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a step is. ``missing`` steps that it needs are not over; of its calls ``begun`` were begun, and
+    ``going`` of these are not over."""
+
+    plan: PlanStep
+    place: int
+    needs: tuple[str, ...]
+    missing: int
+    state: State = "waiting"
+    calls: list[_Call] = field(default_factory=list["_Call"])
+    begun: int = 0
+    going: int = 0
+    result: Json = None
+    problem: str = ""
+
+
+class Playbook:
+    """A task being carried out. Looks only at steps that something has happened to."""
+
+    def __init__(self, assignment: Assignment, steps: Sequence[PlanStep]) -> None:
+        needs = needs_of(steps)
+        self._agent = assignment.agent
+        self._visit = int(assignment.settings.get("visit", 1))
+        self._steps = {
+            step.id: _Progress(step, place, needs[step.id], len(needs[step.id])) for place, step in enumerate(steps)
+        }
+        self._order = tuple(self._steps.values())
+        self._needed_by: dict[str, list[_Progress]] = {name: [] for name in self._steps}
+        for progress in self._order:
+            for need in progress.needs:
+                self._needed_by[need].append(progress)
+        self._look_at = [progress.place for progress in self._order if not progress.missing]
+        self._left = len(self._order)
+        self._results: dict[str, Json] = {}
+        self._going: dict[str, tuple[_Progress, _Call]] = {}
+        self._known: dict[str, Json] = {
+            "steps": self._results,
+            "needs": dict(assignment.inputs),
+            "run": {"id": assignment.run_id},
+            "task": {
+                "id": assignment.task_id,
+                "attempt": _attempt(assignment),
+                "text": assignment.task.get("text", ""),
+            },
+            "workspace": assignment.workspace,
+        }
+
+    async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
+        """Calls and pauses in the order of the plan, or a Finish."""
+        due: dict[int, list[_Call]] = {}
+        for name, outcome in ended.items():
+            progress, call = self._going.pop(name)
+            if name == call.name:
+                _settle(progress, call, outcome)
+            else:
+                call.due = "call"
+            due.setdefault(progress.place, []).append(call)
+        decided: dict[int, list[CallTool | Wait]] = {}
+        look_at, self._look_at = sorted({*due, *self._look_at}), []
+        while look_at:
+            progress = self._order[heappop(look_at)]
+            self._begin(progress)
+            again = sorted(due.get(progress.place, ()), key=lambda call: call.place)
+            decided[progress.place] = list(self._go_on(progress, again))
+            for freed in self._complete(progress):
+                heappush(look_at, freed.place)
+            if progress.plan.gate and progress.state == "failed":
+                return [self._finish(f"gate {progress.problem}")]
+        if not self._left:
+            return [self._finish("")]
+        return [step for place in sorted(decided) for step in decided[place]]
+
+    def _begin(self, progress: _Progress) -> None:
+        """Starts a step when all it needs is over: finds out whether it shall run, and for which items."""
+        if progress.state != "waiting":
+            return
+        plan = progress.plan
+        failed = [need for need in progress.needs if self._steps[need].state in ("failed", "skipped")]
+        if failed:
+            progress.state = "skipped"
+            progress.result = {"status": "skipped", "message": f"what it needs failed: {', '.join(failed)}"}
+            return
+        progress.state = "going"
+        known = {**self._known, "agent": {"name": plan.agent or self._agent}}
+        try:
+            if plan.when and not _about_items(plan) and not holds(plan.when, known):
+                progress.state, progress.result = "passed", {"status": "skipped"}
+            elif plan.for_each is None:
+                progress.calls = [_Call(plan.id, 0, known, self._visit)]
+            else:
+                items = enumerate(_items(resolve(plan.for_each, known)))
+                progress.calls = [
+                    _Call(f"{plan.id}[{at}]", at, {**known, "item": item}, self._visit) for at, item in items
+                ]
+        except PlanInvalid as error:
+            progress.calls, progress.begun = [_Call(plan.id, 0, known, self._visit)], 1
+            _refuse(progress.calls[0], error)
+
+    def _go_on(self, progress: _Progress, again: Iterable[_Call]) -> Iterator[CallTool | Wait]:
+        """What a step does next: further tries, and first ones as long as there is room."""
+        plan = progress.plan
+        for call in again:
+            if call.due == "pause":
+                pause = Wait(f"{call.name}.pause", _pause(plan.retry, call.tries))
+                self._going[pause.id] = (progress, call)
+                yield pause
+            elif call.due:
+                arguments = cast("dict[str, Json]", resolve(plan.args, call.known))
+                yield self._called(progress, call, arguments)
+        while progress.state == "going" and progress.going < plan.parallel and progress.begun < len(progress.calls):
+            call = progress.calls[progress.begun]
+            progress.begun += 1
+            if (arguments := _arguments(plan, call)) is not None:
+                progress.going += 1
+                yield self._called(progress, call, arguments)
+
+    def _called(self, progress: _Progress, call: _Call, arguments: Mapping[str, Json]) -> CallTool:
+        call.state = "going"
+        self._going[call.name] = (progress, call)
+        plan = progress.plan
+        return CallTool(call.name, plan.tool, arguments, plan.agent or "", plan.timeout_seconds)
+
+    def _complete(self, progress: _Progress) -> Iterator[_Progress]:
+        """Ends a step whose calls are all over, and lets others know its result; those that can begin now."""
+        plan = progress.plan
+        if progress.state == "going":
+            if progress.going or progress.begun < len(progress.calls):
+                return
+            failed = [call for call in progress.calls if call.state == "failed"]
+            progress.state = "failed" if failed else "done"
+            progress.problem = "; ".join(f"{call.id}: {call.problem}" for call in failed[:NAMED])
+            if others := [call.id for call in failed[NAMED:]]:
+                progress.problem += f"; and so {', '.join(others)}"
+            results = [call.result for call in progress.calls]
+            progress.result = results[0] if plan.for_each is None else results
+        self._results[plan.id] = progress.result
+        if plan.save_as:
+            self._results[plan.save_as] = progress.result
+        self._left -= 1
+        for dependent in self._needed_by[plan.id]:
+            dependent.missing -= 1
+            if not dependent.missing:
+                yield dependent
+
+    def so_far(self) -> Json:
+        """See Partial: the results of the steps that are over."""
+        names = [name for step in self._steps.values() for name in (step.plan.id, step.plan.save_as or "")]
+        return {"steps": {name: bounded(self._results[name]) for name in names if name in self._results}}
+
+    def _finish(self, at_once: str) -> Finish:
+        failed = [progress.problem for progress in self._order if progress.state == "failed"]
+        skipped = [name for name, progress in self._steps.items() if progress.state == "skipped"]
+        passed = [name for name, progress in self._steps.items() if progress.state == "passed"]
+        result = self.so_far()
+        if at_once or failed:
+            told = [at_once] if at_once else failed
+            told += [f"skipped: {', '.join(skipped)}"] if skipped else []
+            return Finish("failed", "; ".join(told), result)
+        done = len(self._steps) - len(passed)
+        counted = f"{done} step{'' if done == 1 else 's'} done"
+        return Finish("succeeded", counted + (f", not needed: {', '.join(passed)}" if passed else ""), result)
+
+
+def _attempt(assignment: Assignment) -> str:
+    """Differs each time the task is tried again, or given back by a gate; what it made before may still be there."""
+    tried, visit = assignment.settings.get("attempt", 1), assignment.settings.get("visit", 1)
+    return f"{tried}" if visit == 1 else f"{tried}-{visit}"
+
+
+def _arguments(plan: PlanStep, call: _Call) -> dict[str, Json] | None:
+    """Those of a call's first try; None when it is over without one."""
+    try:
+        if plan.when and _about_items(plan) and not holds(plan.when, call.known):
+            call.end("passed", {"status": "skipped"})
+            return None
+        return cast("dict[str, Json]", resolve(plan.args, call.known))
+    except PlanInvalid as error:
+        _refuse(call, error)
+        return None
+
+
+def _settle(progress: _Progress, call: _Call, outcome: CallOutcome) -> None:
+    """A try has ended: the call is done, tried again, or failed."""
+    retry = progress.plan.retry
+    problem = unmet(progress.plan.expect, outcome)
+    if problem and call.tries <= retry.times and outcome.status in WORTH_ANOTHER_TRY:
+        call.tries += 1
+        call.due = "pause" if retry.seconds else "call"
+        return
+    progress.going -= 1
+    if problem:
+        tried = f" (tried {call.tries} times)" if call.tries > 1 else ""
+        call.end("failed", {**record(outcome), "problem": problem}, problem + tried)
+    else:
+        call.end("done", record(outcome))
+
+
+def _refuse(call: _Call, error: PlanInvalid) -> None:
+    """A call that cannot be made as it is written."""
+    problem = f"{error.message} ({error.suggestion})" if error.suggestion else error.message
+    call.end("failed", {"status": "failed", "problem": problem}, problem)
+
+
+def _pause(retry: Retry, tries: int) -> float:
+    """Before the try of that number."""
+    seconds = retry.seconds
+    for _ in range(tries - 2):
+        seconds = min(seconds * retry.factor, LONGEST_PAUSE_SECONDS)
+    return seconds
+
+
+def _about_items(plan: PlanStep) -> bool:
+    """Whether the condition is one of each item, not of the step."""
+    return any(parse(token).scope == "item" for token in tokens(plan.when))
+
+
+def _items(value: Json) -> list[Json]:
+    """What a for_each goes over: a list, or the lines of a text that are not empty."""
+    if isinstance(value, str):
+        return [line for line in value.splitlines() if line.strip()]
+    if isinstance(value, list):
+        return cast("list[Json]", value)
+    raise PlanInvalid(f"for_each needs a list or a text, not {as_text(value)[:60]}")
+
+
+class PlaybookBrain:
+    """Needs steps, or settings that say what it does with words."""
+
+    name = "playbook"
+    wants_tools = False
+    visits = 1
+
+    def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:
+        """What is wrong with its settings; whether there are steps, the plan says."""
+        try:
+            read(agent.settings)
+        except PlanInvalid as error:
+            return (error.message,)
+        return ()
+
+    def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Playbook | Words:
+        """Raises PlanInvalid, naming every problem, when the steps cannot be carried out."""
+        try:
+            task = TaskSettings.model_validate(assignment.task)
+        except ValidationError as error:
+            raise PlanInvalid(f"task {assignment.task_id}: {error}") from None
+        if not task.steps and (settings := read(assignment.settings)).words:
+            return Words(assignment, settings)
+        if not task.steps:
+            raise PlanInvalid(
+                f"task {task.id} has no steps, and a playbook does nothing else",
+                suggestion="write its steps, or give it to an agent with another brain",
+            )
+        if found := problems(task.steps, dict.fromkeys(assignment.inputs)):
+            raise PlanInvalid(f"task {task.id}: " + "; ".join(found), suggestion="fix the plan")
+        return Playbook(assignment, task.steps)
+
+
+PLUGIN = PlaybookBrain()

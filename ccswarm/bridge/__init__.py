@@ -1,0 +1,1 @@
+"""How a program that thinks for an agent reaches the agent's tools."""

@@ -1,0 +1,205 @@
+"""Verbs about what waits for a person: approvals, approve, reject; accept and return, of work that is to be merged."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ccswarm.cli.options import Argument, Option
+from ccswarm.cli.output import Json, printable, remark, say, show_json, show_line
+from ccswarm.cli.parameters import Config, check_person, looking, person
+from ccswarm.cli.reading import looked
+from ccswarm.errors import RunNotFound, UsageInvalid
+from ccswarm.runs.events import task_of
+from ccswarm.runs.status import facts_of, run_id_of, short
+from ccswarm.toolbox import questions
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+
+MARK = "ap_"
+"""How ids of questions begin; it may be left out."""
+
+QuestionId = Annotated[str, Argument(metavar="ID", help="As approvals shows it, or the beginning of it.")]
+TaskName = Annotated[str, Argument(metavar="RUN.TASK", help="A run, as everywhere, and one of its tasks.")]
+Find = Callable[["App"], Awaitable[dict[str, Any]]]
+"""The question that is meant. Raises what says that there is none."""
+
+
+def approvals(config: Config = None, as_json: Json = False) -> None:
+    """Show what waits for a person's word: who wants to call what in which task.
+
+    Exit code: 0, also when nothing waits.
+    """
+
+    found = looked(config, lambda sight: questions.waiting(sight.store))
+    if as_json:
+        show_json({"approvals": found})
+        return
+    for question in found:
+        if "question" in question:
+            show_line(f"{question['id']}  {question['question']} ({question['agent']} did it in {question['task_id']})")
+        else:
+            what = f"{question['agent']} wants to call {question['tool']} in {question['task_id']}"
+            show_line(f"{question['id']}  {what}")
+        for name, value in question["arguments"].items():
+            first, *rest = str(value).split("\n")
+            show_line(f"    {name} = {first}")
+            for line in rest:
+                show_line(f"        {line}")
+        if answer := question.get("answer"):
+            word = "agreed" if answer["approved"] else "refused"
+            show_line(f"    answered: {answer['by']} {word}; a worker, or ccswarm resume, continues with it")
+    say("ccswarm approve ID, or ccswarm reject ID --reason WHY." if found else "Nothing waits for an answer.")
+
+
+def approve(
+    question: QuestionId,
+    reason: Annotated[str, Option("--reason", help="Recorded.", show_default=False)] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Agree to one call, or to one merge: it is made as soon as a worker executes the run.
+
+    Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one.
+    """
+    _answer(lambda app: _asked(question, app), Word("Agreed to", reason, approved=True), config, as_json)
+
+
+def reject(
+    question: QuestionId,
+    reason: Annotated[str, Option("--reason", help="Told to the agent, and recorded.", show_default=False)],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Refuse one call: the agent learns why, and continues without it. Work that is not to be merged has failed.
+
+    Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one.
+    """
+    _answer(lambda app: _asked(question, app), Word("Refused", reason), config, as_json)
+
+
+def accept(
+    task: TaskName,
+    reason: Annotated[str, Option("--reason", help="Recorded.", show_default=False)] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Agree to merging the work of a task, where swarm.merge is ask.
+
+    Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is said.
+    """
+    _answer(lambda app: _merge(task, app), Word("Agreed to", reason, approved=True), config, as_json)
+
+
+def give_back(
+    task: TaskName,
+    comment: Annotated[str, Argument(metavar="COMMENT", help="What is wrong of it, for the agent.")],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Give the work of a task back instead of merging it: its agent continues in the same clone, with your comment.
+
+    Exit codes: 0 answered, 1 somebody else answered first, 2 no merge of that task waits: what to do is said.
+    """
+    if not comment.strip():
+        raise UsageInvalid("the comment is empty", suggestion="say what is wrong of the work")
+    _answer(lambda app: _merge(task, app), Word("Gave back", comment, again=True), config, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A person's; ``told`` is how it is said of it."""
+
+    told: str
+    reason: str
+    approved: bool = False
+    again: bool = False
+
+
+def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
+    import asyncio
+
+    if word.approved:
+        check_person()
+    done, workers = asyncio.run(_sent(find, word, config))
+    if as_json:
+        show_json({**done, "approved": word.approved, **({"again": True} if word.again else {}), "workers": workers})
+        return
+    remark(printable(f"{word.told} {done['tool']} for {done['agent']} in {done['task_id']}"))
+    if not workers:
+        run = str(done["task_id"]).partition(".")[0]
+        remark(printable(f"next: nothing executes it now: ccswarm resume {run}, or ccswarm worker"))
+
+
+async def _sent(find: Find, word: Word, config: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """What was asked, and the workers that are alive."""
+    async with looking(config) as app:
+        asked = await find(app)
+        whose = {"by": person(), "reason": word.reason, "task_id": str(asked["task_id"])}
+        await app.swarm.answer(str(asked["id"]), approved=word.approved, again=word.again, **whose)
+        return asked, await _alive(app)
+
+
+async def _alive(app: App) -> list[str]:
+    beats = (await app.engine.health())["workers"]
+    return [worker for worker, age in beats.items() if age < app.settings.engine.lost_after_seconds]
+
+
+async def _merge(text: str, app: App) -> dict[str, Any]:
+    """The question whether the work of RUN.TASK is merged. Raises RunNotFound; UsageInvalid, with what else there is to
+    do, where that is not asked."""
+    from ccswarm.swarm.delivery import MERGE
+
+    run, _, task = text.partition(".")
+    if not task:
+        raise UsageInvalid(f"{text!r} names no task of a run", suggestion="write RUN.TASK, as approvals shows it")
+    run_id = await run_id_of(app.engine, run, app.project)
+    for one in await app.swarm.approvals():
+        number = str(one["task_id"])
+        if one["tool"] == MERGE and number.startswith(f"{run_id}.") and task_of(run_id, number) == task:
+            return one
+    why, then = await _no_merge(app, run_id, task)
+    raise UsageInvalid(f"{short(run_id)}.{task} does not wait to be merged: {why}", suggestion=then)
+
+
+async def _no_merge(app: App, run_id: str, task: str) -> tuple[str, str]:
+    """Why not, and what to do instead."""
+    from ccswarm.runs.work import works
+
+    facts = await facts_of(app.engine, run_id)
+    if task not in facts["tasks"]:
+        return "there is no such task", f"ccswarm status {short(run_id)}"
+    found = [one for one in await works(app.engine, run_id, task) if one.task == task]
+    see = f"ccswarm diff {short(run_id)} {task}"
+    match found[0].state if found else "":
+        case "merged":
+            return "it is merged", f"{see}; ccswarm run begins another run"
+        case "on a branch":
+            return "it is on a branch", f"git merge {found[0].place}, or leave it; {see}"
+        case "kept, not merged":
+            return (
+                f"it is {facts['tasks'][task]['status']}",
+                f"{see}; git merge {found[0].place} merges it all the same",
+            )
+        case "blocked, not merged":
+            return "it is blocked", f"fix what blocks it, then ccswarm resume {short(run_id)}; {see}"
+        case _:
+            status = str(facts["tasks"][task]["status"]).replace("_", " ")
+            return f"it is {status}", f"{see}; ccswarm approvals shows what waits"
+
+
+async def _asked(text: str, app: App) -> dict[str, Any]:
+    """The one question whose id begins so. Raises RunNotFound, UsageInvalid."""
+    waiting = await app.swarm.approvals()
+    beginning = text if text.startswith(MARK) else MARK + text
+    found = {str(one["id"]): one for one in waiting if str(one["id"]).startswith(beginning)}
+    if not found:
+        raise RunNotFound(
+            f"nothing waits for approval {text!r}, or not any longer", suggestion="ccswarm approvals shows what waits"
+        )
+    if len(found) > 1 and beginning not in found:
+        raise UsageInvalid(f"{text!r} is the beginning of {', '.join(list(found)[:5])}", suggestion="give more of it")
+    return found.get(beginning) or next(iter(found.values()))

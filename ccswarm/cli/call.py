@@ -1,0 +1,186 @@
+"""The verb call: one tool, through the toolbox as agents call it, and on record like theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from ccswarm.cli.output import EXIT_ERROR, EXIT_USAGE, Json, leave, printable, remark, show_json, show_text, to_person
+from ccswarm.cli.parameters import Config, check_person, load, person
+from ccswarm.errors import JournalBroken, SwarmError, UsageInvalid
+from ccswarm.system.visible import visible
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccswarm.config.config import Loaded
+    from ccswarm.config.settings import AgentSettings
+    from ccswarm.journal.writer import Journal
+    from ccswarm.models import CallOutcome
+    from ccswarm.toolbox.toolbox import Toolbox
+
+PERSON = "person"
+"""Who calls where no agent is named, and may use everything."""
+
+
+def call(
+    tool: Annotated[str, typer.Argument(metavar="SERVER.TOOL", help="As ccswarm tools shows it.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[JSON | NAME=VALUE…]", help="An object, or its members one by one.")
+    ] = None,
+    agent: Annotated[str, typer.Option("--agent", "-a", help="As this agent, with its grants and approvals.")] = "",
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0.001, help="Seconds, instead of the server's.", show_default=False)
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="You agree, where a person has to.")] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Call one tool and show its answer. Calls are in the journal.
+
+    VALUE is JSON where it is some and the tool takes no text there; else it is text. Exit codes: 0 answered,
+    1 the tool reports an error, does not answer, or may not be called, 2 no such tool, or arguments that do not fit.
+    """
+    if yes:
+        check_person()
+    loaded = load(config)
+    outcome = asyncio.run(_call(loaded, tool, arguments or [], agent, timeout, yes))
+    if outcome.code == "approval_needed":
+        outcome = replace(outcome, suggestion="agree to it yourself: --yes")
+    code = 0 if outcome.ok else EXIT_USAGE if outcome.status == "invalid" else EXIT_ERROR
+    if as_json:
+        show_json({"tool": tool, **outcome.to_json()})
+    else:
+        _show(outcome)
+    leave(code)
+
+
+def _show(outcome: CallOutcome) -> None:
+    text = outcome.text
+    if not text and outcome.structured is not None:
+        text = json.dumps(outcome.structured, indent=2 if to_person() else None, ensure_ascii=False)
+    if text:
+        show_text(_safe(text) + ("" if text.endswith("\n") else "\n"))
+    if outcome.ok:
+        if outcome.message:
+            remark(f"note: {printable(outcome.message)}")
+        return
+    remark(f"error {outcome.code or outcome.status}: {printable(outcome.message or 'the tool reports an error')}")
+    if outcome.suggestion:
+        remark(f"next: {printable(outcome.suggestion)}")
+
+
+def _safe(text: str) -> str:
+    """On a terminal without what could steer it; a pipe gets what the tool said."""
+    if not to_person():
+        return text
+    return "\t".join(visible(part, lines=True) for part in text.split("\t"))
+
+
+async def _call(
+    loaded: Loaded, tool: str, words: Sequence[str], agent: str, timeout_seconds: float | None, yes: bool
+) -> CallOutcome:
+    from ccswarm.cli.configured_servers import servers_of, unknown, workspace_of
+    from ccswarm.config import config
+    from ccswarm.models import CallRequest
+    from ccswarm.swarm.worker_tools import ToolHands
+    from ccswarm.toolbox.discovery import OWN
+
+    server, dot, _ = tool.partition(".")
+    if not dot:
+        raise UsageInvalid(f"{tool!r} is no SERVER.TOOL", suggestion="ccswarm tools lists them")
+    if server == OWN:
+        raise UsageInvalid("messages between agents belong to a run", suggestion=f"call {tool} in a step of a plan")
+    agents = _agents(loaded, agent)
+    if agent and agent not in agents:
+        raise unknown("agent", agent, list(agents))
+    servers = servers_of(loaded.settings, [server])
+    state = config.state_directory()
+    journal = journal_of(state)
+    hands = ToolHands(servers, state, config.server_environment(), journal)
+    try:
+        toolbox = hands.toolbox(agents, workspace_of(loaded))
+        given = _object(words) if _is_object(words) else _members(words, await _schema(toolbox, tool))
+        agreed = f"by {person()}" if yes else ""
+        request = CallRequest(
+            "", "", "", agent or PERSON, tool, given, timeout_seconds=timeout_seconds, approval=agreed,
+            for_user=not agent,
+        )  # fmt: skip
+        return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
+    finally:
+        await hands.close()
+        journal.close()
+
+
+def journal_of(state_directory: Path) -> Journal:
+    """One file for what people do on a machine, but for what goes on at the same time: it has one writer."""
+    from ccswarm.app import JOURNALS
+    from ccswarm.journal.writer import Journal
+
+    directory = state_directory / JOURNALS
+    name = f"{platform.node() or 'host'}-call"
+    try:
+        return Journal(directory, name)
+    except JournalBroken:
+        return Journal(directory, f"{name}-{os.getpid()}")
+
+
+async def _schema(toolbox: Toolbox, tool: str) -> Mapping[str, Any]:
+    try:
+        return (await toolbox.find(tool)).input_schema
+    except SwarmError:  # the call itself tells, and records it
+        return {}
+
+
+def _agents(loaded: Loaded, agent: str) -> dict[str, AgentSettings]:
+    from ccswarm.config.settings import AgentSettings
+
+    configured = {one.name: one for one in loaded.settings.agents}
+    return configured if agent else {PERSON: AgentSettings(name=PERSON, grants=("*",))}
+
+
+def _is_object(words: Sequence[str]) -> bool:
+    return len(words) == 1 and words[0].lstrip().startswith("{")
+
+
+def _object(words: Sequence[str]) -> dict[str, Any]:
+    try:
+        return json.loads(words[0])
+    except ValueError as error:
+        raise UsageInvalid(f"the arguments are no JSON: {error}", suggestion="or give NAME=VALUE…") from None
+
+
+def _members(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What NAME=VALUE… says. Raises UsageInvalid."""
+    known: Mapping[str, Any] = schema.get("properties") or {}
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageInvalid(f"{word!r} is no NAME=VALUE", suggestion="or give all arguments as one JSON object")
+        if name in given:
+            raise UsageInvalid(f"{name} is given twice", suggestion="a list is written as JSON: NAME='[1, 2]'")
+        given[name] = value if _takes_text(known.get(name)) else _value(value)
+    return given
+
+
+def _takes_text(schema: object) -> bool:
+    """Whether a text is what the tool wants there, whatever it looks like."""
+    facts = cast("Mapping[str, Any]", schema if isinstance(schema, Mapping) else {})
+    kinds: Any = facts.get("type") or ()
+    others = [one for key in ("anyOf", "oneOf") for one in facts.get(key) or ()]
+    return kinds == "string" or "string" in kinds or any(map(_takes_text, others))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

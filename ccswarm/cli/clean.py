@@ -1,0 +1,50 @@
+"""The verb clean: removes what is left of work that was not merged."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccswarm.cli.output import Json, say, show_json, show_rows
+from ccswarm.cli.parameters import MOST_RUNS, Config, looking
+
+
+def clean(
+    days: Annotated[
+        float | None, typer.Option("--days", min=0, help="Remove what is as old as that, instead of engine.clone_days.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed.")] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Remove clones and refs of work that failed or was not merged, and is older than engine.clone_days. Those of runs
+    that are not over stay, whatever their age; those of merged work are removed when it is merged.
+
+    Exit codes: 0 done, 1 something cannot be removed.
+    """
+    from ccswarm.clones import kept
+    from ccswarm.config import config as files
+
+    unfinished, most = asyncio.run(_unfinished(config))
+    oldest = most if days is None else days
+    root = files.state_directory() / kept.FOLDER
+    found = [one for one in kept.kept(root, unfinished) if one.days >= oldest]
+    facts = [{"run": one.run, "path": str(one.path), "bytes": one.bytes, "refs": len(one.refs)} for one in found]
+    if not dry_run:
+        for one in found:
+            kept.remove(one, files.server_environment())
+    if as_json:
+        show_json({"removed": [] if dry_run else facts, "left": facts if dry_run else []})
+        return
+    show_rows(facts, ("run", "bytes", "refs", "path"))
+    if not facts:
+        say(f"nothing of a run that is over is {oldest:g} days old or older")
+
+
+async def _unfinished(config: Path | None) -> tuple[set[str], float]:
+    async with looking(config) as opened:
+        runs = await opened.engine.list(top=True, unfinished=True, limit=MOST_RUNS)
+        return {run.id for run in runs}, opened.settings.engine.clone_days

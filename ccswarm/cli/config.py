@@ -1,0 +1,179 @@
+"""Verbs about the configuration: config check, show, path, reference."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from ccswarm.cli.options import Group
+from ccswarm.cli.output import (
+    EXIT_ERROR,
+    Json,
+    leave,
+    printable,
+    remark,
+    say,
+    show_facts,
+    show_json,
+    show_line,
+    show_text,
+)
+from ccswarm.cli.parameters import Config, peek
+from ccswarm.errors import ConfigInvalid, PlanInvalid
+
+if TYPE_CHECKING:
+    from ccswarm.config.trust import Change
+
+HIDDEN = "[not shown]"
+"""Stands for what may be a secret."""
+
+NAMED = re.compile(r"([A-Za-z]+ )?\$\w+\Z|env:\w+\Z")
+"""A header's value that only names a variable."""
+
+app = Group("Check, show and explain the configuration.")
+
+File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Instead of the one that is found.")]
+
+
+@app.command()
+def check(file: File = None, as_json: Json = False) -> None:
+    """Say whether the configuration is right, its tasks too; asks no server (ccswarm plan check does).
+
+    Exit codes: 0 it is right, 2 it is not: every problem is named with its place.
+    """
+    from ccswarm.config import config, plugins
+    from ccswarm.plan import check as plan
+
+    loaded = peek(file)
+    settings = loaded.settings
+    if wrong := plan.check(settings, None):
+        raise PlanInvalid(f"{loaded.path}: {'; '.join(wrong)}", suggestion="fix these places")
+    plugins.load("engines", settings.engine.name)
+    for brain in dict.fromkeys(agent.brain for agent in settings.agents):
+        plugins.load("brains", brain)
+    facts = {
+        "servers": [server.name for server in settings.mcp.servers],
+        "agents": [agent.name for agent in settings.agents],
+        "tasks": [task.id for task in settings.tasks],
+    }
+    changes: list[Change] = []
+    with suppress(ConfigInvalid):  # of a state directory, which nothing else here needs
+        changes = config.changes(file)
+    if as_json:
+        show_json({"valid": True, "path": _text(loaded.path), **facts, "changed": bool(changes)})
+    else:
+        show_facts({"path": _text(loaded.path) or "none; all is as by default", **facts})
+        say("It is right.")
+        for change in changes:
+            error = change.error()
+            remark(printable(f"{error.message}: {error.suggestion}"))
+
+
+@app.command()
+def show(file: File = None, as_json: Json = False) -> None:
+    """Print what is set as a file; variables, headers and passwords of servers and databases are not shown.
+
+    Exit codes: 0 shown, 2 it is wrong.
+    """
+    loaded = peek(file)
+    settings: dict[str, Any] = _covered(loaded.settings.model_dump(mode="json", exclude_unset=not as_json))
+    if as_json:
+        show_json({"path": _text(loaded.path), "settings": settings})
+    else:
+        show_text(f"# {_text(loaded.path) or 'no file; all is as by default'}\n" + "".join(_toml(settings, "")))
+
+
+@app.command()
+def path(config: Config = None, as_json: Json = False) -> None:
+    """Print which file holds.
+
+    Exit codes: 0 there is one, 1 there is none, and all is as by default.
+    """
+    from ccswarm.config import config as files
+
+    found = config or files.find(files.server_environment())
+    exists = found is not None and found.exists()
+    if as_json:
+        show_json({"path": _text(found and found.absolute()), "exists": exists})
+    elif found:
+        show_line(str(found.absolute()))
+    else:
+        say("There is none: ccswarm init writes one.")
+    leave(0 if exists else EXIT_ERROR)
+
+
+@app.command()
+def reference(as_json: Json = False) -> None:
+    """Print every setting with its default and what it means, all commented out; --json: as a JSON schema.
+
+    Exit code: 0.
+    """
+    from ccswarm.config import config
+    from ccswarm.config.settings import Settings
+
+    if as_json:
+        show_json(Settings.model_json_schema())
+    else:
+        show_text(config.reference())
+
+
+def _text(place: Path | None) -> str | None:
+    return None if place is None else str(place)
+
+
+def _covered(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without what may be a secret."""
+    for server in settings.get("mcp", {}).get("servers", ()):
+        for name in server.get("env", ()):
+            server["env"][name] = HIDDEN
+        for name, value in server.get("headers", {}).items():
+            server["headers"][name] = value if NAMED.match(value) else HIDDEN
+    url = settings.get("engine", {}).get("database_url", "")
+    if "@" in url or "password" in url:
+        settings["engine"]["database_url"] = f"{url.partition('://')[0]}://{HIDDEN}"
+    return settings
+
+
+def _toml(table: Mapping[str, Any], name: str) -> Iterator[str]:
+    """The lines of a table: its values first, then the tables in it."""
+    inner = {key: value for key, value in table.items() if _is_table(value) or _is_tables(value)}
+    for key, value in table.items():
+        if key not in inner and value is not None:
+            yield f"{_key(key)} = {_value(value)}\n"
+    for key, value in inner.items():
+        place = f"{name}.{_key(key)}" if name else _key(key)
+        for one in (value,) if _is_table(value) else value:
+            lines = list(_toml(one, place))
+            if not _is_table(value):
+                yield f"\n[[{place}]]\n"
+            elif lines and not lines[0].startswith("\n"):
+                yield f"\n[{place}]\n"
+            yield from lines
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_tables(value: object) -> bool:
+    items = cast("Sequence[object]", value if isinstance(value, list) else ())
+    return bool(items) and all(map(_is_table, items))
+
+
+def _key(key: str) -> str:
+    return key if key.isascii() and key.replace("-", "").replace("_", "").isalnum() else _value(key)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, object]", value)
+        return "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in table.items()) + " }" if table else "{}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, cast("list[object]", value))) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

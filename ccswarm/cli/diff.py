@@ -1,0 +1,124 @@
+"""The verb diff: what the tasks of a run changed, each since its attempt began."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ccswarm.cli.options import Argument, Option
+from ccswarm.cli.output import EXIT_ERROR, Json, leave, printable, remark, show_bytes, show_json, show_rows, to_person
+from ccswarm.cli.parameters import Config, RunName
+from ccswarm.cli.reading import Sight, looked
+from ccswarm.errors import SwarmError, UsageInvalid
+from ccswarm.runs.status import facts_of, run_id_of, short
+
+if TYPE_CHECKING:
+    from ccswarm.clones.clones import Difference
+    from ccswarm.runs.work import Work
+
+Found = tuple["Work", "Difference | SwarmError"]
+
+STYLES = {"+": "green", "-": "red", "@": "cyan"}
+TAB = 8
+
+
+def diff(
+    run: RunName,
+    task: Annotated[str, Argument(metavar="[TASK]", help="Only this task and its parts.")] = "",
+    stat: Annotated[bool, Option("--stat", help="Only the files, and how many lines.")] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Show what the tasks of a run changed in their clones, each since its attempt began: merged, on a branch, kept,
+    or under way.
+
+    In a pipe it is what git apply reads; where each task's work is goes to standard error. Exit codes: 0 shown, 1 the
+    work of some task cannot be shown, 2 there is no such run or task.
+    """
+    import asyncio
+
+    run_id, repository, works = looked(config, lambda sight: _works(run, task, sight))
+    found = asyncio.run(_compared(run_id, repository, works))
+    if as_json:
+        show_json({"run": run_id, "tasks": [_facts(*one) for one in found]})
+    else:
+        for one in found:
+            _show(*one, stat=stat)
+        if not found:
+            remark(f"no task of {short(run_id)} has changed anything in a clone")
+    leave(EXIT_ERROR if any(isinstance(result, SwarmError) for _, result in found) else 0)
+
+
+async def _works(text: str, task: str, sight: Sight) -> tuple[str, str, list[Work]]:
+    """The run's id, the repository it works on, and what there is to show."""
+    from ccswarm.runs.work import works
+
+    run_id = await run_id_of(sight.store, text, sight.project)
+    found = await works(sight.store, run_id, task)
+    if task and not found and task not in (await facts_of(sight.store, run_id))["tasks"]:
+        raise UsageInvalid(f"{short(run_id)} has no task {task!r}", suggestion=f"ccswarm status {short(run_id)}")
+    return run_id, str((await sight.store.status(run_id)).payload["workspace"]), found
+
+
+async def _compared(run_id: str, repository: str, found: Sequence[Work]) -> list[Found]:
+    from ccswarm.clones.clones import Workspaces
+    from ccswarm.clones.kept import FOLDER
+    from ccswarm.config import config
+    from ccswarm.runs.work import difference
+
+    root = config.state_directory() / FOLDER
+    results: list[Found] = []
+    workspaces = Workspaces(Path(repository), root, config.server_environment())
+    for work in found:
+        try:
+            if (result := await difference(work, run_id, workspaces)) and result.files:
+                results.append((work, result))
+        except SwarmError as error:
+            results.append((work, error))
+    return results
+
+
+def _facts(work: Work, result: Difference | SwarmError) -> dict[str, Any]:
+    facts = {"task": work.task, "status": work.status, "state": work.state, "place": work.place, "base": work.base}
+    if isinstance(result, SwarmError):
+        return {**facts, "error": {"code": result.code, "message": result.message, "suggestion": result.suggestion}}
+    files = [
+        {"path": os.fsencode(one.path).decode(errors="replace"), "added": one.added, "removed": one.removed}
+        for one in result.files
+    ]
+    return {**facts, "commit": work.commit or None, "files": files, "diff": result.text.decode(errors="replace")}
+
+
+def _show(work: Work, result: Difference | SwarmError, *, stat: bool) -> None:
+    if isinstance(result, SwarmError):
+        remark(printable(f"{work.task}: {result.message}; {result.suggestion}"))
+        return
+    where = f": {work.place}" if work.place else ""
+    remark(printable(f"{work.task}: {result.told}, {work.state}{where}"))
+    if stat:
+        rows = [{"path": one.path, "added": one.added, "removed": one.removed} for one in result.files]
+        show_rows([{"task": work.task, **row} for row in rows], ("task", "path", "added", "removed"))
+    elif to_person():
+        _show_lines(result.text)
+    else:
+        show_bytes(result.text)
+
+
+def _show_lines(text: bytes) -> None:
+    """In colours, with escapes for what could steer a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for line, style in _styled(text.decode(errors="backslashreplace").split("\n")[:-1]):
+        console.print(Text(printable(line.expandtabs(TAB)), style=style))
+
+
+def _styled(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Only lines of a hunk begin with what says that they came or went."""
+    inside = False
+    for line in lines:
+        inside = line.startswith("@@") or (inside and not line.startswith("diff "))
+        yield line, STYLES.get(line[:1], "") if inside else "bold"

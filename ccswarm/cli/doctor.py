@@ -1,0 +1,265 @@
+"""The verb doctor: looks at everything a run needs, and says what to do about what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ccswarm import __version__
+from ccswarm.cli.output import EXIT_ERROR, Json, leave, say, show_json, show_rows
+from ccswarm.cli.parameters import Config, load
+from ccswarm.errors import SwarmError
+from ccswarm.system import program_path
+
+if TYPE_CHECKING:
+    from ccswarm.config.config import Loaded
+    from ccswarm.config.settings import Settings
+
+OLDEST_SQLITE = (3, 35)
+"""The first with RETURNING, which dbos needs."""
+
+MERGING_GIT = (2, 38)
+"""The first that merges without a work tree."""
+
+LEAST_FREE_BYTES = 256 << 20
+GIT_SECONDS = 10.0
+SHOWN_PROBLEMS = 3
+
+State = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    state: State
+    detail: str
+    advice: str = ""
+
+
+def doctor(config: Config = None, as_json: Json = False) -> None:
+    """Check everything a run needs: configuration, plan, servers, git, state directory, store, journal, workers.
+
+    Starts every server and asks for its tools. Exit codes: 0 all that is needed works, 1 something does not.
+    """
+    findings: list[Finding] = []
+    begun = time.monotonic()
+    with suppress(SwarmError):  # the checks tell it
+        load(config)  # a person is asked once about a configuration that has changed
+    for look in CHECKS:
+        try:
+            findings += look(config)
+        except SwarmError as error:
+            if error.message not in [finding.detail for finding in findings]:  # what one needs another may need too
+                findings.append(Finding(look.__name__, "fail", error.message, error.suggestion))
+        except Exception as error:
+            findings.append(Finding(look.__name__, "fail", f"{type(error).__name__}: {error}", "report this"))
+    failed = list(dict.fromkeys(finding.check for finding in findings if finding.state == "fail"))
+    if as_json:
+        checks = [asdict(finding) for finding in findings]
+        seconds = round(time.monotonic() - begun, 3)
+        show_json({"healthy": not failed, "version": __version__, "seconds": seconds, "checks": checks})
+    else:
+        show_rows([asdict(finding) for finding in findings], ("state", "check", "detail", "advice"))
+        say(f"Not working: {', '.join(failed)}." if failed else "All that is needed works.")
+    leave(EXIT_ERROR if failed else 0)
+
+
+def _agreed(config: Path | None) -> Loaded:
+    from ccswarm.config import config as files
+
+    return files.load(config)
+
+
+def program(_: Path | None) -> Iterator[Finding]:
+    """Versions of what this runs on."""
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}, ccswarm {__version__}")
+    version = sqlite3.sqlite_version
+    if sqlite3.sqlite_version_info >= OLDEST_SQLITE:
+        yield Finding("sqlite", "ok", version)
+    else:
+        advice = "use a newer Python, or PostgreSQL: engine.database_url"
+        yield Finding("sqlite", "fail", f"{version} is older than {'.'.join(map(str, OLDEST_SQLITE))}", advice)
+
+
+def configuration(config: Path | None) -> Iterator[Finding]:
+    """The file, and its tasks as far as they can be judged without servers."""
+    from ccswarm.app import brain_problems
+    from ccswarm.plan import check as plan
+
+    loaded = _agreed(config)
+    settings = loaded.settings
+    if loaded.path is None:
+        yield Finding("configuration", "warn", "there is none; all is as by default", "ccswarm init writes one")
+        return
+    counts = f"{len(settings.agents)} agents, {len(settings.tasks)} tasks"
+    yield Finding("configuration", "ok", f"{loaded.path}: {len(settings.mcp.servers)} servers, {counts}")
+    for problem in plan.check(settings, None):
+        yield Finding("plan", "fail", problem, "fix it: ccswarm plan check")
+    for problem in brain_problems(settings):
+        yield Finding("brains", "fail", problem, "fix it, or give the agent another brain")
+
+
+def servers(config: Path | None) -> Iterator[Finding]:
+    """Each server, by starting it and asking for its tools."""
+    from ccswarm.cli.configured_servers import workspace_of
+    from ccswarm.toolbox.discovery import listings
+
+    loaded = _agreed(config)
+    configured = loaded.settings.mcp.servers
+    if not configured:
+        yield Finding("servers", "warn", "none is configured: agents have no tools", "add one to [mcp] servers")
+        return
+    for one in asyncio.run(listings(configured, workspace_of(loaded))):
+        check = f"server {one.server}"
+        if one.problem:
+            yield Finding(check, "fail", one.problem, one.suggestion or "start its command by hand")
+        else:
+            what = f"{one.about + ', ' if one.about else ''}{len(one.tools)} tools in {one.seconds * 1000:.0f} ms"
+            yield Finding(check, "ok" if one.tools else "warn", what, "" if one.tools else "see its tools.allow")
+        for note in one.notes:
+            yield Finding(check, "warn", note, "fix the server, or leave the tool out: tools.deny")
+
+
+def logins(config: Path | None) -> Iterator[Finding]:
+    """What is kept of logins at servers; whether they are taken, the servers say."""
+    from ccswarm.cli.login import told
+    from ccswarm.config import config as files
+    from ccswarm.config import plugins
+
+    remote = [one for one in _agreed(config).settings.mcp.servers if one.url]
+    for server in remote:
+        found = asyncio.run(plugins.load("clients", "mcp").login(server, files.state_directory()))
+        if found:
+            facts = {name.replace("_", " "): value for name, value in told(found).items() if value not in (None, "")}
+            yield Finding(f"login {server.name}", "ok", ", ".join(f"{name} {value}" for name, value in facts.items()))
+
+
+def git(config: Path | None) -> Iterator[Finding]:
+    """Needed where agents have clones; they are made of the workspace."""
+    from ccswarm.cli.configured_servers import workspace_of
+    from ccswarm.config import config as files
+
+    loaded = _agreed(config)
+    cloning = [one.name for one in loaded.settings.agents if one.workspace == "clone"]
+    directory = workspace_of(loaded)
+    environ = program_path.environment(files.server_environment(), (directory,))
+    if shutil.which("git", path=environ["PATH"]) is None:
+        yield Finding("git", "fail" if cloning else "warn", "there is none", "install git: agents' clones need it")
+        return
+    code, words = _git("--version", cwd=".", env=environ)
+    old = (version := re.search(r"(\d+)\.(\d+)", words)) and (int(version[1]), int(version[2])) < MERGING_GIT
+    if old:
+        yield Finding("git", "warn", words, "install git 2.38 or newer: with this one agents' work is merged by hand")
+    else:
+        yield Finding("git", "ok" if code == 0 else "fail", words)
+    if cloning:
+        code, words = _git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=directory, env=environ)
+        if code:
+            who = f"{', '.join(cloning)} cannot have a clone of {directory}"
+            yield Finding("git", "fail", f"{who}: {words or 'nothing is committed there'}", "git init, and commit")
+
+
+def state(_: Path | None) -> Iterator[Finding]:
+    """The directory of runs and journal: private, and can be written."""
+    from ccswarm.config import config
+
+    directory = config.state_directory()
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"\0" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        yield Finding("state", "fail", f"{directory} cannot be written: {error.strerror}", "fix it, or free some space")
+        return
+    free = shutil.disk_usage(directory).free
+    if free < LEAST_FREE_BYTES:
+        yield Finding("state", "warn", f"{free >> 20} MB free in {directory}", "free some: runs are kept there")
+    else:
+        yield Finding("state", "ok", f"{directory}, private")
+
+
+def engine(config: Path | None) -> Iterator[Finding]:
+    """The store of the runs, its workers, and whether somebody executes what waits."""
+    loaded = _agreed(config)
+    began = time.monotonic()
+    health = asyncio.run(_health(loaded.settings))
+    took = time.monotonic() - began
+    yield Finding("store", "ok", f"{health['store']}, opened in {took * 1000:.0f} ms")
+    lost_after = loaded.settings.engine.lost_after_seconds
+    ages: dict[str, float] = health["workers"]
+    alive = [worker for worker, age in ages.items() if age < lost_after]
+    for worker, age in ages.items():
+        if age >= lost_after:
+            detail = f"{worker} was last heard of {age:.0f} s ago"
+            advice = "" if alive else "ccswarm worker takes its work over"
+            yield Finding("workers", "warn", detail, advice or "the others take its work over")
+    waiting = f"{health['running']} executions go on, {health['queued']} wait"
+    if (health["queued"] or health["running"]) and not alive:
+        yield Finding("workers", "warn", f"nobody executes: {waiting}", "ccswarm resume RUN, or ccswarm worker")
+    else:
+        yield Finding("workers", "ok", f"{', '.join(alive) or 'none runs'}; {waiting}")
+
+
+def journal(_: Path | None) -> Iterator[Finding]:
+    """Whether it is what was written."""
+    from ccswarm.app import JOURNALS
+    from ccswarm.config import config
+    from ccswarm.journal.writer import verify
+
+    directory = config.state_directory() / JOURNALS
+    report = verify(directory)
+    for problem in report.problems[:SHOWN_PROBLEMS]:
+        yield Finding("journal", "fail", f"{problem.place}: {problem.what}", "ccswarm journal verify; keep the files")
+    if report.broken > SHOWN_PROBLEMS:
+        yield Finding("journal", "fail", f"{report.broken - SHOWN_PROBLEMS} problems more", "ccswarm journal verify")
+    if report.sound:
+        yield Finding("journal", "ok", f"{report.records} records in {report.files} files are as they were written")
+
+
+def clones(config: Path | None) -> Iterator[Finding]:
+    """What is kept of work that was not merged."""
+    from ccswarm.clones import kept
+    from ccswarm.config import config as files
+
+    root = files.state_directory() / kept.FOLDER
+    if found := kept.kept(root):
+        size, most = sum(kept.sizes(root, found).values()), _agreed(config).settings.engine.clone_bytes
+        bound = f" of at most {most >> 20}" if most else ""
+        detail = f"{len(found)} runs have clones, {size >> 20}{bound} MB; the oldest is {found[0].days:.0f} days old"
+        yield Finding("clones", "warn" if 0 < most < size else "ok", detail, "ccswarm clean")
+
+
+CHECKS = (program, state, configuration, git, clones, logins, servers, engine, journal)
+
+
+def _git(*words: str, cwd: str, env: dict[str, str]) -> tuple[int, str]:
+    try:
+        ran = subprocess.run(
+            ["git", *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=GIT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return ran.returncode, (ran.stdout if ran.returncode == 0 else ran.stderr).strip()
+
+
+async def _health(settings: Settings) -> Any:
+    from ccswarm import app
+    from ccswarm.config import config
+
+    async with app.submitting(settings, config.state_directory()) as opened:
+        return await opened.engine.health()

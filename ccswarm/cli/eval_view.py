@@ -1,0 +1,174 @@
+"""How an evaluation is shown while it goes on: on a terminal what is tried now, else lines, or JSON documents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.cli.output import printable, remark, say, show_json_line, show_rows, show_text, to_person
+
+if TYPE_CHECKING:
+    from ccswarm.evaluation.report import Result
+
+WHY_CHARS = 120
+TOTALS = ("entrant", "passed", "attempts", "rate", "calls", "tokens", "dollars", "seconds")
+
+
+def word(result: Result) -> str:
+    """What came of a try: passed or failed; of what the gates were to refuse: refused or held."""
+    if result.expected:
+        return "passed" if result.passed else "failed"
+    return "held" if result.passed else "refused"
+
+
+def short_why(why: str) -> str:
+    """What went wrong on one line: which gate, and the last thing it said."""
+    lines = [line.strip() for line in why.splitlines() if line.strip()]
+    told = lines[:1] if len(lines) < 2 else [lines[0].partition(", got ")[0], lines[-1]]
+    return " … ".join(printable(line[:WHY_CHARS]) for line in told)
+
+
+def view_of(suite: str, tries: int, *, as_json: bool) -> View:
+    """As standard output has it."""
+    if as_json:
+        return JsonView(suite, tries)
+    if to_person():
+        from ccswarm.cli.live_view import drawable
+
+        return Drawn(suite, tries) if drawable() else View(suite, tries)
+    return View(suite, tries)
+
+
+class View:
+    """A line for each attempt when it is over: case, entrant, word, calls, tokens, dollars, seconds, why."""
+
+    def __init__(self, suite: str, tries: int) -> None:
+        self.suite, self.tries = suite, tries
+        self.ended: list[Result] = []
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """While it runs."""
+        yield
+
+    def tell(self, event: str, facts: Mapping[str, Any]) -> None:
+        """What Evaluation tells."""
+        if event == "case.ended":
+            self.ended.append(facts["result"])
+            self.over(facts["result"])
+
+    def over(self, one: Result) -> None:
+        """An attempt ended."""
+        why = "" if one.good else short_why(one.why)
+        cells = (one.case, one.entrant, word(one), one.calls, one.tokens, f"{one.dollars:g}", f"{one.seconds:.2f}", why)
+        show_text("\t".join(printable(str(cell)) for cell in cells) + "\n")
+
+    def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+        """All that was tried is over."""
+        del rows
+        for total in report["totals"]:
+            remark(f"{total['entrant']}: {total['passed']} of {total['attempts']} passed{_used(total)}")
+        self.tell_place(report)
+
+    def tell_place(self, report: Mapping[str, Any]) -> None:
+        """Where there is more, and what was left out."""
+        left_out: dict[str, list[str]] = {}
+        for one in report["left_out"]:
+            left_out.setdefault(f"{one['entrant']}: {one['why']}", []).append(one["case"])
+        for why, cases in left_out.items():
+            remark(printable(f"left out for {why}: {', '.join(cases)}"))
+        if report["results"]:
+            remark(f"report: {report['path']}")
+
+
+class JsonView(View):
+    """A document for each event, and the report as the last one."""
+
+    def tell(self, event: str, facts: Mapping[str, Any]) -> None:
+        """See View."""
+        shown = {**facts, **({"result": asdict(facts["result"])} if "result" in facts else {})}
+        show_json_line({"event": event, "at": round(time.time(), 3), **shown})
+
+    def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+        """See View."""
+        del rows
+        show_json_line({"event": "result", **report})
+
+
+class Drawn(View):
+    """On a terminal: attempts that are over as lines, below them those under way."""
+
+    def __init__(self, suite: str, tries: int) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(suite, tries)
+        self._going: dict[tuple[str, str, int], float] = {}
+        self._began = time.monotonic()
+        self._console = Console(highlight=False)
+        self._live = Live(
+            get_renderable=self._picture, console=self._console, transient=True, refresh_per_second=4,
+            redirect_stdout=False, redirect_stderr=False,
+        )  # fmt: skip
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """See View."""
+        with self._live:
+            yield
+
+    def tell(self, event: str, facts: Mapping[str, Any]) -> None:
+        """See View."""
+        key = (facts["case"], facts["entrant"], facts["attempt"])
+        if event == "case.started":
+            self._going[key] = time.monotonic()
+        else:
+            self._going.pop(key, None)
+        super().tell(event, facts)
+
+    def over(self, one: Result) -> None:
+        """See View."""
+        from rich.text import Text
+
+        used = f"{one.calls} calls, {one.seconds:.1f} s" + (f", {one.tokens} tokens" if one.tokens else "")
+        line = Text(f"{word(one):<8}", style="green" if one.good else "red")
+        line.append(f"{one.case:<24} {one.entrant:<12} {used}", style="default")
+        if not one.good:
+            line.append(f"\n        {short_why(one.why)}", style="dim")
+        self._console.print(line)
+
+    def end(self, report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+        """See View."""
+        if any(row["attempts"] > 1 for row in rows):
+            shown = [{**row, **_rounded(row), "passed": f"{row['passed']}/{row['attempts']}"} for row in rows]
+            show_rows(shown, ("case", "entrant", "passed", "calls", "tokens", "dollars", "seconds"))
+        shown = [{**total, **_rounded(total), "rate": f"{total['rate']:.0%}"} for total in report["totals"]]
+        show_rows(shown, TOTALS)
+        say(f"{len(report['results'])} attempts in {time.monotonic() - self._began:.1f} s")
+        self.tell_place(report)
+
+    def _picture(self) -> Any:
+        from rich.console import Group
+        from rich.text import Text
+
+        bad = sum(not one.good for one in self.ended)
+        head = f"{self.suite}  {time.monotonic() - self._began:.0f} s  {len(self.ended)} of {self.tries}"
+        lines = [Text(head + (f", {bad} not as they should" if bad else ""), style="bold")]
+        for (case, entrant, attempt), began in list(self._going.items()):
+            again = f" ({attempt})" if attempt > 1 else ""
+            lines.append(Text(f"  {case:<24} {entrant}{again}  {time.monotonic() - began:.0f} s", style="yellow"))
+        return Group(*lines)
+
+
+def _rounded(row: Mapping[str, Any]) -> dict[str, str]:
+    return {"dollars": f"{row['dollars']:g}", "seconds": f"{row['seconds']:.1f}"}
+
+
+def _used(total: Mapping[str, Any]) -> str:
+    parts = [f"{total['calls']} calls", f"{total['seconds']:.1f} s"]
+    parts += [f"{total['tokens']} tokens"] if total["tokens"] else []
+    parts += [f"${total['dollars']:.4f}"] if total["dollars"] else []
+    return ", " + ", ".join(parts)

@@ -1,0 +1,177 @@
+"""A run on a terminal: agents, tasks, what each does, and the questions that a person answers there with y or n."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+import time
+import tty
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from ccswarm.cli.board import Board, Row
+from ccswarm.cli.output import printable
+from ccswarm.config import config
+from ccswarm.models import RunStatus
+from ccswarm.runs.events import above, asks
+from ccswarm.system.ancestry import in_session
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Answer = Callable[[Mapping[str, Any], bool], Awaitable[None]]
+"""Given a question and whether the person agrees."""
+
+FEWEST_LINES = 8
+
+STYLES = {
+    "succeeded": "green",
+    **dict.fromkeys(("running", "queued", "waiting_approval", "paused"), "yellow"),
+    **dict.fromkeys(("failed", "blocked", "budget_exhausted", "cancelled"), "red"),
+    "skipped": "dim",
+}
+"""How statuses look."""
+
+
+def drawable() -> bool:
+    """Whether standard output is a terminal that can be drawn on."""
+    console = Console()
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def answerable() -> bool:
+    """Whether a person sits at this terminal and may type: a command in the background must leave it alone, and in a
+    session of ai-session an agent may be the one who types."""
+    if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+        return False
+    return not in_session(config.server_environment())
+
+
+def starting() -> Status:
+    """Shown while servers start, on a terminal that can be drawn on."""
+    return Console(quiet=not drawable()).status("starting the servers…", spinner="line")
+
+
+class LiveView:
+    """Drawn on ``draw``; the screen is as before when ``shown`` is left, but for what was written above."""
+
+    def __init__(self, board: Board, answer: Answer) -> None:
+        self._board = board
+        self._answer = answer
+        self._answers: set[asyncio.Task[None]] = set()
+        self._question: Mapping[str, Any] = {}
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._began = time.time()
+        self._keys = answerable()
+        self._before: list[Any] = termios.tcgetattr(sys.stdin.fileno()) if self._keys else []
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """As long as the run is watched."""
+        with self._typing(), self._live:
+            self.draw()
+            yield
+            for task in self._answers:
+                task.cancel()
+
+    def restore(self) -> None:
+        """The terminal as it was, where the process ends at once."""
+        self._console.show_cursor(True)
+        if self._keys:
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+
+    def draw(self) -> None:
+        """As it is now."""
+        questions = self._board.questions
+        question = questions[0] if questions else {}
+        if question.get("id") != self._question.get("id"):
+            self._question = question
+            if question and self._keys:
+                # What was typed before the question was there is no answer to it.
+                termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        self._live.update(self._picture(questions), refresh=True)
+
+    @contextmanager
+    def _typing(self) -> Generator[None]:
+        if not self._keys:
+            yield
+            return
+        fd = sys.stdin.fileno()
+        loop = asyncio.get_running_loop()
+        tty.setcbreak(fd, termios.TCSADRAIN)
+        loop.add_reader(fd, self._typed, fd)
+        try:
+            yield
+        finally:
+            loop.remove_reader(fd)
+            termios.tcsetattr(fd, termios.TCSADRAIN, self._before)
+
+    def _typed(self, fd: int) -> None:
+        key = os.read(fd, 1).lower()
+        if not key:
+            asyncio.get_running_loop().remove_reader(fd)
+        elif key in (b"y", b"n") and self._question:
+            question, self._question = self._question, {}
+            task = asyncio.ensure_future(self._answer(question, key == b"y"))
+            self._answers.add(task)
+            task.add_done_callback(self._answers.discard)
+
+    def _picture(self, questions: list[dict[str, Any]]) -> RenderableType:
+        board = self._board
+        counts: dict[str, int] = {}
+        for row in board.rows.values():
+            counts[row.shown] = counts.get(row.shown, 0) + 1
+        told = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
+        head = Text(
+            f"{printable(board.name)}  {board.run[:12]}  {_clock(time.time() - self._began)}  {told}", style="bold"
+        )
+        parts: list[RenderableType] = [head, self._table()]
+        for question in questions[:1]:
+            parts.append(Text(printable(asks(question)), style="yellow"))
+            more = f" ({len(questions) - 1} more questions wait)" if len(questions) > 1 else ""
+            how = "y: agree, n: refuse" if self._keys else f"ccswarm approve {question['id']}"
+            parts.append(Text(f"{how}{more}", style="bold yellow"))
+        return Group(*parts)
+
+    def _table(self) -> Table:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=True)
+        for column in ("TASK", "AGENT", "STATUS", "TIME"):
+            table.add_column(column, no_wrap=True)
+        table.add_column("NOW", no_wrap=True, overflow="ellipsis", ratio=1)
+        room = max(FEWEST_LINES, self._console.size.height - 8)
+        places = self._board.nested()
+        rows = [self._board.rows[task] for task in places]
+        if crowded := len(rows) > room:
+            rows.sort(key=_urgency)
+        for row in rows[:room]:
+            within = above(row.task, places)
+            name = row.task if crowded or not within else "  " * places[row.task] + row.task[len(within) + 1 :]
+            seconds = (row.ended or time.time()) - row.began if row.began else 0.0
+            status = Text(row.shown.replace("_", " "), style=STYLES.get(row.shown, ""))
+            agent = row.agent + (f" ({row.attempt})" if row.attempt > 1 else "")
+            table.add_row(name, agent, status, _clock(seconds) if row.began else "", Text(printable(row.said)))
+        if crowded:
+            table.add_row(Text(f"… {len(rows) - room} more", style="dim"))
+        return table
+
+
+def _urgency(row: Row) -> int:
+    """What is shown where not all tasks have room: questions, what goes on, what went wrong, the rest."""
+    order = (RunStatus.WAITING_APPROVAL, RunStatus.RUNNING, RunStatus.FAILED, RunStatus.BLOCKED, RunStatus.EXHAUSTED)
+    return order.index(row.shown) if row.shown in order else len(order) + (row.shown is not RunStatus.QUEUED)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

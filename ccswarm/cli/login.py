@@ -1,0 +1,122 @@
+"""The verbs login and logout: at servers that are reached at an address."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli.configured_servers import servers_of
+from ccswarm.cli.output import Json, remark, say, show_facts, show_json
+from ccswarm.cli.parameters import Config, load
+
+if TYPE_CHECKING:
+    from ccswarm.models import LoginFacts
+
+ServerName = Annotated[str, typer.Argument(metavar="SERVER", help="Its name in the configuration.")]
+
+
+def login(
+    server: ServerName,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="What ccswarm should be let do besides; may be repeated."),
+    ] = None,
+    no_browser: Annotated[
+        bool,
+        typer.Option("--no-browser", help="Only print the address; the one the browser is sent to may be pasted back."),
+    ] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long to wait for you.")] = 600,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Log in at a server, for all runs of this user. Opens the browser; of grant client_credentials nobody is asked.
+
+    Exit codes: 0 logged in, 1 not, 2 no such server, or one that knows no login.
+    """
+    from ccswarm.config import config as files
+    from ccswarm.config import plugins
+
+    (meant,) = servers_of(load(config).settings, [server])
+    clients = plugins.load("clients", "mcp")
+    scopes = [name for words in scope or () for name in words.split()]
+    environ, state = files.server_environment(), files.state_directory()
+    sitter = Sitter(browser=not no_browser and _has_screen(environ))
+    found = asyncio.run(clients.log_in(meant, environ, state, sitter, scopes=scopes, seconds=seconds))
+    facts = {"server": server, **told(found)}
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts(facts)
+
+
+def logout(server: ServerName, config: Config = None, as_json: Json = False) -> None:
+    """Forget the login at a server, and tell whoever gave it.
+
+    Exit codes: 0 it is forgotten, or there was none, 2 no such server, or one that knows no login.
+    """
+    from ccswarm.config import config as files
+    from ccswarm.config import plugins
+
+    (meant,) = servers_of(load(config).settings, [server])
+    clients = plugins.load("clients", "mcp")
+    was, revoked = asyncio.run(clients.log_out(meant, files.server_environment(), files.state_directory()))
+    if as_json:
+        show_json({"server": server, "was_logged_in": was, "revoked": revoked})
+    else:
+        say("The login is forgotten." if was else "There was no login.")
+        if was and not revoked:
+            remark("the authorization server could not be informed: what it gave out ends by itself")
+
+
+def told(login: LoginFacts) -> dict[str, Any]:
+    """Of a login, for people and programs."""
+    until = login.expires_at and datetime.fromtimestamp(login.expires_at, UTC).isoformat(timespec="seconds")
+    return {
+        "issuer": login.issuer,
+        "scopes": " ".join(login.scopes),
+        "token_until": until,
+        "renews_itself": login.renewable,
+    }
+
+
+class Sitter:
+    """The person at this terminal, with or without a browser that can be opened from here."""
+
+    def __init__(self, *, browser: bool) -> None:
+        self._browser = browser
+
+    def go_to(self, url: str) -> None:
+        remark(f"log in at:\n{url}\nif the browser ends at a page that cannot be shown, paste its address here:")
+        if self._browser:
+            _aside(lambda: webbrowser.open(url))  # some return when they are closed
+
+    def told(self, message: str) -> None:
+        remark(message)
+
+    async def pasted(self) -> str:
+        loop = asyncio.get_running_loop()
+        line: asyncio.Future[str] = loop.create_future()
+
+        def read() -> None:
+            if text := sys.stdin.readline():
+                loop.call_soon_threadsafe(lambda: line.done() or line.set_result(text))
+
+        _aside(read)
+        return await line
+
+
+def _aside(work: Callable[[], object]) -> None:
+    """No thread of the loop's own, which would keep the program from ending."""
+    threading.Thread(target=work, daemon=True).start()
+
+
+def _has_screen(environ: Mapping[str, str]) -> bool:
+    """Whether a browser would be one beside this terminal, not in it."""
+    return sys.platform == "darwin" or any(environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

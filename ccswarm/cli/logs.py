@@ -1,0 +1,112 @@
+"""The verb logs: everything that happened in a run, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ccswarm.cli.options import Option
+from ccswarm.cli.output import Json, show_json_line, show_line
+from ccswarm.cli.parameters import Config, RunName
+from ccswarm.cli.reading import Sight, looked
+from ccswarm.errors import UsageInvalid
+from ccswarm.runs.events import CALLS, Calls, Happening, by_time, happened_in, of_record, told
+from ccswarm.runs.status import run_id_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ccswarm.engines.base import Store
+    from ccswarm.runs.feed import Feed
+
+LOOK_SECONDS = 0.5
+"""Between looks into the journal."""
+
+
+def logs(
+    run: RunName,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on until the run is over.")] = False,
+    task: Annotated[str, Option("--task", "-t", help="Only what happened in this task and its parts.")] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Show what happened in a run: its events and its calls, one a line with the time; with --json one document a
+    line.
+
+    Calls are those in the journal of this machine.
+    """
+    if follow:
+        _following(run, config, task, as_json)
+    else:
+        _show(looked(config, lambda sight: _past(run, task, sight)), task, as_json)
+
+
+async def _past(text: str, task: str, sight: Sight) -> list[Happening]:
+    run_id = await run_id_of(sight.store, text, sight.project)
+    await require_task(sight.store, run_id, task)
+    return await happened_in(sight.store, run_id, sight.journal)
+
+
+def _following(text: str, config: Path | None, task: str, as_json: bool) -> None:
+    import asyncio
+
+    from ccswarm.cli.parameters import looking
+    from ccswarm.runs.feed import Feed
+
+    async def followed() -> None:
+        async with looking(config) as opened:
+            run_id = await run_id_of(opened.engine, text, opened.project)
+            await require_task(opened.engine, run_id, task)
+            feed, calls = Feed(opened.engine, run_id), Calls(opened.state_directory / "journal", run_id)
+            _show(await by_time(opened.engine, await feed.past(), calls), task, as_json)
+            await _follow(feed, calls, task, as_json)
+
+    asyncio.run(followed())
+
+
+async def _follow(feed: Feed, calls: Calls, task: str, as_json: bool) -> None:
+    import asyncio
+
+    async with feed.coming() as queue:
+        coming = asyncio.create_task(queue.get())
+        try:
+            over = False
+            while not over:
+                await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+                found = [of_record(feed.run, record) for record in calls.new() if record.event in CALLS]
+                while coming.done() and not over:
+                    happening = coming.result()
+                    over = happening is None
+                    found += [happening] if happening else []
+                    coming = asyncio.create_task(queue.get())
+                    await asyncio.sleep(0)
+                _show(sorted(found, key=lambda one: one.at), task, as_json)
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+
+def _show(happenings: Sequence[Happening], task: str, as_json: bool) -> None:
+    for one in happenings:
+        if task and not f"{one.task}.".startswith(f"{task}."):
+            continue
+        if as_json:
+            show_json_line(one.to_json())
+        else:
+            show_line(f"{clock(one.at)} {told(one)}")
+
+
+def clock(at: float) -> str:
+    """A time of day; a dash for one that nobody knows."""
+    return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03}" if at else "-"
+
+
+async def require_task(store: Store, run_id: str, task: str) -> None:
+    """Raises UsageInvalid where the run has no such task."""
+    if not task:
+        return
+    payload: dict[str, Any] = (await store.status(run_id)).payload or {}
+    names = [str(one["id"]) for one in payload.get("plan", {}).get("tasks", ())]
+    if task.partition(".")[0] not in names:
+        raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(names)}")

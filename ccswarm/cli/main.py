@@ -1,0 +1,245 @@
+"""The command line: every verb, loaded when it is used; the shells' completion; how a failure is told."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import typer
+from typer.completion import completion_init, get_completion_script  # pyright: ignore[reportPrivateImportUsage]
+from typer.core import TyperGroup
+
+from ccswarm import __version__
+from ccswarm.cli import quick
+from ccswarm.cli.output import EXIT_CODES, EXIT_INTERRUPTED, leave, report, show_text
+from ccswarm.cli.parser import add
+from ccswarm.cli.usage import in_order
+from ccswarm.errors import UsageInvalid
+
+ClickException: Any = typer.BadParameter.__mro__[2]
+
+
+class Verb(NamedTuple):
+    """``load`` gives a function, or a Typer with verbs of its own; ``help`` is the first sentence of what it says."""
+
+    load: Callable[[], Any]
+    help: str
+
+
+SECTIONS: dict[str, dict[str, Verb]] = {
+    "Begin": {
+        "init": Verb(
+            lambda: import_module("ccswarm.cli.init").init, "Write a configuration to begin with, or add agents to it."
+        ),
+        "doctor": Verb(
+            lambda: import_module("ccswarm.cli.doctor").doctor, "Check that everything a run needs is there."
+        ),
+        "config": Verb(lambda: import_module("ccswarm.cli.config").app, "Check, show and explain the configuration."),
+        "trust": Verb(lambda: import_module("ccswarm.cli.trust").trust, "Agree to a configuration that has changed."),
+        "login": Verb(
+            lambda: import_module("ccswarm.cli.login").login, "Log in at a server, for all runs of this user."
+        ),
+        "logout": Verb(lambda: import_module("ccswarm.cli.login").logout, "Forget the login at a server."),
+        "plan": Verb(lambda: import_module("ccswarm.cli.plan").app, "Check a plan, and show what it would do."),
+    },
+    "Runs": {
+        "run": Verb(
+            lambda: import_module("ccswarm.cli.run").run, "Carry out the tasks of the configuration, or a plan."
+        ),
+        "resume": Verb(lambda: import_module("ccswarm.cli.run").resume, "Go on with a run where it was."),
+        "pause": Verb(lambda: import_module("ccswarm.cli.stop").pause, "Stop a run for now; resume continues."),
+        "cancel": Verb(lambda: import_module("ccswarm.cli.stop").cancel, "End a run and all its tasks."),
+        "status": Verb(lambda: import_module("ccswarm.cli.runs").status, "Show how far a run is."),
+        "ps": Verb(lambda: import_module("ccswarm.cli.runs").ps, "Show what is running now, and the workers."),
+        "logs": Verb(lambda: import_module("ccswarm.cli.logs").logs, "Show what happened in a run."),
+        "transcript": Verb(
+            lambda: import_module("ccswarm.cli.transcript").transcript, "Show what agents thought and did."
+        ),
+        "result": Verb(lambda: import_module("ccswarm.cli.transcript").result, "Show what a run came to."),
+        "diff": Verb(lambda: import_module("ccswarm.cli.diff").diff, "Show what the tasks of a run changed."),
+        "runs": Verb(lambda: import_module("ccswarm.cli.runs").app, "List, show, compare and replay runs."),
+        "worker": Verb(lambda: import_module("ccswarm.cli.worker").worker, "Carry out what is queued, until Ctrl-C."),
+        "clean": Verb(
+            lambda: import_module("ccswarm.cli.clean").clean, "Remove clones and refs of work that was not merged."
+        ),
+        "eval": Verb(
+            lambda: import_module("ccswarm.cli.eval").evaluate,
+            "Have agents do a suite of small tasks, which gates judge.",
+        ),
+    },
+    "People": {
+        "approvals": Verb(
+            lambda: import_module("ccswarm.cli.approvals").approvals, "Show what waits for a person's word."
+        ),
+        "say": Verb(lambda: import_module("ccswarm.cli.say").say, "Say something to an agent while it works."),
+        "approve": Verb(lambda: import_module("ccswarm.cli.approvals").approve, "Agree to what an agent asks."),
+        "reject": Verb(lambda: import_module("ccswarm.cli.approvals").reject, "Refuse what an agent asks."),
+        "accept": Verb(lambda: import_module("ccswarm.cli.approvals").accept, "Agree to merging the work of a task."),
+        "return": Verb(
+            lambda: import_module("ccswarm.cli.approvals").give_back, "Give the work of a task back, with a comment."
+        ),
+    },
+    "Look": {
+        "tools": Verb(lambda: import_module("ccswarm.cli.tools").tools, "List the tools of all servers."),
+        "call": Verb(lambda: import_module("ccswarm.cli.call").call, "Call one tool, and show its answer."),
+        "agents": Verb(lambda: import_module("ccswarm.cli.tools").agents, "List the agents and what they may use."),
+        "tasks": Verb(lambda: import_module("ccswarm.cli.tools").tasks, "List the tasks and who does them."),
+        "journal": Verb(lambda: import_module("ccswarm.cli.journal").app, "Prove and show what was called."),
+    },
+    "Programs": {
+        "mcp-server": Verb(
+            lambda: import_module("ccswarm.cli.mcp_server").mcp_server,
+            "Serve the swarm to an MCP client, which starts this.",
+        ),
+        "mcp": Verb(lambda: import_module("ccswarm.cli.install").app, "Set MCP clients up."),
+        "serve": Verb(
+            lambda: import_module("ccswarm.cli.serve").serve, "Serve the swarm at an address: VisionFlow over TCP."
+        ),
+        "token": Verb(
+            lambda: import_module("ccswarm.cli.token").token,
+            "Show the token for ccswarm serve.",
+        ),
+    },
+    "Shell": {
+        "completion": Verb(lambda: completion, "Print a shell's completion script."),
+    },
+}
+VERBS = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
+
+
+NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
+INSTEAD = {
+    "start": "ccswarm run",
+    "stop": "ccswarm cancel RUN, or ccswarm pause RUN",
+    "task": 'ccswarm run "…" does one, ccswarm tasks lists them',
+    "tail": "ccswarm logs RUN --follow",
+    "cost": "ccswarm runs show RUN",
+    "replay": "ccswarm runs replay RUN",
+    "review": "gates and [tasks.review] in ccswarm.toml: docs/playbooks.md",
+    "quality": "gates and [tasks.review] in ccswarm.toml: docs/playbooks.md",
+    "delegate": "agents hand work on by the tool swarm.delegate: docs/playbooks.md",
+    "worktree": 'workspace = "clone" of an agent: docs/playbooks.md',
+    "session": "ai-session ls",
+    "harness": "ccswarm eval",
+    "queue": "ccswarm run --detach queues, ccswarm worker carries out",
+    "auto": "ccswarm worker",
+    "setup": "ccswarm init",
+    "quickstart": "ccswarm init",
+    "tutorial": "ccswarm init, then docs/tutorials/first-swarm.md",
+    "template": "ccswarm init --with claude, or openai, local, none",
+    "tui": "ccswarm run shows a run as it goes on, ccswarm logs RUN --follow any other",
+    "list": "ccswarm runs list",
+    "show": "ccswarm runs show RUN",
+    "undo": "git revert of what a run merged; ccswarm diff RUN shows it",
+}
+"""Verbs of the program that had this name before, and of its like: what does it here."""
+
+
+class Verbs(TyperGroup):
+    """The program: a verb's module is imported when the verb is used, and listing verbs imports none."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = dict.fromkeys(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """See TyperGroup."""
+        return command(cmd_name) if cmd_name in VERBS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Verbs under the headings of SECTIONS."""
+        del ctx
+        for heading, verbs in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, verb.help) for name, verb in verbs.items()])
+
+
+def command(name: str) -> Any:
+    """The verb as typer's own kind of command."""
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    add(alone, name, VERBS[name].load())
+    made: Any = typer.main.get_group(alone)
+    return made.commands[name]
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Carries plans out with agents that use the tools of MCP servers.",
+    epilog=EXIT_CODES,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # its tables cost 60 ms
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def print_version(wanted: bool) -> None:
+    """What --version does."""
+    if wanted:
+        show_text(f"ccswarm {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=print_version)
+    ] = False,
+) -> None:
+    """Options before any verb."""
+
+
+def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print a shell's completion script. Use: source <(ccswarm completion bash)"""
+    if shell not in ("bash", "zsh", "fish"):
+        raise UsageInvalid(f"no completion for {shell!r}", suggestion="use bash, zsh or fish")
+    script = get_completion_script(prog_name="ccswarm", complete_var="_CCSWARM_COMPLETE", shell=shell)
+    if shell == "zsh":  # where zsh itself loads the script, the first Tab has been pressed already
+        script += '\n[[ $funcstack[1] != _ccswarm ]] || _ccswarm_completion "$@"'
+    show_text(script + "\n")
+
+
+def main() -> NoReturn:
+    """Run the verb in ``sys.argv`` and exit with its code."""
+    words = sys.argv[1:]
+    completion_init()
+    quick.end(_run, words)
+
+
+def _run() -> None:
+    try:
+        code = app(prog_name="ccswarm", standalone_mode=False) or 0
+    except ClickException as error:
+        code = _report_usage(error, quick.as_json(sys.argv[1:]))
+    except typer.Abort:
+        code = EXIT_INTERRUPTED
+    leave(code)
+
+
+def _report_usage(error: Any, as_json: bool) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        show_text(f"{error.format_message()}\n")
+        return 0
+    if line := _meant(error):
+        misplaced = UsageInvalid(f"option {error.option_name} stands before its verb", suggestion=line)
+        return report(misplaced, as_json=as_json)
+    if (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
+        gone = UsageInvalid(f"there is no verb {found[1]!r} here", suggestion=INSTEAD[found[1]])
+        return report(gone, as_json=as_json)
+    place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"
+    message: str = error.format_message()
+    wrong = UsageInvalid(message[0].lower() + message[1:], suggestion=f"{place} --help")
+    return report(wrong, as_json=as_json)
+
+
+def _meant(error: Any) -> str:
+    """The command line with its options behind the verb, where one was not known since it stands before it."""
+    if type(error).__name__ != "NoSuchOption" or not error.ctx:
+        return ""
+    words = in_order(error.ctx.find_root().command, sys.argv[1:])
+    return shlex.join(("ccswarm", *words)) if words else ""

@@ -1,0 +1,47 @@
+"""The verb mcp-server: the swarm, or one agent's tools, for MCP clients."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccswarm.cli.output import leave
+from ccswarm.cli.parameters import Config, tell_first_use
+from ccswarm.errors import UsageInvalid
+
+OFF = ("", "0", "false", "no", "off")
+
+
+def mcp_server(
+    stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on standard input and output.")] = False,
+    config: Config = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
+    ] = None,
+    agent: Annotated[str, typer.Option("--agent", metavar="NAME", help="Only the tools that this agent has.")] = "",
+    debug: Annotated[str, typer.Option(envvar="ORCHESTRE_DEBUG", hidden=True)] = "",
+) -> None:
+    """Serve the swarm to an MCP client, which starts this and ends it: runs are started, followed and read.
+
+    Runs are carried out by this process. When the client leaves, they go on where a worker is, else they are paused.
+
+    Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent.
+    """
+    from ccswarm.config import plugins, trust
+    from ccswarm.config.programs import commands_in, tables_in
+    from ccswarm.servers.base import Entrance
+
+    if not stdio:
+        raise UsageInvalid("there is no other way than --stdio", suggestion="ccswarm mcp-server --stdio")
+    if workspace and not workspace.is_dir():
+        raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
+    where = (config and config.absolute(), workspace and workspace.resolve())
+    entrance = Entrance(*where, agent, trace=debug.lower() not in OFF)
+    # Before the client hears anything: from now on its agents may write where the configuration lies.
+    begun = trust.remember_now(entrance.config, workspace=entrance.workspace)
+    if begun:
+        tell_first_use(begun.path, [shlex.join(one.words) for one in commands_in(tables_in(begun.data))])
+    leave(plugins.load("servers", "guest" if agent else "mcp").main(entrance))

@@ -1,0 +1,118 @@
+"""What verbs have in common: where the configuration is read, the store opened, a person named."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from ccswarm.cli.options import Argument, Option
+from ccswarm.cli.output import printable, remark
+from ccswarm.config.files import NAMES
+from ccswarm.errors import ApprovalNeeded
+from ccswarm.system.ancestry import in_session
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+    from ccswarm.config.config import Loaded
+    from ccswarm.config.trust import Change
+    from ccswarm.swarm.project import Project
+
+MOST_RUNS = 10_000
+
+Config = Annotated[
+    Path | None,
+    Option("--config", "-c", help="Configuration; else $CCSWARM_CONFIG, ./ccswarm.toml, config/ccswarm.toml…"),
+]
+RunName = Annotated[str, Argument(metavar="RUN", help="Id of a run, the beginning of one, or: last.")]
+
+
+def load(config: Path | None, *, executes: bool = False, workspace: Path | None = None) -> Loaded:
+    """The configuration a verb works with; where it has changed since a person used it, the one at this terminal is
+    asked. The first use of one that nobody named is told. ``executes``: agents work meanwhile, who may make one appear.
+    Raises ConfigInvalid, ConfigChanged."""
+    from ccswarm.cli.trust import asker
+    from ccswarm.config import config as files
+
+    loaded = files.load(config, confirm=asker(), remember_absent=executes, workspace=workspace)
+    if loaded.begun and loaded.path:
+        tell_first_use(loaded.path, [server.command for server in loaded.settings.mcp.servers])
+    return loaded
+
+
+def with_agents(loaded: Loaded, types: Sequence[str] = ()) -> Loaded:
+    """The same with agents to begin with where it names none, which is told. Raises ConfigInvalid."""
+    from ccswarm.config import config, starters
+
+    found = config.supplied(loaded.settings, types or starters.TYPES[:1], config.server_environment())
+    if found.told:
+        remark(printable(found.told))
+    return replace(loaded, settings=found.settings)
+
+
+def tell_first_use(path: Path, commands: Iterable[str]) -> None:
+    """That a configuration is used which nobody named, and what it starts, on standard error."""
+    programs = dict.fromkeys(command.split()[0] for command in commands if command.strip())
+    what = f"it starts {', '.join(programs)}" if programs else "it starts no program"
+    remark(printable(f"{path} is used for the first time: {what}"))
+
+
+def peek(config: Path | None) -> Loaded:
+    """The configuration as it is now, agreed to or not, for a verb that shows it and starts nothing of it."""
+    from ccswarm.config import config as files
+
+    return files.peek(config)
+
+
+@asynccontextmanager
+async def looking(config: Path | None) -> AsyncGenerator[App]:
+    """The engine, to stop runs and answer what they ask: found by the configuration as a person used it last. Raises
+    ConfigInvalid, EngineUnavailable."""
+    import asyncio
+
+    await asyncio.to_thread(import_module, "ccswarm.app")  # a fifth of a second
+    from ccswarm import app
+    from ccswarm.config import config as files
+
+    loaded = files.load_last(config)
+    if loaded.changed:
+        tell_last(loaded.changed)
+    async with app.submitting(loaded.settings, files.state_directory()) as opened:
+        yield replace(opened, project=project_of(loaded, config))
+
+
+def tell_last(changed: Change) -> None:
+    """That what was used before is gone by, since the file has changed."""
+    remark(printable(f"{changed.what()}; this goes by what was used before: {changed.remedy()}"))
+
+
+def project_of(loaded: Loaded, config: Path | None) -> Project:
+    """Whose runs ``last`` is one of, where that configuration is used; ``config`` is the one that was named."""
+    from ccswarm.swarm.project import Project
+
+    own = bool(config) or bool(loaded.path and loaded.path in map(Path.absolute, NAMES))
+    return Project.at(loaded.path, loaded.settings.swarm.workspace, own=own)
+
+
+def check_person() -> None:
+    """Raises ApprovalNeeded in a session of ai-session, where an agent may be typing."""
+    from ccswarm.config import config as files
+
+    if in_session(files.server_environment()):
+        raise ApprovalNeeded(
+            "in a session of ai-session nobody agrees for a person: an agent may work here",
+            suggestion="give the same command in a terminal of your own",
+        )
+
+
+def person() -> str:
+    """Who sits here, for what a person decides."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"

@@ -1,0 +1,124 @@
+"""The verbs plan check and plan show, and where plans are read."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli.options import Group
+from ccswarm.cli.output import Json, say, show_facts, show_json, show_rows
+from ccswarm.cli.parameters import Config, load, peek
+from ccswarm.cli.trust import asker
+from ccswarm.errors import PlanInvalid
+
+if TYPE_CHECKING:
+    from ccswarm.config.config import Loaded
+    from ccswarm.config.settings import Settings
+
+app = Group("Check a plan, and show what it would do.")
+
+PlanFile = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="A plan; without one the tasks of the configuration.")
+]
+
+
+@app.command()
+def check(
+    file: PlanFile = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Look at the plan alone: no server, tool, brain or repository is asked.")
+    ] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether a plan can be carried out, before anything runs or costs: servers are asked for the tools it calls,
+    and it is looked whether agents' models and programs can be used and whether their clones can be made and merged.
+
+    Exit codes: 0 it can, 1 a server that it needs does not work, 2 it cannot: every problem is named with its place.
+    """
+    from ccswarm.plan import check as plans
+
+    loaded = peek(config) if offline else load(config)
+    loaded = replace(loaded, settings=settings_of(file, loaded) if offline else _agreed(file, loaded))
+    settings = loaded.settings
+    if not settings.tasks:
+        raise PlanInvalid(
+            f"{_place(file, loaded)}: there are no tasks", suggestion="add [[tasks]] with steps, or [[steps]]"
+        )
+    if wrong := plans.check(settings, None) if offline else asyncio.run(_problems(settings, loaded)):
+        raise PlanInvalid(f"{_place(file, loaded)}: {'; '.join(wrong)}", suggestion="fix these places")
+    counts = {"tasks": len(settings.tasks), "steps": sum(len(task.steps) for task in settings.tasks)}
+    facts = {"plan": _place(file, loaded), **counts, "agents": len(settings.agents), "servers_asked": not offline}
+    if as_json:
+        show_json({"valid": True, **facts})
+    else:
+        show_facts(facts)
+        say("It can be carried out.")
+
+
+@app.command()
+def show(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:
+    """Show what a plan would do: every step in order, with who calls which tool after what.
+
+    Exit codes: 0 shown, 2 the plan is wrong.
+    """
+    from ccswarm.plan import check as plans
+
+    told = plans.describe(settings_of(file, peek(config)))
+    if as_json:
+        show_json(told)
+        return
+    say(f"{told['swarm']}: {told['topology']}, {told['strategy']}")
+    stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
+    rows: list[dict[str, Any]] = []
+    for task in told["tasks"]:
+        head = {"stage": stages[task["id"]], "task": task["id"], "agents": task["agents"]}
+        rows += [head | _step(step) for step in task["steps"]] or [head | {"tool": "(as its brain decides)"}]
+        rows += [head | {"step": "gate", "tool": gate.get("tool") or gate["command"]} for gate in task.get("gates", ())]
+    show_rows(rows, ("stage", "task", "agents", "step", "tool", "after", "only"))
+
+
+def settings_of(file: Path | None, loaded: Loaded) -> Settings:
+    """The plan over the configuration, or the configuration itself, to be looked at."""
+    from ccswarm.config import config
+
+    return config.peek_plan(file, loaded.settings) if file else loaded.settings
+
+
+def _agreed(file: Path | None, loaded: Loaded) -> Settings:
+    """The same for its servers to be started, which a person has to have agreed to."""
+    from ccswarm.config import config
+
+    return config.load_plan(file, loaded.settings, confirm=asker()).settings if file else loaded.settings
+
+
+async def _problems(settings: Settings, loaded: Loaded) -> list[str]:
+    """All that can be known before a run, without asking a model."""
+    from ccswarm import app
+    from ccswarm.cli.configured_servers import workspace_of
+    from ccswarm.clones.clones import Workspaces
+    from ccswarm.config import config
+    from ccswarm.plan import check as plans
+    from ccswarm.toolbox.discovery import called
+
+    directory = workspace_of(loaded)
+    tools = await called(settings, directory)
+    workspaces = Workspaces(Path(directory), config.state_directory() / "workspaces", config.server_environment())
+    wrong = [*plans.check(settings, tools), *plans.grant_problems(settings, tools)]
+    wrong += await asyncio.to_thread(app.brain_problems, settings)
+    return [*wrong, *await app.tree_problems(settings, workspaces, clean=True)]
+
+
+def _step(step: dict[str, Any]) -> dict[str, Any]:
+    only = [step["when"]] if step.get("when") else []
+    only += [f"for each of {step['for_each']}"] if step.get("for_each") else []
+    agents = {"agents": [step["agent"]]} if step.get("agent") else {}
+    return {"step": step["id"], "tool": step["tool"], "after": step["needs"], "only": only, **agents}
+
+
+def _place(file: Path | None, loaded: Loaded) -> str:
+    return str(file or loaded.path or "the configuration")

@@ -1,0 +1,70 @@
+"""Verbs that look at runs, run without the parser's library, whose import takes longer than they do; and how every verb
+ends.
+
+Only lines that are plainly right are read here. Whatever else was typed is left to ``cli``: help, completion, mistakes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from ccswarm.cli.lines import read, verb_in
+from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report
+from ccswarm.errors import OperatorError, SwarmError
+
+QUICK: dict[str, Callable[[], Any]] = {
+    "status": lambda: import_module("ccswarm.cli.runs").status,
+    "ps": lambda: import_module("ccswarm.cli.runs").ps,
+    "runs": lambda: import_module("ccswarm.cli.runs").app,
+    "logs": lambda: import_module("ccswarm.cli.logs").logs,
+    "transcript": lambda: import_module("ccswarm.cli.transcript").transcript,
+    "result": lambda: import_module("ccswarm.cli.transcript").result,
+    "approvals": lambda: import_module("ccswarm.cli.approvals").approvals,
+}
+
+
+def main(words: Sequence[str]) -> None:
+    """Run what was typed and exit with its code; returns when it has to be read with more care."""
+    if words and words[0] in QUICK:
+        verb, rest = verb_in(QUICK[words[0]](), words[1:])
+        if verb is not None and (given := read(verb, rest)) is not None:
+            end(lambda: verb(**given), words)
+
+
+def as_json(words: Sequence[str]) -> bool:
+    """Whether a program reads what is said."""
+    return "--json" in words[: words.index("--") if "--" in words else None]
+
+
+def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
+    """Run ``verb``, word what goes wrong, and exit with its code."""
+    code = 0
+    try:
+        verb()
+    except Leave as leaving:
+        code = leaving.code
+    except SwarmError as error:
+        code = report(error, as_json=as_json(words))
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        code = EXIT_ERROR
+    except OSError as error:
+        code = report(OperatorError(str(error), suggestion="ccswarm doctor"), as_json=as_json(words))
+    except Exception as error:  # a mistake of ours: where it was made is told too, and programs get their document
+        import traceback
+
+        traceback.print_exc()
+        told = SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it")
+        code = report(told, as_json=as_json(words))
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone; nobody is left to tell, and the exit must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = code or EXIT_ERROR
+    sys.exit(code)

@@ -1,0 +1,248 @@
+"""The verbs run and resume: a plan carried out here, or left to workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from ccswarm.cli.output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
+from ccswarm.cli.parameters import Config, RunName, load, looking, peek, project_of, with_agents
+from ccswarm.cli.trust import agree, asker
+from ccswarm.errors import ConfigChanged, PlanInvalid, UsageInvalid
+from ccswarm.plan.origin import Origin
+from ccswarm.runs.status import run_id_of, short
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+    from ccswarm.config.config import Loaded
+    from ccswarm.config.settings import Settings
+    from ccswarm.engines.base import Execution
+    from ccswarm.swarm.project import Project
+
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Leave with exit code 3 when only people's answers are missing.")
+]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Only queue it: ccswarm worker carries it out.")]
+
+Start = Callable[["App"], Awaitable[tuple[str, Awaitable["Execution"]]]]
+"""What is done before a run may go on: gives the run that is gone on with, empty for a new one, and the going on."""
+
+
+def run(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE|TEXT]", help="A plan, or what is to be done; without it the tasks of the configuration."
+        ),
+    ] = None,
+    config: Config = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, instead of the configured one.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", "-n", help="What the run is called, instead of swarm.name.")] = "",
+    detach: Detach = False,
+    no_wait: NoWait = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the plan, and show what would be done.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Carry out the tasks of the configuration, or a plan.
+
+    On a terminal agents and tasks are shown as they work, and y or n answers what they ask. In a pipe each event is a
+    line; with --json a JSON document, and the last one is the result. Ctrl-C pauses the run, and ccswarm resume goes
+    on with it; a second Ctrl-C ends at once.
+
+    Exit codes: 0 done, 1 failed, 2 the plan is wrong, 3 blocked or waiting for approval, 4 a budget is used up, 5 the
+    configuration or the plan changed since a person used it and nobody agreed, 130 Ctrl-C.
+    """
+    from ccswarm.plan import check as plans
+    from ccswarm.runs import service
+
+    loaded = peek(config) if dry_run else load(config, executes=True, workspace=workspace)
+    loaded = with_agents(loaded) if what and not Path(what).exists() else loaded
+    planned = _planned(what, loaded, workspace, dry_run=dry_run)
+    settings = service.named(planned.settings, name)
+    directory = _directory(workspace, settings, loaded)
+    service.refuse(plans.check(settings, None))
+    if dry_run:
+        _show_plan(settings, as_json)
+        return
+    sources = list(dict.fromkeys([*loaded.sources, *planned.sources]))
+    if detach:
+        asyncio.run(_queue(settings, directory, sources, as_json))
+    else:
+        _execute(
+            settings,
+            project_of(loaded, config),
+            lambda opened: _submit(opened, settings, directory, sources),
+            no_wait,
+            as_json,
+        )
+
+
+def resume(
+    run: RunName, config: Config = None, detach: Detach = False, no_wait: NoWait = False, as_json: Json = False
+) -> None:
+    """Go on with a run where it was: one that was paused, cancelled or interrupted, waits for approval, or is queued.
+    Of one that failed, or used up a budget, a new run does what did not succeed, as its plan's files say it now.
+
+    Exit codes: as of ccswarm run.
+    """
+    loaded = with_agents(load(config, executes=True))
+    while True:
+        try:
+            if detach:
+                asyncio.run(_resume_detached(run, config, as_json))
+                return
+            _execute(loaded.settings, project_of(loaded, config), lambda opened: _go_on(opened, run), no_wait, as_json)
+        except ConfigChanged as changed:  # a file of its plan: nothing has begun yet
+            agree(changed)
+
+
+def _execute(settings: Settings, project: Project, start: Start, no_wait: bool, as_json: bool) -> NoReturn:
+    """Start a run and execute it here, and leave with the exit code."""
+    # Imported before there is a loop that it could hold up.
+    from ccswarm import app
+    from ccswarm.cli.watch import Interrupts, Watch
+    from ccswarm.config import config as files
+    from ccswarm.runs.feed import Feed
+
+    async def watched(interrupts: Interrupts) -> int:
+        async with app.working(settings, files.state_directory(), files.server_environment()) as working:
+            opened = replace(working, project=project)
+            with _starting(as_json):
+                goes_on, begin = await start(opened)
+            feed = Feed(opened.engine, goes_on)
+            before = await feed.past() if goes_on else []
+            interrupts.told()  # what is queued from here on is paused by Ctrl-C, and not only left
+            started = await begin
+            if started.id != goes_on:
+                feed, before = Feed(opened.engine, started.id), []
+            if not as_json and not to_person():
+                show_line(started.id)
+            plan: dict[str, Any] = started.payload["plan"]
+            watch = Watch(opened, feed, plan, before, no_wait=no_wait, as_json=as_json)
+            return await watch.until_left(interrupts)
+
+    async def interruptible() -> int:
+        interrupts = Interrupts()
+        with interrupts.caught():
+            try:
+                return await watched(interrupts)
+            except asyncio.CancelledError:
+                return EXIT_INTERRUPTED
+
+    leave(asyncio.run(interruptible()))
+
+
+def _starting(as_json: bool) -> AbstractContextManager[object]:
+    """Says on a terminal what is waited for."""
+    if as_json or not to_person():
+        return nullcontext()
+    from ccswarm.cli.live_view import starting
+
+    return starting()
+
+
+async def _submit(
+    opened: App, settings: Settings, directory: str, sources: list[str]
+) -> tuple[str, Awaitable[Execution]]:
+    from ccswarm.runs import service
+
+    for warning in await service.check(opened, settings, directory):
+        remark(f"warning: {warning}")
+    return "", service.submit(opened, settings, directory, sources, origin=Origin.PERSON)
+
+
+async def _go_on(opened: App, text: str) -> tuple[str, Awaitable[Execution]]:
+    from ccswarm.runs import service
+
+    run_id = await run_id_of(opened.engine, text, opened.project)
+    begin = await service.go_on(opened, run_id)
+
+    async def told() -> Execution:
+        started = await begin
+        if started.id != run_id:
+            remark(f"{short(run_id)} is over; {short(started.id)} does again what did not succeed in it")
+        return started
+
+    return run_id, told()
+
+
+async def _queue(settings: Settings, directory: str, sources: list[str], as_json: bool) -> None:
+    await asyncio.to_thread(import_module, "ccswarm.runs.service")
+    from ccswarm import app
+    from ccswarm.config import config as files
+    from ccswarm.runs import service
+
+    async with app.submitting(settings, files.state_directory()) as opened:
+        started = await service.submit(opened, settings, directory, sources, origin=Origin.PERSON)
+        _tell_queued(started.id, as_json)
+
+
+async def _resume_detached(text: str, config: Path | None, as_json: bool) -> None:
+    async with looking(config) as opened:
+        _, begin = await _go_on(opened, text)
+        found = await begin
+        _tell_queued(found.id, as_json)
+
+
+def _tell_queued(run_id: str, as_json: bool) -> None:
+    if as_json:
+        show_json_line({"run": run_id, "status": "queued"})
+        return
+    show_line(run_id)
+    say(f"It is queued: ccswarm worker carries it out, ccswarm logs -f {short(run_id)} shows it.")
+
+
+def _planned(what: str | None, loaded: Loaded, workspace: Path | None, *, dry_run: bool) -> Loaded:
+    """The settings with the tasks that are meant, and the file that says them."""
+    from ccswarm.config import config as files
+    from ccswarm.runs import service
+
+    if what is None:
+        if not loaded.settings.tasks:
+            place = loaded.path or "there is no configuration, and so"
+            raise PlanInvalid(
+                f"{place}: there are no tasks", suggestion='ccswarm init, or ccswarm run "list the files"'
+            )
+        return loaded
+    if Path(what).exists():
+        if dry_run:
+            return replace(loaded, settings=files.peek_plan(Path(what), loaded.settings))
+        guessed = os.sep not in what and Path(what).suffix not in (".toml", ".json")
+        return files.load_plan(Path(what), loaded.settings, confirm=asker(), workspace=workspace, guessed=guessed)
+    if what.endswith(".toml") or (os.sep in what and not any(char.isspace() for char in what)):
+        raise UsageInvalid(f"there is no file {what}", suggestion="give the path of a plan")
+    return replace(loaded, settings=service.in_words(what, loaded.settings))
+
+
+def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
+    """Where the work is done: a relative path in a configuration counts from its place."""
+    configured = loaded.directory / Path(settings.swarm.workspace).expanduser() if settings.swarm.workspace else None
+    directory = (given or configured or Path.cwd()).expanduser().absolute()
+    if not directory.is_dir():
+        raise UsageInvalid(f"the workspace {directory} is no directory", suggestion="make it, or give --workspace")
+    return str(directory.resolve())
+
+
+def _show_plan(settings: Settings, as_json: bool) -> None:
+    from ccswarm.cli.output import show_json, show_rows
+    from ccswarm.plan import check as plans
+
+    told = plans.describe(settings)
+    if as_json:
+        show_json(told)
+        return
+    stages = {name: number for number, names in enumerate(told["stages"], 1) for name in names}
+    rows = [
+        {"stage": stages[task["id"]], "task": task["id"], **task, "steps": len(task["steps"])} for task in told["tasks"]
+    ]
+    show_rows(rows, ("stage", "task", "agents", "needs", "steps", "text"))

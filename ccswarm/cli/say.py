@@ -1,0 +1,100 @@
+"""The verb say: a person speaks to an agent while it works."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ccswarm.cli.options import Argument
+from ccswarm.cli.output import Json, printable, remark, show_json
+from ccswarm.cli.parameters import Config, looking, person
+from ccswarm.errors import UsageInvalid
+from ccswarm.runs.events import task_of
+from ccswarm.runs.status import MOST_TASKS, RUN, run_id_of
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+    from ccswarm.engines.base import Execution
+
+MOST_CHARS = 8000
+
+
+def say(
+    whom: Annotated[str, Argument(metavar="RUN[.TASK]", help="A task that goes on: last.fix; without one the only.")],
+    text: Annotated[str, Argument(metavar="TEXT", help="What its agent is to heed.")],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Say something to an agent that thinks, while it works: it hears it before its model is asked next, and cannot end
+    its task before. It is on record in the journal, and kept where nobody carries the run out now.
+
+    Exit codes: 0 said, 2 there is no such run, no such task goes on, or its agent hears nothing.
+    """
+    import asyncio
+
+    if not text.strip() or len(text) > MOST_CHARS:
+        raise UsageInvalid(
+            f"give from 1 to {MOST_CHARS} characters", suggestion='ccswarm say last.fix "Leave the tests."'
+        )
+    said = asyncio.run(_said(whom, text, config))
+    if as_json:
+        show_json(said)
+    else:
+        remark(printable(f"Said to {said['agent']} in {said['task']}; it hears it with its next step"))
+
+
+async def _said(whom: str, text: str, config: Path | None) -> dict[str, Any]:
+    run, _, path = whom.partition(".")
+    async with looking(config) as opened:
+        from ccswarm.cli.call import journal_of
+
+        run_id = await run_id_of(opened.engine, run, opened.project)
+        task = await _task(opened, run_id, path)
+        key, by = f"say_{secrets.token_hex(6)}", person()
+        journal = journal_of(opened.state_directory)
+        try:
+            journal.append("person.said", id=key, run=run_id, task=task.id, by=by, text=text)
+        finally:
+            journal.close()
+        await opened.swarm.say(task.id, text, by=by, key=key)
+        payload: dict[str, Any] = task.payload or {}
+        heard = {"run": run_id, "task": task_of(run_id, task.id), "agent": str(payload.get("agent", ""))}
+        return {"id": key, **heard, "by": by, "text": text}
+
+
+async def _task(opened: App, run_id: str, path: str) -> Execution:
+    """The task that goes on and can hear. Raises UsageInvalid."""
+    run = await opened.engine.status(run_id)
+    going = await opened.engine.list(prefix=f"{run_id}.", unfinished=True, limit=MOST_TASKS)
+    named = {task_of(run_id, one.id): one for one in going if one.kind != RUN}
+    hearing: dict[str, Execution] = {}
+    for name, one in named.items():
+        if path in ("", name) and _hears(found := await opened.engine.status(one.id), run):
+            hearing[name] = found
+    if len(hearing) == 1:
+        return next(iter(hearing.values()))
+    if path in named:
+        raise UsageInvalid(
+            f"the agent of {path} hears nothing while it works", suggestion="only agents with brain llm do"
+        )
+    told = f"there goes on: {', '.join(hearing or named)}" if named else "nothing of the run goes on"
+    what = (
+        f"no task {path!r} goes on"
+        if path
+        else "more than one task could be meant"
+        if hearing
+        else "nobody can hear it"
+    )
+    raise UsageInvalid(what, suggestion=told)
+
+
+def _hears(task: Execution, run: Execution) -> bool:
+    from ccswarm.config import plugins
+    from ccswarm.config.settings import AgentSettings
+
+    planned: dict[str, Any] = run.payload or {}
+    given: dict[str, Any] = task.payload or {}
+    agents: list[dict[str, Any]] = planned.get("plan", {}).get("agents", [])
+    doing = [AgentSettings.model_validate(one) for one in agents if one.get("name") == given.get("agent")]
+    return any(getattr(plugins.load("brains", one.brain), "hears", False) for one in doing)

@@ -1,0 +1,131 @@
+"""The verb serve: the swarm for programs that connect to an address, in one dialect or several side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli.output import printable, remark
+from ccswarm.cli.parameters import Config, load, with_agents
+from ccswarm.config import starters
+from ccswarm.errors import UsageInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccswarm.config.settings import Settings
+    from ccswarm.servers.base import Dialect, Entrance, Listening
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve(
+    tcp: Annotated[bool, typer.Option("--tcp", help="VisionFlow: JSON-RPC, one message a line, port 9500.")] = False,
+    a2a: Annotated[bool, typer.Option("--a2a", help="A2A, and AgentVault's profile of it: HTTP, port 41241.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen at; others than this machine's need a token.")] = "",
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port, instead of the dialect's own; 0: any.")
+    ] = None,
+    tcp_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="That of --tcp, where both are served.")
+    ] = None,
+    a2a_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="That of --a2a, where both are served.")
+    ] = None,
+    connections: Annotated[int, typer.Option(min=1, max=100_000, help="Most at the same time.")] = 50,
+    requests: Annotated[float, typer.Option(min=0, help="Most in a second from one address; 0: no limit.")] = 100.0,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Ask nobody for a token: every user of this machine is you.")
+    ] = False,
+    agent: Annotated[str, typer.Option("--agent", "-a", help="Whose tools AgentVault's clients call.")] = "",
+    config: Config = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", help="Directory of the work, which clients cannot leave.")
+    ] = None,
+) -> None:
+    """Serve the swarm to other programs, until SIGTERM or Ctrl-C, in one dialect or in several side by side.
+
+    Runs are carried out by this process; what is unfinished when it ends is handed back, and continues with the next
+    worker. Programs of the user who starts it need no token; those of others, and all where the system does not say
+    whose they are, show the one that ccswarm token shows. Tokens of your own are taken from the environment only;
+    everybody shows one then.
+
+    Exit codes: 0 ended on request, 1 the address or the store cannot be used, 2 wrong usage or configuration, 5
+    the configuration changed since a person used it and nobody agreed.
+    """
+    from ccswarm.servers.base import Entrance, Listening
+
+    asked = {"visionflow": (tcp, tcp_port), "a2a": (a2a, a2a_port)}
+    ports = {name: own for name, (wanted, own) in asked.items() if wanted}
+    if not ports:
+        raise UsageInvalid("nothing to serve was named", suggestion="ccswarm serve --tcp, or --a2a, or both")
+    if port is not None and sum(own is None for own in ports.values()) > 1:
+        raise UsageInvalid("--port could be that of either", suggestion="say --tcp-port and --a2a-port")
+    chosen = {
+        name: Listening(host, port if own is None else own, connections, requests, no_auth)
+        for name, own in ports.items()
+    }
+    if workspace and not workspace.is_dir():
+        raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
+    types = tuple(starters.agents_for("visionflow" if tcp else "a2a"))
+    entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent, types=types)
+    loaded = load(entrance.config, executes=True, workspace=entrance.workspace)
+    from ccswarm.config import config as files
+    from ccswarm.config import plugins
+
+    environ, settings = files.server_environment(), loaded.settings
+    dialects = {name: plugins.load("servers", name) for name in chosen}
+    for dialect in dialects.values():
+        settings = dialect.settings(settings, environ)
+    settings = _with_agents(settings, with_agents(loaded, types).settings)
+    asyncio.run(_serve(entrance, settings, chosen, dialects))
+
+
+def _with_agents(settings: Settings, begun: Settings) -> Settings:
+    """With the servers and agents to begin with, beside those that variables name."""
+    names = {server.name for server in settings.mcp.servers}
+    more = [server for server in begun.mcp.servers if server.name not in names]
+    mcp = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *more)})
+    return settings.model_copy(update={"mcp": mcp, "agents": settings.agents or begun.agents})
+
+
+async def _serve(
+    entrance: Entrance, settings: Settings, chosen: Mapping[str, Listening], dialects: Mapping[str, Dialect]
+) -> None:
+    from ccswarm import app
+    from ccswarm.cli.worker import logged
+    from ccswarm.config import config
+    from ccswarm.servers.base import Grounds
+    from ccswarm.wire.access_token import AccessToken
+
+    # A name that is kept over restarts is that of `ccswarm worker`.
+    engine = settings.engine.model_copy(update={"worker_id": ""})
+    settings = settings.model_copy(update={"engine": engine})
+    stop, loop, environ = asyncio.Event(), asyncio.get_running_loop(), config.server_environment()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+
+    def tell(words: str) -> None:
+        remark(printable(words))
+
+    def executed(event: str, words: str, **facts: Any) -> None:
+        tell(words)
+
+    with logged(executed):
+        async with app.working(settings, config.state_directory(), environ, swept=lambda _: None) as opened:
+            token = AccessToken(opened.state_directory)
+            grounds = Grounds(entrance, opened, environ, tell, token, sys.stderr.isatty())
+            coming = [dialects[name].serve(grounds, at, stop) for name, at in chosen.items()]
+            served = [asyncio.create_task(one) for one in coming]
+            try:
+                await asyncio.gather(*served)
+            finally:
+                stop.set()
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)  # a second one ends it at once
+                await asyncio.gather(*served, return_exceptions=True)

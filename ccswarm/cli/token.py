@@ -1,0 +1,38 @@
+"""The verb token: what programs show to ``ccswarm serve`` that are not known to be this user's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ccswarm.cli.output import Json, show_facts, show_json
+
+
+def token(
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Make another one; the one before opens nothing from then on.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the token for ccswarm serve.
+
+    With the line that shows it in each protocol. It is made where there is none. Programs of yours on this machine need
+    none.
+
+    Exit codes: 0 shown, 1 the file it is kept in cannot be used.
+    """
+    from ccswarm.config import config
+    from ccswarm.servers.base import ways_to_show
+    from ccswarm.wire.access_token import AccessToken
+
+    kept = AccessToken(config.state_directory())
+    if renew:
+        kept.renew()
+    kept.make()
+    found = kept.read()
+    facts = {"token": found, **ways_to_show(found)}
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts(facts)

@@ -1,0 +1,118 @@
+"""The verbs transcript and result: what agents thought and did in a run, and what it came to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from ccswarm.cli.logs import clock, require_task
+from ccswarm.cli.options import Argument
+from ccswarm.cli.output import EXIT_ERROR, Json, leave, printable, remark, say, show_json, show_lines
+from ccswarm.cli.parameters import Config
+from ccswarm.cli.reading import Sight, looked
+from ccswarm.errors import UsageInvalid
+from ccswarm.models import RunStatus
+from ccswarm.runs.answers import answer, last_task, over
+from ccswarm.runs.status import LAST, described_run, run_id_of, short
+from ccswarm.runs.transcript import transcript as transcript_of
+from ccswarm.runs.transcript import used
+
+SHOWN_CHARS = 8000
+"""Of one answer of a tool, for people."""
+
+Run = Annotated[str, Argument(metavar="[RUN]", help="Id of a run, the beginning of one, or: last.")]
+Task = Annotated[str, Argument(metavar="[TASK]", help="One of its tasks, with its parts; without one all.")]
+
+
+def transcript(run: Run = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
+    """Show what agents thought and did: the answers of models with their costs, the calls with their outputs, what was
+    said to them. --json has outputs as a whole.
+
+    Exit codes: 0 shown, 2 there is no such run or task.
+    """
+    facts = looked(config, lambda sight: _transcript(run, task, sight))
+    if as_json:
+        show_json(facts)
+        return
+    for attempt in facts["attempts"]:
+        show_lines(_told(attempt))
+    if not facts["attempts"]:
+        say("Nothing has begun yet.")
+
+
+def result(run: Run = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
+    """Show what a run came to: the answer of its last task, or of TASK.
+
+    Exit codes: 0 shown, 1 it is not there, or that of a task that did not succeed, 2 there is no such run or task.
+    """
+    found = looked(config, lambda sight: _result(run, task, sight))
+    succeeded = found["status"] == RunStatus.SUCCEEDED
+    if as_json:
+        show_json(found)
+        leave(0 if succeeded else EXIT_ERROR)
+    if found["answer"]:
+        show_lines(found["answer"].split("\n"))
+    if not succeeded:
+        why = f": {found['summary']}" if found["summary"] else ""
+        remark(printable(f"{found['task'] or found['run']} is {found['status'].replace('_', ' ')}{why}"))
+        if not found["over"]:
+            remark(f"next: ccswarm logs -f {short(found['run'])} shows how it goes on")
+        leave(EXIT_ERROR)
+
+
+async def _transcript(text: str, task: str, sight: Sight) -> dict[str, Any]:
+    run_id = await run_id_of(sight.store, text, sight.project)
+    await require_task(sight.store, run_id, task)
+    attempts = await transcript_of(sight.store, run_id, task, sight.journal)
+    return {"run": run_id, "usage": used(attempts), "attempts": attempts}
+
+
+async def _result(text: str, task: str, sight: Sight) -> dict[str, Any]:
+    run, facts = await described_run(sight.store, await run_id_of(sight.store, text, sight.project))
+    tasks: Mapping[str, Mapping[str, Any]] = facts["tasks"]
+    if task and task not in tasks:
+        raise UsageInvalid(f"the run has no task {task!r}", suggestion=f"there is: {', '.join(tasks)}")
+    name = task or last_task(run, tasks)
+    one = tasks.get(name) or {"status": facts["status"], "summary": facts["error"], "result": None}
+    shown = {"status": one["status"], "summary": one.get("summary") or "", "over": over(one)}
+    return {"run": run.id, "task": name, **shown, "answer": answer(one), "result": one.get("result")}
+
+
+def _told(attempt: Mapping[str, Any]) -> Iterator[str]:
+    again = f", attempt {attempt['attempt']}" if attempt["attempt"] > 1 else ""
+    status = attempt["status"].replace("_", " ")
+    yield f"== {attempt['task']} ({attempt['agent']}{again}): {status}{_cost(attempt['usage'])}"
+    yield from _within(attempt["asked"])
+    for entry in attempt["entries"]:
+        at = clock(entry["at"])
+        if entry["kind"] == "thought":
+            yield f"{at} {entry['model']} says{_cost(entry)}"
+            yield from _within(entry["text"])
+            for call in entry["calls"]:
+                yield f"    → {call['tool']} {json.dumps(call['arguments'], ensure_ascii=False)}"
+        elif entry["kind"] == "call":
+            code = f", exit code {entry['exit_code']}" if entry.get("exit_code") is not None else ""
+            why = ": ".join(filter(None, (entry["code"], entry["message"])))
+            who = f"{entry['agent']} {entry['tool'] or entry['step']}".strip()
+            yield f"{at} {who} → {entry['status']}{code} ({entry['seconds']:.1f} s){f' {why}' if why else ''}"
+            yield from _within(f"$ {entry['command']}" if entry["command"] else "")
+            yield from _within(_bounded(entry["answer"]))
+        else:
+            yield f"{at} {entry['said']}"
+
+
+def _cost(usage: Mapping[str, float]) -> str:
+    parts = [f"{usage['tokens']:,.0f} tokens"] if usage["tokens"] else []
+    parts += [f"${usage['dollars']:.4f}"] if usage["dollars"] else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _within(text: str) -> Iterator[str]:
+    return (f"    {line}" for line in text.rstrip("\n").split("\n")) if text else iter(())
+
+
+def _bounded(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    left = len(text) - SHOWN_CHARS
+    return text if left <= 0 else f"{text[:SHOWN_CHARS]}\n… {left} characters more: --json shows them"

@@ -1,0 +1,256 @@
+"""Watching a run to its end: on a terminal, as lines, or as JSON; until it is over, waits for people, or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ccswarm.cli.board import Board
+from ccswarm.cli.output import (
+    BY_STATUS,
+    EXIT_BLOCKED,
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    remark,
+    say,
+    show_json_line,
+    show_line,
+    show_lines,
+    show_rows,
+    to_person,
+)
+from ccswarm.cli.parameters import person
+from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound
+from ccswarm.models import RunStatus
+from ccswarm.runs.answers import answer, last_task
+from ccswarm.runs.events import Calls, Happening, of_record, told
+from ccswarm.runs.feed import Feed
+from ccswarm.runs.status import described_run, short
+from ccswarm.system.inherited_signals import outlived
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+
+LOOK_SECONDS = 1.0
+"""Between looks whether somebody paused the run."""
+
+DRAW_SECONDS = 0.25
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """Ctrl-C, and what else asks to end. The first sets ``first``, and cancels who called ``caught`` unless ``told``
+    was called; the second ends the process at once, after ``restore``."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.restore: Callable[[], None] = lambda: None
+        self._cancelled: asyncio.Task[Any] | None = None
+
+    @contextmanager
+    def caught(self) -> Generator[None]:
+        """While the command works."""
+        loop = asyncio.get_running_loop()
+        self._cancelled = asyncio.current_task()
+        heeded = [number for number in SIGNALS if not outlived(number)]
+        for number in heeded:
+            loop.add_signal_handler(number, self._heard)
+        try:
+            yield
+        finally:
+            for number in heeded:
+                loop.remove_signal_handler(number)
+
+    def told(self) -> None:
+        """From now on somebody looks at ``first``."""
+        self._cancelled = None
+
+    def _heard(self) -> None:
+        if self.first.is_set():
+            self.restore()
+            os._exit(EXIT_INTERRUPTED)
+        self.first.set()
+        remark("stopping; Ctrl-C again ends at once")
+        if self._cancelled:
+            self._cancelled.cancel()
+
+
+class View(Protocol):
+    """How happenings are shown. ``tick`` is called after those that came together, and every ``period`` seconds."""
+
+    period: float
+
+    def show(self, happening: Happening) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+class Lines:
+    """One line for each event."""
+
+    period = LOOK_SECONDS
+
+    def show(self, happening: Happening) -> None:
+        show_line(told(happening))
+
+    def tick(self) -> None:
+        return
+
+
+class JsonLines(Lines):
+    """One document for each event."""
+
+    def show(self, happening: Happening) -> None:
+        show_json_line(happening.to_json())
+
+
+class Drawn:
+    """The live view, which looks at the board."""
+
+    period = DRAW_SECONDS
+
+    def __init__(self, draw: Callable[[], None]) -> None:
+        self.tick = draw
+
+    def show(self, happening: Happening) -> None:
+        del happening
+
+
+class Watch:
+    """One run being watched by the process that executes it. ``plan`` is the one it was submitted with; what ``feed``
+    gave ``before`` is not shown again. With ``no_wait`` it is left when nothing goes on but questions to people."""
+
+    def __init__(
+        self,
+        opened: App,
+        feed: Feed,
+        plan: Mapping[str, Any],
+        before: Sequence[Happening] = (),
+        *,
+        no_wait: bool,
+        as_json: bool,
+    ) -> None:
+        self._app, self._engine, self._feed = opened, opened.engine, feed
+        self._run = run = feed.run
+        self._no_wait, self._json = no_wait, as_json
+        name = str(plan.get("swarm", {}).get("name", "swarm"))
+        self._board = Board(run, [str(task["id"]) for task in plan.get("tasks", ())], name)
+        self._calls = Calls(opened.state_directory / "journal", run, fresh=True)
+        for happening in before:
+            self._board.take(happening)
+
+    async def until_left(self, interrupts: Interrupts) -> int:
+        """The exit code of the command. After Ctrl-C the run is paused, and so it is when nobody reads any longer what
+        is said."""
+        try:
+            if to_person() and not self._json:
+                why = await self._drawn(interrupts)
+            else:
+                why = await self._follow(JsonLines() if self._json else Lines(), interrupts.first)
+        except BrokenPipeError:
+            await self._engine.pause(self._run)
+            raise
+        if why == "interrupted":
+            await self._engine.pause(self._run)
+        return await self._tell_end(why)
+
+    async def _drawn(self, interrupts: Interrupts) -> str:
+        from ccswarm.cli.live_view import LiveView, drawable
+
+        if not drawable():
+            return await self._follow(Lines(), interrupts.first)
+        view = LiveView(self._board, self._answer)
+        interrupts.restore = view.restore
+        with view.shown():
+            return await self._follow(Drawn(view.draw), interrupts.first)
+
+    async def _answer(self, question: Mapping[str, Any], approved: bool) -> None:
+        with suppress(RunNotFound, AnsweredAlready):  # which the view shows in a moment
+            task = str(question["task_id"])
+            await self._app.swarm.answer(str(question["id"]), approved=approved, by=person(), task_id=task)
+
+    async def _follow(self, view: View, interrupted: asyncio.Event) -> str:
+        """Why it is not watched any longer: over, interrupted, paused (by somebody) or waiting."""
+        async with self._feed.coming() as queue:
+            stop = asyncio.create_task(interrupted.wait())
+            coming = asyncio.create_task(queue.get())
+            try:
+                while True:
+                    done, _ = await asyncio.wait({stop, coming}, timeout=view.period, return_when="FIRST_COMPLETED")
+                    if stop in done:
+                        return "interrupted"
+                    for record in self._calls.new():
+                        self._board.take(of_record(self._run, record))
+                    while coming.done():
+                        happening = coming.result()
+                        if happening is None:
+                            return "over"
+                        self._board.take(happening)
+                        view.show(happening)
+                        coming = asyncio.create_task(queue.get())
+                        await asyncio.sleep(0)
+                    view.tick()
+                    asks = self._no_wait and self._board.questions
+                    if (asks or not done) and (why := await self._standstill()):
+                        return why
+            finally:
+                stop.cancel()
+                coming.cancel()
+                await asyncio.gather(stop, coming, return_exceptions=True)
+
+    async def _standstill(self) -> str:
+        try:
+            return await self._stands_still()
+        except EngineUnavailable:  # the feed tells when it cannot be reached for long
+            return ""
+
+    async def _stands_still(self) -> str:
+        run = await self._engine.status(self._run)
+        if run.status is RunStatus.PAUSED:
+            return "paused"
+        going = [str(one["task"]) for one in (run.shown or {}).get("going", ())]
+        if not (self._no_wait and going and all(map(self._board.waits, going))):
+            return ""
+        answer = self._app.swarm.answer_to
+        answers = [await answer(str(one["id"]), str(one["task_id"])) for one in self._board.questions]
+        return "" if any(answers) else "waiting"  # what was answered goes on in a moment
+
+    async def _tell_end(self, why: str) -> int:
+        run, facts = await described_run(self._engine, self._run)
+        name = last_task(run, facts["tasks"])
+        said = answer(facts["tasks"][name]) if name else ""
+        code = BY_STATUS.get(RunStatus(facts["status"]), EXIT_ERROR)
+        code = {"interrupted": EXIT_INTERRUPTED, "paused": EXIT_BLOCKED, "waiting": EXIT_BLOCKED}.get(why, code)
+        if self._json:
+            show_json_line({"event": "result", **facts, "answer": {"task": name, "text": said}, "exit_code": code})
+            return code
+        show_summary(facts)
+        if said and facts["status"] == RunStatus.SUCCEEDED:
+            say(f"\n{name}:")
+            show_lines(said.split("\n"))
+        for note in facts["notes"]:
+            remark(f"note: {note}")
+        for question in facts["approvals"]:
+            remark(f"waits for approval: ccswarm approve {question['id']}")
+        blocked = facts["status"] == RunStatus.BLOCKED
+        if blocked or why != "over":
+            remark(f"next: {'fix what blocks it, then ' if blocked else ''}ccswarm resume {short(self._run)}")
+        return code
+
+
+def show_summary(facts: Mapping[str, Any]) -> None:
+    """The tasks of a run as a table, and where there is more."""
+    tasks: Mapping[str, Mapping[str, Any]] = facts["tasks"]
+    rows = [{"task": name, **task, "seconds": _seconds(task)} for name, task in tasks.items()]
+    show_rows(rows, ("task", "status", "agent", "attempts", "seconds", "summary"))
+    say(f"{facts['run']} {facts['status'].replace('_', ' ')}")
+    say(f"more: ccswarm runs show {short(facts['run'])}, ccswarm logs {short(facts['run'])}")
+
+
+def _seconds(task: Mapping[str, Any]) -> str:
+    began, ended = task["started_at"], task["ended_at"]
+    return f"{ended - began:.1f}" if began and ended else ""

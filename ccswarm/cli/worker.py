@@ -1,0 +1,102 @@
+"""The verb worker: executes what is queued until it is told to end, and says what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccswarm.cli.output import Json, printable, remark, show_json_line
+from ccswarm.cli.parameters import Config, load
+
+if TYPE_CHECKING:
+    from ccswarm.config.settings import Settings
+
+EXECUTED = "ccswarm.swarm.swarm"
+"""The logger that is told what begins and ends in this process: id, status, summary."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def worker(
+    name: Annotated[
+        str, typer.Option("--id", metavar="NAME", help="Its own, and stable; else made from host and process.")
+    ] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Carry out what is queued, until SIGTERM or Ctrl-C; then what is unfinished is handed back.
+
+    Says on standard error what it does, with --json as events on standard output. Exit codes: 0 ended on request,
+    1 the store or the journal cannot be used, 2 the configuration is wrong, or a worker of that name runs already, 5
+    the configuration changed since a person used it and nobody agreed, 75 it lost the store for so long that others
+    took its work over.
+    """
+    from ccswarm import app
+
+    settings = load(config, executes=True).settings
+    name = name or app.worker_name(settings)
+    engine = settings.engine.model_copy(update={"worker_id": name})
+    asyncio.run(_work(settings.model_copy(update={"engine": engine}), name, as_json))
+
+
+async def _work(settings: Settings, name: str, as_json: bool) -> None:
+    from ccswarm import app
+    from ccswarm.config import config
+
+    def tell(event: str, words: str, **facts: Any) -> None:
+        if as_json:
+            show_json_line({"event": event, "worker": name, **facts})
+        else:
+            remark(printable(words))
+
+    def swept(count: int) -> None:
+        words = f"worker {name} has closed {count} terminals that runs left open which are over"
+        tell("worker.swept", words, terminals=count)
+
+    over, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, over.set)
+    if not settings.mcp.servers:
+        remark("warning: no server is configured: agents have no tools here")
+    with logged(tell):
+        environ = config.server_environment()
+        async with app.working(settings, config.state_directory(), environ, swept=swept) as opened:
+            store = (await opened.engine.health())["store"]
+            tell("worker.started", f"worker {name} executes what is queued in {store}; Ctrl-C ends it", store=store)
+            await over.wait()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)  # a second one ends it at once
+            tell("worker.ending", f"worker {name} ends: what is unfinished is handed back")
+        tell("worker.ended", f"worker {name} has ended")
+
+
+@contextmanager
+def logged(tell: Callable[..., None]) -> Generator[None]:
+    """What is executed is shown; warnings of ours, and errors of libraries, go to standard error."""
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name == EXECUTED and record.levelno == logging.INFO:
+                execution, status, summary = map(str, record.args or ("", "", ""))
+                facts = {"id": execution, "status": status, **({"summary": summary} if summary else {})}
+                tell("execution", f"{execution}: {status}{', ' if summary else ''}{summary}", **facts)
+            # dbos warns of every step that is cancelled.
+            elif record.name.startswith("ccswarm") or record.levelno >= logging.ERROR:
+                what = record.exc_info[1] if record.exc_info else None
+                why = f" {type(what).__name__}: {what}" if what else ""
+                remark(printable(f"{record.levelname.lower()}: {record.getMessage()}{why}"))
+
+    handler, executed = Told(logging.INFO), logging.getLogger(EXECUTED)
+    logging.getLogger().addHandler(handler)
+    executed.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        executed.setLevel(logging.NOTSET)
+        logging.getLogger().removeHandler(handler)

@@ -1,0 +1,1 @@
+"""The Model Context Protocol as a client: stdio and Streamable HTTP, every era, OAuth."""

@@ -1,0 +1,375 @@
+"""One start of one server: everything the SDK opens for it is opened and closed in one task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import mcp_types as types
+from mcp import ClientSession
+from mcp.client.context import ClientRequestContext
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from ccswarm import __version__
+from ccswarm.clients._address import Veil
+from ccswarm.clients.mcp.elicitation import MOST_ROUNDS, Ask, answered, going_on
+from ccswarm.clients.mcp.failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, advice
+from ccswarm.clients.mcp.process import LEAVE_SECONDS, ServerProcess, started
+from ccswarm.clients.mcp.tools import usable_page
+from ccswarm.config.settings import ServerSettings
+from ccswarm.errors import LoginNeeded, ServerUnavailable, SwarmError
+
+for _name in ("mcp", "client"):
+    # What the SDK logs our errors say; without any handler Python writes it between the lines of the command line.
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+Era = Literal["", "legacy", "modern"]
+
+PROBE_SECONDS = 2.0
+"""How long an unknown server may leave ``server/discover`` unanswered before it is asked ``initialize`` as well. That
+takes nothing back: which of the two it answers first decides, not how long it takes."""
+
+KNOWN_PROBE_SECONDS = 10.0
+"""The same for a server that answered it before."""
+
+EXPLAIN_SECONDS = 0.25
+"""From the end of a server's output to its exit code and last words; usually 1 ms."""
+
+
+class Answered(Exception):
+    """Carries the result of a call past the SDK's checks: they refuse an answer as a whole for one unknown part of it,
+    and look at each byte of a large one three times."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__()
+        self.result = result
+
+
+class Dispatcher(JSONRPCDispatcher):
+    """The SDK's, lenient with what tools are and answer. ``left_out`` grows by what lists lose; ``veil`` hides what a
+    server repeats of our secrets."""
+
+    left_out: list[str]
+    veil: Veil
+    version: str | None = None
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
+    ) -> dict[str, Any]:
+        try:
+            result = self.veil.value(await super().send_raw_request(method, params, opts, **more))
+        except MCPError as error:
+            raise MCPError(error.code, self.veil.text(error.message), self.veil.value(error.data)) from error
+        if method == "tools/call":
+            raise Answered(result)
+        if method == "tools/list":
+            return usable_page(result, self.version or LATEST_HANDSHAKE_VERSION, self.left_out)
+        return result
+
+
+class Session(ClientSession):
+    """The SDK's, in which a server that has spoken the later era stays of it, whatever else it answers."""
+
+    def adopt(self, result: types.InitializeResult | types.DiscoverResult) -> None:
+        if isinstance(result, types.DiscoverResult) or self.discover_result is None:
+            super().adopt(result)
+
+
+class Connection:
+    """Opened once, then used by many tasks, then closed. ``on_change`` is called when the server's tools may have
+    changed, ``ask`` when it asks something; without it the server is told that nobody is here."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        env: Mapping[str, str],
+        *,
+        on_stderr: Callable[[str], None] | None,
+        on_change: Callable[[], None],
+        state_directory: Path | None = None,
+        ask: Ask | None = None,
+    ) -> None:
+        self._ask = ask
+        self._state_directory = state_directory
+        self._veil = Veil()
+        self._settings = settings
+        self._env = env
+        self._on_stderr = on_stderr
+        self._on_change = on_change
+        self._over = asyncio.Event()
+        self._owner: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._process: ServerProcess | None = None
+        self._connecting = False
+        self._under_way = 0
+        self._open = False
+        self._end = ""
+        self.left_out: list[str] = []
+        self.ended_when_asked = False
+        """Whether the server ended when it was asked for its era."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used, as far as is known."""
+        return self._open and (self._process is None or self._process.alive)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._owner is not None and self._owner.done()
+
+    @property
+    def about(self) -> str:
+        """Once it is open: name and version the server gives itself, where it does, and the protocol's revision."""
+        info = self.session.server_info
+        named = f"{info.name} {info.version}, " if info else ""
+        return f"{named}MCP {self.session.protocol_version}"
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return self._under_way > 0
+
+    async def open(self, era: Era, seconds: float) -> Era:
+        """Starts or reaches the server and agrees on an era, ``era`` first; which it was. Raises ServerUnavailable
+        when that takes longer, or fails."""
+        ready: asyncio.Future[Era] = asyncio.get_running_loop().create_future()
+        self._connecting = True
+        self._owner = asyncio.create_task(self._own(era, seconds, ready))
+        # Not the owner's own last act: it may be cancelled before its first.
+        self._owner.add_done_callback(lambda _: self._never_ready(ready))
+        return await ready
+
+    def _never_ready(self, ready: asyncio.Future[Era]) -> None:
+        if not ready.done():
+            ready.set_exception(ServerUnavailable(f"server {self._settings.name} was closed while it started"))
+
+    def abandon(self) -> None:
+        """It is used no more; closes by itself."""
+        self._open = False
+        self._over.set()
+
+    async def close(self) -> None:
+        """Returns when nothing of it is left."""
+        if self._owner is not None:
+            if self._connecting:
+                self._owner.cancel()
+            self.abandon()
+            await asyncio.wait([self._owner])
+
+    async def how_it_ended(self) -> str:
+        """For messages; waits a moment for the exit code."""
+        if self._process is None:
+            return "closed the connection"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXPLAIN_SECONDS):
+                await self._process.explained.wait()
+        self._end = self._end or self._process.how_it_ended()
+        return self._end
+
+    async def _own(self, era: Era, seconds: float, ready: asyncio.Future[Era]) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(seconds):
+                        agreed = await self._connect(stack, era)
+                    self._connecting = False
+                except (MCPError, RuntimeError, ValidationError, TimeoutError) as error:
+                    self._connecting = False
+                    # Told from here: what leaves the SDK's task groups comes out wrapped.
+                    ready.set_exception(await self._unavailable(error))
+                else:
+                    self._open = True
+                    ready.set_result(agreed)
+                    await self._until_over()
+        except Exception as error:
+            # Whatever goes wrong under way ends this connection; who waits for an answer is told by the SDK.
+            if not ready.done():
+                ready.set_exception(error if isinstance(error, SwarmError) else await self._unavailable(error))
+        finally:
+            self._open = False
+
+    async def _connect(self, stack: AsyncExitStack, era: Era) -> Era:
+        if self._settings.url:
+            from ccswarm.clients.mcp.http import reached  # a tenth of a second that servers started here do not need
+
+            read, write = await stack.enter_async_context(
+                reached(self._settings, self._env, self._state_directory, self._veil)
+            )
+        else:
+            process = await stack.enter_async_context(
+                started(self._settings, self._env, self._on_stderr, self._state_directory)
+            )
+            self._process = process
+            read, write = process.incoming, process.outgoing
+        self._dispatcher = Dispatcher(read, write)
+        self._dispatcher.left_out = self.left_out
+        self._dispatcher.veil = self._veil
+        self.session = await stack.enter_async_context(
+            Session(
+                dispatcher=self._dispatcher,
+                client_info=types.Implementation(name="ccswarm", version=__version__),
+                message_handler=self._on_message,
+                elicitation_callback=self._asked if self._ask else None,
+            )
+        )
+        await self._negotiate(era)
+        self._dispatcher.version = self.session.protocol_version
+        return "modern" if self._modern else "legacy"
+
+    @property
+    def _modern(self) -> bool:
+        return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    async def _negotiate(self, era: Era) -> None:
+        initialized: asyncio.Task[Any] | None = None
+        if era != "legacy":
+            discovered = asyncio.create_task(self.session.discover())
+            try:
+                await asyncio.wait((discovered,), timeout=KNOWN_PROBE_SECONDS if era else PROBE_SECONDS)
+                if not discovered.done():
+                    initialized = asyncio.create_task(self.session.initialize())
+                    initialized.add_done_callback(lambda task: task.cancelled() or task.exception())
+                    await asyncio.wait((discovered, initialized), return_when=asyncio.FIRST_COMPLETED)
+                    if initialized.done() and initialized.exception():
+                        await asyncio.wait((discovered,))
+                if discovered.done() and self._is_modern(discovered, era):
+                    return
+            except BaseException:
+                if initialized:
+                    initialized.cancel()
+                raise
+            finally:
+                discovered.cancel()
+        try:
+            await (initialized or self.session.initialize())
+        except MCPError as error:
+            if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+                raise
+            # It answers only now that the first question has made this connection a modern one.
+            await self.session.discover()
+
+    def _is_modern(self, discovered: asyncio.Task[Any], era: Era) -> bool:
+        """What an answer to ``server/discover`` says. Raises what ends the attempt."""
+        error = discovered.exception()
+        if error is None:
+            return True
+        if not isinstance(error, MCPError | RuntimeError | ValidationError):
+            raise error
+        if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
+            raise error
+        if self._process is not None and self._process.ended.is_set():
+            self.ended_when_asked = not era
+            raise error
+        return False
+
+    async def _until_over(self) -> None:
+        over = [asyncio.create_task(self._over.wait())]
+        if self._process is not None:
+            self._process.grace_seconds = LEAVE_SECONDS
+            over.append(asyncio.create_task(self._process.ended.wait()))
+        try:
+            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+            if self._process is not None and not self._over.is_set():
+                await self.how_it_ended()  # before it is told to end
+                await self._process.incoming.over.wait()  # what it answered before counts
+        finally:
+            for task in [*over, *([self._listener] if self._listener else [])]:
+                task.cancel()
+
+    async def _unavailable(self, error: Exception) -> ServerUnavailable:
+        if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
+            return LoginNeeded(error.message, suggestion=advice(error.data))
+        if isinstance(error, TimeoutError):
+            problem = f"did not answer within {self._settings.connect_seconds:g} s"
+        elif isinstance(error, MCPError):
+            answered = error.code not in (NOT_SENT, NO_ANSWER)
+            problem = f"{'refused the connection' if answered else 'cannot be reached'}: {error.message}"
+        else:
+            problem = f"does not speak the protocol: {error}"
+        process = self._process
+        if process is not None:
+            ended = process.ended.is_set()
+            problem = await self.how_it_ended() if ended else process.with_last_words(problem)
+        name = self._settings.name
+        return ServerUnavailable(f"server {name} {problem}", suggestion=f"try what is configured for {name} by hand")
+
+    async def _asked(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        assert self._ask
+        said = await answered(params.model_dump(by_alias=True, mode="json", exclude_unset=True), self._ask)
+        return types.ElicitResult.model_validate(said)
+
+    async def _on_message(self, message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._on_change()
+
+    async def watch_tools(self) -> None:
+        """From now on changes of the tools are heard of, where the server tells them only to who asks."""
+        capabilities = self.session.server_capabilities
+        if not (self._modern and capabilities and capabilities.tools and capabilities.tools.list_changed):
+            return
+        if self._listener is None or self._listener.done():
+            listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._listener = asyncio.create_task(self._listen(listening))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await asyncio.wait([listening])
+
+    async def _listen(self, listening: asyncio.Future[None]) -> None:
+        try:
+            async with listen(self.session, tools_list_changed=True) as events:
+                listening.set_result(None)
+                async for _ in events:
+                    self._on_change()
+        except (MCPError, SubscriptionLost, TimeoutError):
+            pass  # what was listed until now may have changed unheard
+        finally:
+            self._on_change()
+            if not listening.done():
+                listening.set_result(None)
+
+    @contextmanager
+    def _asking(self) -> Generator[None]:
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    async def list_page(self, cursor: str | None) -> types.ListToolsResult:
+        """One page of tools, without those nobody can call. Raises MCPError."""
+        with self._asking():
+            return await self.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any], on_progress: ProgressFnT | None
+    ) -> dict[str, Any]:
+        """The result as it came. Raises MCPError, and ValueError for arguments JSON cannot hold."""
+        said: dict[str, Any] = {"name": name, "arguments": dict(arguments), "_meta": dict(meta) or None}
+        more: dict[str, Any] | None = {}
+        result: dict[str, Any] = {}
+        for _ in range(MOST_ROUNDS):
+            result = await self._call({**said, **more}, on_progress)
+            more = await going_on(result, self._ask)
+            if more is None:
+                break
+        return result
+
+    async def _call(self, said: Mapping[str, Any], on_progress: ProgressFnT | None) -> dict[str, Any]:
+        request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(said))
+        try:
+            with self._asking():
+                await self.session.send_request(request, types.CallToolResult, progress_callback=on_progress)
+        except Answered as answered:
+            return answered.result
+        raise AssertionError("a result of tools/call came as a result")

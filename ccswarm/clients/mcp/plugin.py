@@ -1,0 +1,369 @@
+"""Tool servers over MCP: started here or reached over HTTP, of every revision of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Tool,
+)
+
+from ccswarm.clients.base import OnProgress, Person, ToolClient
+from ccswarm.clients.mcp.answers import OWN_META, refusal, to_answer
+from ccswarm.clients.mcp.connection import Connection, Era
+from ccswarm.clients.mcp.elicitation import Ask
+from ccswarm.clients.mcp.eras import EraFile
+from ccswarm.clients.mcp.failures import LOGIN_NEEDED, NO_ANSWER, NOT_SENT, SESSION_GONE, advice
+from ccswarm.clients.mcp.output_schemas import OutputSchemas
+from ccswarm.clients.mcp.tools import to_infos
+from ccswarm.config.settings import ServerSettings
+from ccswarm.errors import CallTimedOut, InvalidArguments, LoginNeeded, ServerLost, ServerUnavailable, UnknownTool
+from ccswarm.models import LoginFacts, ServerAnswer, ToolInfo
+
+MAX_PAGES = 200
+"""Of one list of tools."""
+
+TOO_LARGE_EVENT = "SSE stream failed"
+"""How the SDK begins to say that an answer is larger than it may be."""
+
+UNKNOWN_EFFECT = "whether it had an effect is not known: look before it is called again"
+
+
+class McpToolClient:
+    """One configured server; see ``ToolClient``. ``env`` is the environment of which a server is given what it needs
+    and headers take their variables; ``era_cache`` remembers the revision a server speaks; ``on_stderr`` is given what
+    the server writes beside the protocol, as it comes; ``state_directory`` has the logins at servers, without it nobody
+    is logged in; ``ask`` answers what a server asks in a call, without it the server is told that nobody is here."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        env: Mapping[str, str],
+        era_cache: MutableMapping[str, str],
+        on_stderr: Callable[[str], None] | None = None,
+        state_directory: Path | None = None,
+        ask: Ask | None = None,
+    ) -> None:
+        self._settings = settings
+        self._state_directory = state_directory
+        self._ask = ask
+        self._env = env
+        self._eras = era_cache
+        self._on_stderr = on_stderr
+        self._slots = asyncio.Semaphore(settings.at_once)
+        self._starting: asyncio.Task[Connection] | None = None
+        self._connections: set[Connection] = set()
+        self._listing = asyncio.Lock()
+        self._tools: tuple[ToolInfo, ...] | None = None
+        self._changes = 0
+        self._schemas = OutputSchemas()
+        self._closed = False
+        self._problem = ""
+        self._notes: tuple[str, ...] = ()
+        self._about = ""
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    @property
+    def problem(self) -> str:
+        return self._problem
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self._notes
+
+    @property
+    def about(self) -> str:
+        return self._about
+
+    async def list_tools(self, *, fresh: bool = False) -> Sequence[ToolInfo]:
+        async with self._listing:
+            connection = await self._connected()
+            if self._tools is not None and not fresh:
+                return self._tools
+            try:
+                return await self._listed(connection)
+            except ServerUnavailable:
+                if not (self._settings.url and not connection.alive):
+                    raise
+            return await self._listed(await self._connected())  # the server knew nothing of the session any more
+
+    async def _listed(self, connection: Connection) -> tuple[ToolInfo, ...]:
+        self._tools = None
+        await connection.watch_tools()
+        changes = self._changes
+        tools = await self._fetch(connection)
+        if changes == self._changes:
+            self._tools = tools
+        self._problem = ""
+        return tools
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        meta: Mapping[str, Any],
+        timeout_seconds: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ServerAnswer:
+        if not self._settings.tools.sees(name):
+            raise self._unknown(name)
+        seconds = self._settings.timeout_seconds if timeout_seconds is None else timeout_seconds
+        async with self._slots:
+            for may_repeat in (True, False):
+                connection = await self._connected()
+                clock = asyncio.timeout(seconds)
+                try:
+                    async with clock:
+                        result = await connection.call_tool(name, arguments, meta, _telling(on_progress))
+                except TimeoutError:
+                    if not clock.expired():
+                        raise
+                    raise CallTimedOut(
+                        f"server {self.name} did not answer {name} within {seconds:g} s", suggestion=UNKNOWN_EFFECT
+                    ) from None
+                except MCPError as error:
+                    if may_repeat and await self._repeatable(error, connection):
+                        continue
+                    return await self._refused(name, error, connection)
+                except (ValueError, TypeError) as error:
+                    raise InvalidArguments(f"the arguments of {name} are not JSON: {error}") from error
+                self._problem = ""
+                return self._checked(name, to_answer(result))
+        raise AssertionError("the second try answers or raises")
+
+    def _checked(self, name: str, answer: ServerAnswer) -> ServerAnswer:
+        tool = next((tool for tool in self._tools or () if tool.name == name), None)
+        if tool is None or tool.output_schema is None or answer.is_error:
+            return answer
+        problem = self._schemas.problem(name, tool.output_schema, answer.structured)
+        return replace(answer, meta={**answer.meta, OWN_META: {"outputSchema": problem}}) if problem else answer
+
+    async def close(self) -> None:
+        self._closed = True
+        for connection in list(self._connections):
+            await connection.close()
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+
+    async def _connected(self) -> Connection:
+        """The connection, started where there is none; whoever comes meanwhile waits for the same start."""
+        if self._closed:
+            raise self._was_closed()
+        starting = self._starting
+        if starting is None or (starting.done() and (starting.exception() or not starting.result().alive)):
+            starting = self._starting = asyncio.create_task(self._start())
+        try:
+            return await asyncio.shield(starting)
+        except ServerUnavailable as error:
+            self._problem = error.message
+            raise type(error)(error.message, suggestion=error.suggestion) from error
+
+    async def _start(self) -> Connection:
+        if self._closed:
+            raise self._was_closed()
+        self._changed()
+        settings = self._settings
+        identity = json.dumps([settings.command, settings.args, settings.url])
+        key = f"{settings.name} {hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+        known = self._eras.get(key, "")
+        era: Era = "modern" if known == "modern" else "legacy" if known == "legacy" else ""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + settings.connect_seconds
+        connection = self._connection()
+        try:
+            agreed = await connection.open(era, settings.connect_seconds)
+        except ServerUnavailable:
+            if not connection.ended_when_asked or self._closed:
+                raise
+            connection = self._connection()
+            agreed = await connection.open("legacy", max(0.0, deadline - loop.time()))
+        if agreed != known:
+            self._eras[key] = agreed
+        self._about = connection.about
+        return connection
+
+    def _connection(self) -> Connection:
+        for former in list(self._connections):
+            if former.over:
+                self._connections.discard(former)
+            elif not former.busy:
+                former.abandon()
+        connection = Connection(
+            self._settings,
+            self._env,
+            on_stderr=self._on_stderr,
+            on_change=self._changed,
+            state_directory=self._state_directory,
+            ask=self._ask,
+        )
+        self._connections.add(connection)
+        return connection
+
+    def _changed(self) -> None:
+        self._tools = None
+        self._changes += 1
+
+    async def _fetch(self, connection: Connection) -> tuple[ToolInfo, ...]:
+        notes: list[str] = []
+        tools: list[Tool] = []
+        seen: set[str] = set()
+        cursor: str | None = None
+        connection.left_out.clear()
+        try:
+            async with asyncio.timeout(self._settings.timeout_seconds):
+                for _ in range(MAX_PAGES):
+                    page = await connection.list_page(cursor)
+                    tools += page.tools
+                    cursor = page.next_cursor
+                    if not cursor:
+                        break
+                    if cursor in seen:
+                        notes.append("its list of tools goes in circles: taken as far as it was new")
+                        break
+                    seen.add(cursor)
+                else:
+                    notes.append(f"its list of tools has more than {MAX_PAGES} pages: the rest is left out")
+        except (MCPError, ValueError, TimeoutError) as error:
+            if not (isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND and connection.alive):
+                raise await self._unlisted(error, connection) from error
+            notes.append("it has no tools")
+        notes += connection.left_out
+        infos = to_infos(tools, self._settings, notes)
+        self._notes = tuple(notes)
+        return infos
+
+    async def _unlisted(self, error: Exception, connection: Connection) -> ServerUnavailable:
+        if isinstance(error, MCPError) and error.code == LOGIN_NEEDED:
+            self._problem = error.message
+            return LoginNeeded(error.message, suggestion=advice(error.data))
+        if isinstance(error, MCPError) and error.code == SESSION_GONE:
+            connection.abandon()
+        if not connection.alive:
+            problem = await connection.how_it_ended()
+        elif isinstance(error, TimeoutError):
+            problem = f"did not list its tools within {self._settings.timeout_seconds:g} s"
+        else:
+            problem = f"did not list its tools: {error}"
+        self._problem = f"server {self.name} {problem}"
+        return ServerUnavailable(self._problem)
+
+    async def _repeatable(self, error: MCPError, connection: Connection) -> bool:
+        """Whether the call surely had no effect, and may have one when it is sent again."""
+        if error.code == HEADER_MISMATCH:
+            await self.list_tools(fresh=True)
+            return True
+        if self._settings.url and error.code == SESSION_GONE:
+            connection.abandon()
+            return True
+        return False
+
+    async def _refused(self, name: str, error: MCPError, connection: Connection) -> ServerAnswer:
+        """An answer where the server gave one; raises what the call ended with where it did not."""
+        if not connection.alive and error.code == CONNECTION_CLOSED:
+            how = "was closed" if self._closed else await connection.how_it_ended()
+            self._problem = f"server {self.name} {how}"
+            raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
+        if self._settings.url:
+            self._raise_for_way(name, error)
+        if error.code == METHOD_NOT_FOUND:
+            raise self._unknown(name)
+        if error.code == INVALID_PARAMS:
+            if name not in {tool.name for tool in await self.list_tools()}:
+                raise self._unknown(name)
+            raise InvalidArguments(f"{self.name} refuses the arguments of {name}: {error.message}")
+        return refusal(error.message, error.code, error.data)
+
+    def _raise_for_way(self, name: str, error: MCPError) -> None:
+        """Over HTTP it is each request by itself that fails."""
+        if error.code == LOGIN_NEEDED:
+            self._problem = error.message
+            raise LoginNeeded(error.message, suggestion=advice(error.data))
+        if error.code == NOT_SENT:
+            self._changed()
+            self._problem = f"server {self.name} cannot be reached: {error.message}"
+            raise ServerUnavailable(self._problem, suggestion=f"see whether {self._settings.url} is up")
+        if error.code in (NO_ANSWER, CONNECTION_CLOSED) and not error.message.startswith(TOO_LARGE_EVENT):
+            self._changed()
+            self._problem = f"server {self.name} did not answer: {error.message}"
+            raise ServerLost(f"while {name} was called, {self._problem}", suggestion=UNKNOWN_EFFECT)
+
+    def _was_closed(self) -> ServerUnavailable:
+        return ServerUnavailable(f"server {self.name} was closed")
+
+    def _unknown(self, name: str) -> UnknownTool:
+        return UnknownTool(f"server {self.name} has no tool {name}", suggestion="ask for the list of its tools")
+
+
+def _telling(on_progress: OnProgress | None) -> ProgressFnT | None:
+    if on_progress is None:
+        return None
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        on_progress(progress, total, message or "")
+
+    return tell
+
+
+class McpClients:
+    """Makes clients; nothing is started before the first use of one."""
+
+    def open(
+        self,
+        settings: ServerSettings,
+        *,
+        env: Mapping[str, str],
+        state_directory: Path,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> ToolClient:
+        """A client of one server, which keeps what it learns about servers in ``state_directory``."""
+        eras = EraFile(state_directory / "eras.json")
+        return McpToolClient(settings, env=env, era_cache=eras, on_stderr=on_stderr, state_directory=state_directory)
+
+    async def log_in(
+        self,
+        settings: ServerSettings,
+        env: Mapping[str, str],
+        state_directory: Path,
+        person: Person,
+        *,
+        scopes: Sequence[str] = (),
+        seconds: float = 600.0,
+    ) -> LoginFacts:
+        """See ``mcp_login.log_in``."""
+        from ccswarm.clients.mcp.login import log_in
+
+        return await log_in(settings, env, state_directory, person, scopes=scopes, seconds=seconds)
+
+    async def log_out(
+        self, settings: ServerSettings, env: Mapping[str, str], state_directory: Path
+    ) -> tuple[bool, bool]:
+        """See ``mcp_login.log_out``."""
+        from ccswarm.clients.mcp.login import log_out
+
+        return await log_out(settings, env, state_directory)
+
+    async def login(self, settings: ServerSettings, state_directory: Path) -> LoginFacts | None:
+        """See ``mcp_login.kept``."""
+        from ccswarm.clients.mcp.login import kept
+
+        return await kept(settings, state_directory)
+
+
+PLUGIN = McpClients()

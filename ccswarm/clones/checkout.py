@@ -1,0 +1,236 @@
+"""Puts a merge into a person's work tree, which others may be changing meanwhile, without leaving it and without losing
+what the person has there.
+
+Every file is written by its name in an open directory that was reached without following a link. A file is replaced
+only while it is what it was before the merge, or already what it becomes: so a merge that was cut off is carried out by
+making it again. Methods block.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ccswarm.clones.tree import DIRECTORY, FILE, NO_DIRECTORY
+
+GITLINK = "160000"
+CHANGES = ("diff-tree", "-r", "-z", "--raw", "--no-renames")
+"""What ``changes`` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Of one path from one commit to another; mode and object are of the later one, ``000000`` where it is gone."""
+
+    path: str
+    old_mode: str
+    mode: str
+    oid: str
+
+    @property
+    def added(self) -> bool:
+        return self.old_mode == "000000"
+
+    @property
+    def removed(self) -> bool:
+        return self.mode == "000000"
+
+
+def changes(raw: bytes) -> list[Change]:
+    """What git says with ``--raw``."""
+    fields = raw.decode(errors="surrogateescape").split("\0")
+    found: list[Change] = []
+    for facts, path in zip(fields[::2], fields[1::2], strict=False):
+        old_mode, mode, _, oid, _ = facts.removeprefix(":").split(" ")
+        found.append(Change(path, old_mode, mode, oid))
+    return found
+
+
+class Blocked(Exception):
+    """Where a directory should be is something else: with ``link`` a symbolic link."""
+
+    def __init__(self, name: str, *, link: bool) -> None:
+        super().__init__(name)
+        self.link = link
+
+
+class WorkTree:
+    """The directory ``top``. Closed by ``with``. Raises OSError where it cannot be opened or written."""
+
+    def __init__(self, top: Path) -> None:
+        self._fd = os.open(top, DIRECTORY)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def in_the_way(self, wanted: Sequence[Change], old: Path, new: Path) -> list[str]:
+        """Paths that hold neither what they held before nor what they are to hold: the person's, or links on the way to
+        them. ``old`` and ``new`` are directories that hold the files of before and after."""
+        gone = {change.path for change in wanted if change.removed}
+        return [change.path for change in wanted if not self._is_free(change, old, new, gone)]
+
+    def write(self, wanted: Sequence[Change], new: Path) -> None:
+        """Take away what is gone, put what is new; whole files or none."""
+        for change in wanted:
+            if change.removed:
+                self._remove(change.path)
+        for change in wanted:
+            if not change.removed:
+                self._put(change, new / change.path)
+
+    def _is_free(self, change: Change, old: Path, new: Path, gone: set[str]) -> bool:
+        folder, _, name = change.path.rpartition("/")
+        try:
+            with self._opened(folder) as fd:
+                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if stat.S_ISDIR(info.st_mode):
+                    return self._holds_only(change.path, gone)
+                candidates = [new / change.path] if not change.removed else []
+                candidates += [old / change.path] if not change.added else []
+                return any(_same(fd, name, info, candidate) for candidate in candidates)
+        except FileNotFoundError:
+            return True
+        except Blocked as blocked:
+            # A file on the way is fine where it makes room, a link never is.
+            parents = (change.path[:end] for end, letter in enumerate(change.path) if letter == "/")
+            return not blocked.link and any(parent in gone for parent in parents)
+
+    def _holds_only(self, directory: str, gone: set[str]) -> bool:
+        with self._opened(directory) as fd:
+            for name in os.listdir(fd):
+                path = f"{directory}/{name}"
+                if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                    if not self._holds_only(path, gone):
+                        return False
+                elif path not in gone:
+                    return False
+        return True
+
+    def _remove(self, path: str) -> None:
+        """The file, and the directories that are empty without it."""
+        with suppress(FileNotFoundError, Blocked):
+            folder, _, name = path.rpartition("/")
+            with self._opened(folder) as fd:
+                os.unlink(name, dir_fd=fd)
+            while folder:
+                outer, _, name = folder.rpartition("/")
+                with self._opened(outer) as fd:
+                    try:
+                        os.rmdir(name, dir_fd=fd)
+                    except OSError:
+                        return
+                folder = outer
+
+    def _put(self, change: Change, source: Path) -> None:
+        folder, _, name = change.path.rpartition("/")
+        with self._opened(folder, make=True) as fd:
+            with suppress(OSError):
+                os.rmdir(name, dir_fd=fd)
+            temporary = f".ccswarm-{secrets.token_hex(8)}"
+            try:
+                if stat.S_ISLNK(os.lstat(source).st_mode):
+                    os.symlink(os.readlink(os.fsencode(source)), os.fsencode(temporary), dir_fd=fd)
+                else:
+                    _copy(source, temporary, fd, 0o777 if change.mode == "100755" else 0o666)
+                os.rename(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=fd)
+                raise
+
+    @contextmanager
+    def _opened(self, directory: str, *, make: bool = False) -> Generator[int]:
+        """Raises FileNotFoundError, Blocked."""
+        fd = os.dup(self._fd)
+        try:
+            for name in directory.split("/") if directory else ():
+                outer = fd
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=outer)
+                try:
+                    fd = os.open(name, DIRECTORY, dir_fd=outer)
+                except OSError as error:
+                    if error.errno not in NO_DIRECTORY:
+                        raise
+                    link = stat.S_ISLNK(os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode)
+                    raise Blocked(name, link=link) from None
+                os.close(outer)
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _same(folder: int, name: str, info: os.stat_result, candidate: Path) -> bool:
+    """Whether a file is another one, byte by byte, kind and right to execute included."""
+    try:
+        wanted = os.lstat(candidate)
+    except OSError:
+        return False
+    if stat.S_ISLNK(info.st_mode) or stat.S_ISLNK(wanted.st_mode):
+        both = stat.S_ISLNK(info.st_mode) and stat.S_ISLNK(wanted.st_mode)
+        return both and os.readlink(os.fsencode(name), dir_fd=folder) == os.readlink(os.fsencode(candidate))
+    if not stat.S_ISREG(info.st_mode) or info.st_size != wanted.st_size:
+        return False
+    if (info.st_mode ^ wanted.st_mode) & stat.S_IXUSR:
+        return False
+    with open(os.open(name, FILE, dir_fd=folder), "rb") as one, candidate.open("rb") as other:
+        while (part := one.read(1 << 20)) == other.read(1 << 20):
+            if not part:
+                return True
+    return False
+
+
+def _copy(source: Path, name: str, folder: int, mode: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, mode, dir_fd=folder), "wb") as target, source.open("rb") as file:
+        while part := file.read(1 << 20):
+            target.write(part)
+
+
+class IndexLock:
+    """The index of a work tree, as git itself locks it: while it is held no other git changes it.
+
+    Raises FileExistsError where another git is at work.
+    """
+
+    def __init__(self, git_dir: Path, index: str = "index") -> None:
+        self._fd = os.open(git_dir, DIRECTORY)
+        self._name, self._lock = index, f"{index}.lock"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(self._lock, flags, 0o666, dir_fd=self._fd))
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self._lock, dir_fd=self._fd)
+        os.close(self._fd)
+
+    def copy_to(self, directory: Path) -> None:
+        """The index, and what it may be split into, as files of ours; nothing where there is none."""
+        for name in os.listdir(self._fd):
+            if name == self._name or name.startswith("sharedindex."):
+                with open(os.open(name, FILE, dir_fd=self._fd), "rb") as file:
+                    (directory / name).write_bytes(file.read())
+
+    def replace(self, made: Path) -> None:
+        """Put ``made`` in its place, whole or not at all; the lock is given back."""
+        flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(self._lock, flags, dir_fd=self._fd), "wb") as file:
+            file.write(made.read_bytes())
+        os.rename(self._lock, self._name, src_dir_fd=self._fd, dst_dir_fd=self._fd)

@@ -1,0 +1,307 @@
+"""Makes clones, and takes over what was done in them: commits, and as one commit more what is not committed.
+
+Methods block.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from ccswarm.clones.checkout import CHANGES, GITLINK, WorkTree, changes
+from ccswarm.clones.difference import Difference, compare
+from ccswarm.clones.git import Git, PrivateRepository, Repository
+from ccswarm.clones.nested import refuse_nested
+from ccswarm.clones.objects import bring, packs_of, take, tip
+from ccswarm.clones.snapshot import NO_FILTERS, Filters, Snapshot
+from ccswarm.clones.tree import MOST_COPIED_BYTES, UntrustedTree
+from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
+from ccswarm.system.confined_files import remove_tree
+
+SHOWN_PATHS = 10
+
+REFS = ("", "-base", "-sent", "-merged")
+"""Endings of a clone's refs: its work; what it was made from; what its agent committed; the merge that was judged."""
+
+LEFT_BEHIND = b"""\
+__pycache__/
+*.py[co]
+.venv/
+node_modules/
+.pytest_cache/
+.mypy_cache/
+.ruff_cache/
+.hypothesis/
+.tox/
+.nox/
+.gradle/
+.DS_Store
+"""
+"""What tools leave in a directory and nobody means to keep: ignored unless a .gitignore says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """One attempt's. ``branch`` is checked out in it, ``ref`` is where its work lies in the repository."""
+
+    path: Path
+    branch: str
+    ref: str
+    base: str
+    """The commit it was made from."""
+    prefix: str = ""
+    """Where in it the agent works; not empty where the workspace is not the top of its repository."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the agent works."""
+        return self.path / self.prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a clone began with, kept where the agent cannot change it."""
+
+    packs: tuple[str, ...] = ()
+    filters: Filters = NO_FILTERS
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Of a clone that was made before this was written down nothing is known."""
+        try:
+            facts = json.loads(path.read_text())
+        except FileNotFoundError:
+            return cls()
+        return cls(tuple(facts["packs"]), Filters(tuple(facts["drivers"]), facts["digests"], facts.get("size", 0)))
+
+    def write(self, path: Path, repository: Path, ref: str) -> None:
+        """For ``read``."""
+        filters = {"drivers": self.filters.drivers, "digests": self.filters.digests, "size": self.filters.size}
+        whose = {"repository": str(repository), "ref": ref}
+        path.write_text(json.dumps({**whose, "packs": self.packs, **filters}))
+
+
+class Clones:
+    """Those of the repository that ``directory`` lies in, below ``root``. ``most_bytes`` are copied of one, and so
+    many are read to compare them beyond what it began with."""
+
+    def __init__(self, directory: Path, root: Path, git: Git, *, most_bytes: int = MOST_COPIED_BYTES) -> None:
+        self._directory = directory
+        self._root = root
+        self._git = git
+        self._most_bytes = most_bytes
+
+    def head(self) -> str:
+        """The commit that is checked out in the repository. Raises WorkspaceUnusable where there is none."""
+        return self._git.person(self._directory, "rev-parse", "--verify", "HEAD^{commit}")
+
+    def work(self, clone: Clone) -> str:
+        """The commit that was made of a clone's work when it was last collected."""
+        return self._git.person(self._directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
+
+    def make(self, run_id: str, name: str) -> Clone:
+        """See ``Workspaces.clone``."""
+        path = self._root / run_id / name
+        branch, ref = f"agent/{run_id}/{name}", f"refs/ccswarm/{run_id}/{name}"
+        repository = self._git.repository(self._directory)
+        if not path.is_dir():
+            base = self.head()
+            unfinished = self._unfinished(repository, path, branch, base)
+            self._beginning(unfinished, repository).write(_facts_of(path), self._directory, ref)
+            self._git.person(self._directory, "update-ref", f"{ref}-base", base)
+            unfinished.rename(path)
+        base = self._git.person(self._directory, "rev-parse", "--verify", f"{ref}-base")
+        return Clone(path, branch, ref, base, "" if repository.prefix == Path() else str(repository.prefix))
+
+    def copy(self, clone: Clone, commit: str, name: str) -> Clone:
+        """See ``Workspaces.copy``."""
+        path = clone.path.with_name(f"{clone.path.name}.{name}")
+        if not path.is_dir():
+            repository = self._git.repository(self._directory)
+            unfinished = self._unfinished(repository, path, clone.branch, clone.base)
+            self._bring_to(repository, unfinished, clone, commit)
+            unfinished.rename(path)
+        return Clone(path, clone.branch, clone.ref, clone.base, clone.prefix)
+
+    def _unfinished(self, repository: Repository, path: Path, branch: str, base: str) -> Path:
+        """A clone of what is committed at ``base``, beside where it belongs."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}.new")
+        if unfinished.exists():
+            remove_tree(unfinished)
+        source, target = str(repository.top), str(unfinished)
+        self._git.person(self._directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
+        self._git.person(unfinished, "checkout", "-q", "-B", branch, base)
+        excluded = unfinished / ".git/info/exclude"
+        excluded.parent.mkdir(exist_ok=True)
+        excluded.write_bytes(LEFT_BEHIND)
+        return unfinished
+
+    def _bring_to(self, repository: Repository, made: Path, clone: Clone, commit: str) -> None:
+        """``commit`` checked out in a clone of ``clone.base`` that nobody has worked in yet. The files that differ are
+        put there by us: no filter of the person's is run on what an agent wrote."""
+        inner = self._git.repository(made)
+        with tempfile.TemporaryDirectory(prefix=".scratch-", dir=made.parent) as path:
+            scratch = Path(path)
+            ours = PrivateRepository(scratch / "ours", repository, clone.base)
+            bring(
+                self._git,
+                ours,
+                PrivateRepository(scratch / "inner", inner, clone.base, writing=True),
+                (commit,),
+                clone.base,
+            )
+            wanted = changes(self._git.private(ours, *CHANGES, clone.base, commit))
+            new = self._git.files(ours, scratch / "new", commit, [one.path for one in wanted if not one.removed])
+            with WorkTree(made) as files:
+                files.write(wanted, new)
+            index = {"GIT_INDEX_FILE": str(scratch / "index")}
+            self._git.private(ours, "read-tree", commit, variables=index)
+            shutil.copyfile(scratch / "index", inner.index)
+        self._git.person(made, "update-ref", f"refs/heads/{clone.branch}", commit)
+
+    def remove(self, clone: Clone) -> None:
+        """The clone's directory, whatever is in it. Raises WorkspaceUnusable."""
+        if clone.path.is_dir():
+            remove_tree(clone.path)
+        _facts_of(clone.path).unlink(missing_ok=True)
+
+    def forget(self, clone: Clone) -> None:
+        """See ``Workspaces.forget``."""
+        self.remove(clone)
+        for ending in REFS:
+            self._git.person(self._directory, "update-ref", "-d", clone.ref + ending)
+
+    def unmerged(self, commit: str) -> int:
+        """How many commits up to ``commit`` are not in what is checked out."""
+        repository, head = self._git.repository(self._directory), self.head()
+        with self.scratch() as scratch:
+            person = PrivateRepository(scratch / "person", repository, head)
+            return int(self._git.private(person, "rev-list", "--count", commit, "--not", head))
+
+    def collect(self, clone: Clone, title: str) -> int:
+        """See ``Workspaces.collect``."""
+        repository, head = self._git.repository(self._directory), self.head()
+        with self.scratch() as scratch:
+            person = PrivateRepository(scratch / "person", repository, head, writing=True)
+            if clone.path.is_dir():
+                try:
+                    self._take_over(repository, person, clone, title, scratch)
+                except WorkRefused as refused:
+                    where = f"{refused.suggestion}; the clone is {clone.path}"
+                    raise WorkRefused(refused.message, suggestion=where) from None
+            return int(self._git.private(person, "rev-list", "--count", self.work(clone), "--not", head))
+
+    def difference(self, base: str, commit: str) -> Difference:
+        """See ``Workspaces.difference``."""
+        repository = self._git.repository(self._directory)
+        with self.scratch() as scratch:
+            return compare(self._git, PrivateRepository(scratch / "person", repository, base), base, commit)
+
+    def under_way(self, clone: Clone) -> Difference:
+        """See ``Workspaces.under_way``."""
+        repository = self._git.repository(self._directory)
+        with self.scratch() as scratch:
+            taken, _, tree = self._taken(repository, clone, scratch)
+            return compare(self._git, taken, clone.base, tree)
+
+    def known(self, run_id: str, name: str) -> Clone | None:
+        """See ``Workspaces.known``."""
+        return self.make(run_id, name) if (self._root / run_id / name).is_dir() else None
+
+    def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
+        """See ``Workspaces.leave_on_branch``."""
+        name = clone.ref.removeprefix("refs/").rpartition(".")[0]
+        if not self.unmerged(commit):
+            return name, True
+        asked = ("rev-parse", "-q", "--verify", f"refs/heads/{name}^{{commit}}")
+        if not self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
+            try:
+                self._git.person(self._directory, "update-ref", "-m", "accepted", f"refs/heads/{name}", commit)
+            except WorkspaceUnusable as failed:
+                raise Conflict(
+                    f"there cannot be a branch {name}: {failed.message}",
+                    suggestion=f"rename the branch in its way; its work lies at {clone.ref}",
+                ) from None
+        return name, False
+
+    @contextmanager
+    def scratch(self) -> Generator[Path]:
+        """A directory of ours for as long as it is needed; what an earlier process left is removed. One at a time."""
+        for old in self._root.glob(".scratch-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._root) as path:
+            yield Path(path)
+
+    def _beginning(self, clone: Path, repository: Repository) -> Beginning:
+        with UntrustedTree(clone) as tree:
+            packs = tuple(packs_of(tree))
+            if not (drivers := self._git.filters(self._directory)):
+                return Beginning(packs)
+            names = self._git.person(clone, "ls-files", "-z").encode(errors="surrogateescape")
+            said = self._git.person(clone, "check-attr", "-z", "--stdin", "filter", stdin=names)
+            fields = said.split("\0")
+            through = [path for path, value in zip(fields[::3], fields[2::3], strict=False) if value in drivers]
+            digests = {path: tree.digest(path, repository.object_format) or "" for path in through}
+            return Beginning(packs, Filters(drivers, digests, sum(tree.size(path) or 0 for path in through)))
+
+    def _take_over(
+        self, repository: Repository, person: PrivateRepository, clone: Clone, title: str, scratch: Path
+    ) -> None:
+        taken, sent, kept = self._taken(repository, clone, scratch)
+        commit = self._committed(taken, clone, sent, kept, title)
+        self._refuse_repositories(taken, clone.base, commit, repository.top)
+        bring(self._git, taken, person, (commit,), clone.base)
+        self._git.person(self._directory, "update-ref", f"{clone.ref}-sent", sent)
+        self._git.person(self._directory, "update-ref", clone.ref, commit)
+
+    def _taken(self, repository: Repository, clone: Clone, scratch: Path) -> tuple[PrivateRepository, str, str]:
+        """A repository of ours with what is in the clone; what its agent committed last, and a tree of all there is."""
+        beginning = Beginning.read(_facts_of(clone.path))
+        ignoring = replace(repository, excluded=LEFT_BEHIND + repository.excluded)
+        taken = PrivateRepository(scratch / "taken", ignoring, clone.base)
+        with UntrustedTree(clone.path) as tree:
+            sent = tip(tree, clone.branch)
+            take(tree, self._git, repository, taken, sent, packs=beginning.packs, base=clone.base)
+            copies, most = scratch / "copies", self._most_bytes
+            snapshot = Snapshot(tree, self._git, taken, copies, sent, beginning.filters, most)
+            return taken, sent, snapshot.write(clone.base)
+
+    def _committed(self, taken: PrivateRepository, clone: Clone, sent: str, tree: str, title: str) -> str:
+        """The agent's own last commit where that holds all; one more where it does not, the same as the last time."""
+        if tree == self._git.private(taken, "rev-parse", f"{sent}^{{tree}}").decode().strip():
+            return sent
+        asked = ("rev-parse", "-q", "--verify", f"{clone.ref}^{{commit}}")
+        if known := self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
+            _, said, _ = self._git.outcome(taken, "rev-parse", f"{known}^{{tree}}", f"{known}^")
+            if said.decode().split() == [tree, sent]:
+                return known
+        who = self._git.identity(self._directory)
+        return self._git.private(taken, "commit-tree", tree, "-p", sent, "-m", title, variables=who).decode().strip()
+
+    def _refuse_repositories(self, taken: PrivateRepository, base: str, commit: str, top: Path) -> None:
+        """Submodules that were changed, and directories that git would take for a repository without a work tree."""
+        changed = changes(self._git.private(taken, *CHANGES, base, commit))
+        if submodules := [change.path for change in changed if GITLINK in (change.mode, change.old_mode)]:
+            raise WorkRefused(
+                f"another repository was added, changed or removed: {few(submodules)}",
+                suggestion=f"git rm --cached {submodules[0]!r}; submodules are changed by a person",
+            )
+        refuse_nested(self._git, taken, commit, changed, top)
+
+
+def _facts_of(clone: Path) -> Path:
+    return clone.with_name(f".{clone.name}.json")
+
+
+def few(paths: Iterable[str]) -> str:
+    """The first of them, and how many more there are."""
+    found = list(paths)
+    more = f" and {len(found) - SHOWN_PATHS} more" if len(found) > SHOWN_PATHS else ""
+    return ", ".join(found[:SHOWN_PATHS]) + more

@@ -1,0 +1,332 @@
+"""git, run so that nothing but its caller decides what it does.
+
+A repository's configuration names programs that git runs: hooks, filters, merge and diff drivers, file system monitors.
+So the only commands that ever meet a configuration are those in ``Git.person``, which start none of these programs.
+Everything that looks into trees or objects runs in a ``PrivateRepository``: a directory of ours with a configuration of
+ours over somebody's objects.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from ccswarm.clones.process import Bounds, NobodyWaits, OutOfBounds, run
+from ccswarm.errors import WorkRefused, WorkspaceUnusable
+from ccswarm.system import program_path
+
+MOST_MEMORY = 2 << 30
+PERSONS_OWN = Bounds(seconds=7200, cpu_seconds=3600)
+"""Of a command that reads nothing of an agent's: a clone of a repository of any size."""
+OF_AGENTS = Bounds(seconds=1800, cpu_seconds=600, memory_bytes=MOST_MEMORY)
+"""Of a command on what an agent made. A tree of some hundred bytes may stand for billions of files."""
+COMPARING = Bounds(seconds=300, cpu_seconds=60, memory_bytes=MOST_MEMORY)
+"""Of one that compares names with an agent's patterns: seconds for a million names, and for ever for one of some."""
+COMPARES = ("check-ignore", "check-attr")
+OUT_OF_MEMORY = re.compile(r"out of memory|cannot allocate memory|mmap failed", re.IGNORECASE)
+
+NOTHING_OF_OTHERS = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1"}
+ALWAYS = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "LC_ALL": "C.UTF-8",
+}
+QUIET = (
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "maintenance.auto=false",
+)
+
+MOST_SAID = 1 << 16
+LARGE_FILE = "32m"
+"""From this size on git passes files through instead of holding them, with others, in memory."""
+IDENTITY = re.compile(r"(?P<name>.*) <(?P<email>.*)> \d+ [+-]\d+")
+CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "core.precomposeunicode")
+"""Settings of a person's that decide how files become objects, and start nothing."""
+
+
+PERSONS = ("config", "rev-parse", "update-ref", "var", "clone", "checkout", "check-attr", "ls-files")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A person's: what of it is known before anything of it is used. ``prefix`` is where in it the workspace lies."""
+
+    top: Path
+    prefix: Path
+    git_dir: Path
+    objects: Path
+    index: Path
+    object_format: str
+    settings: Mapping[str, str]
+    sparse: bool
+    excluded: bytes
+    """Patterns of files that are never committed, beside those of the tree."""
+
+
+class Git:
+    """``environ`` is the person's; no git is run that lies in one of the ``written`` directories, or in another place
+    where agents leave programs. Methods block. All raise WorkspaceUnusable with git's own words when git fails."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        written: Sequence[str] = (),
+        of_agents: Bounds = OF_AGENTS,
+        comparing: Bounds = COMPARING,
+    ) -> None:
+        self._written = tuple(written)
+        self._of_agents = of_agents
+        self.comparing = comparing
+        kept = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
+        people = {name: value for name, value in environ.items() if name.startswith(("GIT_AUTHOR_", "GIT_COMMITTER_"))}
+        self._person = {**kept, **people, **ALWAYS} | {
+            name: environ[name] for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM") if name in environ
+        }
+        self._private = {**kept, **ALWAYS, **NOTHING_OF_OTHERS}
+
+    @property
+    def home(self) -> str:
+        """The person's directory."""
+        return self._person.get("HOME") or os.path.expanduser("~")
+
+    def person(self, directory: Path, *words: str, stdin: bytes = b"", allowed: Sequence[int] = (0,)) -> str:
+        """For those few commands that start no program of a configuration, and for making a clone."""
+        assert words[0] in PERSONS
+        code, output, said = self._run(words, directory, self._person, PERSONS_OWN, stdin)
+        if code not in allowed:
+            raise unusable(words[0], directory, said or output.decode(errors="replace"), code)
+        return output.decode(errors="surrogateescape").removesuffix("\n")
+
+    def private(
+        self,
+        repository: PrivateRepository,
+        *words: str,
+        stdin: bytes | IO[bytes] = b"",
+        work_tree: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        output: IO[bytes] | None = None,
+    ) -> bytes:
+        """Any command, in a repository of ours."""
+        code, answer, said = self.outcome(
+            repository, *words, stdin=stdin, work_tree=work_tree, variables=variables, output=output
+        )
+        if code:
+            raise unusable(words[0], repository.path, said, code)
+        return answer
+
+    def outcome(
+        self,
+        repository: PrivateRepository,
+        *words: str,
+        stdin: bytes | IO[bytes] = b"",
+        work_tree: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        output: IO[bytes] | None = None,
+    ) -> tuple[int, bytes, str]:
+        """The same for a command whose exit code means something: that, its answer, its complaint."""
+        environ = {**self._private, **(variables or {}), "GIT_DIR": str(repository.path)}
+        if work_tree:
+            environ["GIT_WORK_TREE"] = str(work_tree)
+        bounds = self.comparing if words[0] in COMPARES else self._of_agents
+        code, answer, said = self._run(words, work_tree or repository.path, environ, bounds, stdin, output)
+        if code and OUT_OF_MEMORY.search(said):
+            raise WorkRefused(
+                f"git {words[0]} needs more than {bounds.memory_bytes} bytes of memory for what the agent made",
+                suggestion="git count-objects -vH shows how large it is; commit anew without what is large",
+            )
+        return code, answer, said
+
+    def files(self, repository: PrivateRepository, directory: Path, commit: str, paths: Sequence[str]) -> Path:
+        """Files of a commit as they are checked out, but for filters, in a new directory."""
+        directory.mkdir()
+        if paths:
+            index = {"GIT_INDEX_FILE": str(directory.with_suffix(".index"))}
+            self.private(repository, "read-tree", commit, variables=index)
+            given = b"".join(path.encode(errors="surrogateescape") + b"\0" for path in paths)
+            words = ("checkout-index", "-q", "-z", "--stdin")
+            self.private(repository, *words, stdin=given, variables=index, work_tree=directory)
+        return directory
+
+    def repository(self, directory: Path) -> Repository:
+        """The one that ``directory`` lies in, which must have a commit."""
+        asked = ("--show-toplevel", "--absolute-git-dir", "--show-object-format")
+        inner = [word for name in ("objects", "index", "info/exclude") for word in ("--git-path", name)]
+        answer = self.person(directory, "rev-parse", *asked, *inner).split("\n")
+        if len(answer) != len(asked) + len(inner) // 2:
+            raise WorkspaceUnusable(
+                f"clones cannot be made of {str(directory)!r}: its path has a line break",
+                suggestion="rename the directory, or use workspace = 'shared'",
+            )
+        top, git_dir, object_format = answer[: len(asked)]
+        objects, index, exclude = (directory / name for name in answer[len(asked) :])
+        if objects.is_symlink():
+            raise WorkspaceUnusable(
+                f"{objects} is a symbolic link",
+                suggestion="put the objects there themselves: git clone makes such ones",
+            )
+        said = self.person(directory, "config", "--type=path", "--get-regexp", r"^core\.[a-z]+$", allowed=(0, 1))
+        known: dict[str, str] = {}
+        for line in said.splitlines():
+            name, _, known[name] = line.partition(" ")
+        return Repository(
+            Path(top),
+            directory.resolve().relative_to(Path(top).resolve()),
+            Path(git_dir),
+            objects.resolve(),
+            index,
+            object_format,
+            {name: known[name] for name in CONVERTING if name in known},
+            known.get("core.sparsecheckout") == "true",
+            self._excluded(known.get("core.excludesfile", ""), exclude),
+        )
+
+    def filters(self, directory: Path) -> tuple[str, ...]:
+        """Programs that files go through on their way into the repository, by name."""
+        said = self.person(directory, "config", "--name-only", "--get-regexp", r"^filter\.", allowed=(0, 1))
+        return tuple(dict.fromkeys(line[len("filter.") :].rpartition(".")[0] for line in said.splitlines()))
+
+    def through_filters(
+        self, repository: PrivateRepository, commit: str, paths: Iterable[str], drivers: Collection[str]
+    ) -> dict[str, str]:
+        """Which of ``paths`` go through one of ``drivers``, as the attributes of ``commit`` say."""
+        given = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        if not drivers or not given:
+            return {}
+        index = {"GIT_INDEX_FILE": str(repository.path / "attributes.index")}
+        self.private(repository, "read-tree", commit, variables=index)
+        words = ("check-attr", "--cached", "-z", "--stdin", "filter")
+        said = self.private(repository, *words, stdin=given, variables=index)
+        fields = said.decode(errors="surrogateescape").split("\0")
+        return {path: name for path, name in zip(fields[::3], fields[2::3], strict=False) if name in drivers}
+
+    def identity(self, directory: Path) -> dict[str, str]:
+        """Who commits, as git's own variables."""
+        found: dict[str, str] = {}
+        for who in ("AUTHOR", "COMMITTER"):
+            said = self.person(directory, "var", f"GIT_{who}_IDENT")
+            if not (known := IDENTITY.fullmatch(said)):
+                raise WorkspaceUnusable(f"git calls the {who.lower()} {said!r}", suggestion="set user.name, user.email")
+            found |= {f"GIT_{who}_NAME": known["name"], f"GIT_{who}_EMAIL": known["email"]}
+        return found
+
+    def _excluded(self, named: str, own: Path) -> bytes:
+        home = self._person.get("XDG_CONFIG_HOME") or str(Path(self._person.get("HOME", "/"), ".config"))
+        found = b""
+        for path in (Path(named or f"{home}/git/ignore"), own):
+            with suppress(OSError):
+                found += path.read_bytes() + b"\n"
+        return found
+
+    def _run(
+        self,
+        words: Sequence[str],
+        directory: Path,
+        environ: Mapping[str, str],
+        bounds: Bounds,
+        stdin: bytes | IO[bytes] = b"",
+        output: IO[bytes] | None = None,
+    ) -> tuple[int, bytes, str]:
+        with TemporaryFile() as said, TemporaryFile() as given:
+            if isinstance(stdin, bytes):
+                given.write(stdin)
+                given.seek(0)
+            try:
+                code, answer = run(
+                    ("git", *QUIET, *words),
+                    directory,
+                    program_path.environment(environ, self._written),
+                    bounds,
+                    stdin=given if isinstance(stdin, bytes) else stdin,
+                    said=said,
+                    output=output,
+                )
+            except OSError as error:
+                raise WorkspaceUnusable(
+                    f"git cannot be run in {directory}: {error.strerror}",
+                    suggestion="install git, or use workspace = 'shared'",
+                ) from None
+            except OutOfBounds as out:
+                raise _too_much(words[0], out) from None
+            except NobodyWaits:
+                raise WorkspaceUnusable(
+                    f"git {words[0]} in {directory} was ended with what waited for it", suggestion="do it again"
+                ) from None
+            said.seek(0)
+            return code, answer, said.read(MOST_SAID).decode(errors="replace").strip("\n")
+
+
+class PrivateRepository:
+    """A git directory of ours, mode 0700, at ``path``: what a person's repository has of objects is there, nothing of
+    its configuration, hooks and attributes. ``head`` is checked out in it.
+
+    New objects are kept in it, apart from the person's, or with ``writing`` go to the person's.
+    """
+
+    def __init__(self, path: Path, repository: Repository, head: str, *, writing: bool = False) -> None:
+        self.path = path
+        self.object_format = repository.object_format
+        self.keeps_modes = repository.settings.get("core.filemode") != "false"
+        path.mkdir(mode=0o700)
+        (path / "refs").mkdir()
+        (path / "info").mkdir()
+        (path / "info/exclude").write_bytes(repository.excluded)
+        (path / "HEAD").write_text(head + "\n")
+        self.objects = path / "objects"
+        if writing:
+            self.objects.symlink_to(repository.objects)
+        else:
+            (self.objects / "info").mkdir(parents=True)
+            (self.objects / "pack").mkdir()
+            (self.objects / "info/alternates").write_bytes(_alternate(repository.objects))
+        lines = [
+            "[core]",
+            "repositoryFormatVersion = 1",
+            "bare = false",
+            "logAllRefUpdates = false",
+            "splitIndex = false",
+            f"bigFileThreshold = {LARGE_FILE}",
+        ]
+        lines += [f"{name.removeprefix('core.')} = {value}" for name, value in repository.settings.items()]
+        lines += ["[extensions]", f"objectFormat = {repository.object_format}"]
+        (path / "config").write_text("\n".join(lines) + "\n")
+
+
+def _alternate(objects: Path) -> bytes:
+    path = os.fsencode(objects)
+    quoted = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    return b'"%s"\n' % quoted
+
+
+def unusable(command: str, directory: Path, said: str, code: int) -> WorkspaceUnusable:
+    """What git said when it failed."""
+    return WorkspaceUnusable(
+        f"git {command} in {directory}: {said or f'exit code {code}'}",
+        suggestion="the workspace has to be a git repository with a commit; or set workspace = 'shared'",
+    )
+
+
+def _too_much(command: str, out: OutOfBounds) -> WorkRefused:
+    if command in COMPARES:
+        return WorkRefused(
+            f"git cannot say what the .gitignore and .gitattributes files name: {command} {out}",
+            suggestion="write their patterns with fewer stars",
+        )
+    return WorkRefused(
+        f"the tree holds too many files, or too large ones: {command} {out}",
+        suggestion="git log --stat shows where they come from; commit anew without them",
+    )

@@ -1,0 +1,159 @@
+"""What is left of attempts whose work was not merged: their clones, and refs in the repositories. Functions block."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from ccswarm.clones.collect import REFS
+from ccswarm.clones.git import Git
+from ccswarm.clones.tree import DIRECTORY, MOST_DEPTH
+from ccswarm.errors import WorkspaceUnusable
+from ccswarm.system.confined_files import put, remove_tree
+
+FOLDER = "workspaces"
+"""In the state directory."""
+
+MOST_REMOVED = 20
+"""Runs whose clones are removed when one is over, so that none has to wait for long."""
+
+MOST_COUNTED = 1_000_000
+"""Files that are looked at for how large a clone is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The clones of one run. ``refs`` are where their work lies, each with its repository."""
+
+    run: str
+    path: Path
+    days: float
+    refs: tuple[tuple[Path, str], ...]
+
+    @property
+    def bytes(self) -> int:
+        """What its files take; no link is followed, nor opened."""
+        with suppress(OSError):
+            fd = os.open(self.path, DIRECTORY)
+            try:
+                return sum(islice(_sizes(fd), MOST_COUNTED))
+            finally:
+                os.close(fd)
+        return 0
+
+
+def kept(root: Path, unfinished: Collection[str] = ()) -> list[Kept]:
+    """What lies in ``root`` of runs that are not among the ``unfinished``, the oldest first."""
+    found: list[Kept] = []
+    for path in sorted(root.glob("*")) if root.is_dir() else ():
+        # What was handed on in a run has clones beside its own, by the run's name and a dash.
+        needed = any(path.name == run or path.name.startswith(f"{run}-") for run in unfinished)
+        if path.name.startswith(".") or needed or not path.is_dir():
+            continue
+        days = max(0.0, time.time() - path.stat().st_mtime) / 86400
+        found.append(Kept(path.name, path, days, tuple(_refs(path))))
+    return sorted(found, key=lambda one: -one.days)
+
+
+def sizes(root: Path, found: Collection[Kept]) -> dict[str, int]:
+    """What each takes, by run; counted again only where clones came or went since."""
+    cache, known = root / ".sizes.json", dict[str, list[int]]()
+    with suppress(OSError, ValueError):
+        known = json.loads(cache.read_text())
+    counted: dict[str, list[int]] = {}
+    for one in found:
+        with suppress(FileNotFoundError):
+            changed = one.path.stat().st_mtime_ns
+            before = known.get(one.run, [0, 0])
+            counted[one.run] = before if before[0] == changed else [changed, one.bytes]
+    if counted != known:
+        with suppress(OSError):
+            put(root, {cache.name: json.dumps(counted)}, 0o600)
+    return {run: size for run, (_, size) in counted.items()}
+
+
+def expire(
+    root: Path, unfinished: Collection[str], days: float, most_bytes: int, environ: Mapping[str, str]
+) -> list[str]:
+    """Remove what is as old as that, and of what is left the oldest clones, as long as all take more than
+    ``most_bytes`` (0: no limit) and their work lies at a ref, which stays. A part of a long list; the runs."""
+    removed: list[str] = []
+    left: list[Kept] = []
+    for one in kept(root, unfinished):
+        if one.days >= days and len(removed) < MOST_REMOVED:
+            with suppress(OSError, WorkspaceUnusable):  # somebody else removes it, or it is found the next time
+                remove(one, environ)
+                removed.append(one.run)
+        else:
+            left.append(one)
+    taken = sizes(root, left) if most_bytes and left else {}
+    over = sum(taken.values()) - most_bytes
+    for one in left:
+        if over > 0 and len(removed) < MOST_REMOVED and taken.get(one.run):
+            with suppress(OSError, WorkspaceUnusable):
+                if _shed(one, environ):
+                    removed.append(one.run)
+                    over -= taken[one.run]
+    return removed
+
+
+def _shed(one: Kept, environ: Mapping[str, str]) -> bool:
+    """Remove the clones whose work lies at a ref, and nothing else; whether there were any."""
+    git, found = Git(environ), False
+    for file, repository, ref in _facts(one.path):
+        name = file.name.removeprefix(".").removesuffix(".json")
+        asked = ("rev-parse", "-q", "--verify", f"{ref}^{{commit}}")
+        if not repository.is_dir() or not git.person(repository, *asked, allowed=(0, 1, 128)):
+            continue
+        for path in [path for path in one.path.iterdir() if path.name == name or path.name.startswith(f"{name}.")]:
+            remove_tree(path)
+            found = True
+    return found
+
+
+def remove(one: Kept, environ: Mapping[str, str]) -> None:
+    """Remove the clones and refs of a run; a repository that is gone has none. Raises WorkspaceUnusable."""
+    git = Git(environ)
+    for repository, ref in one.refs:
+        if repository.is_dir():
+            with suppress(WorkspaceUnusable):  # it is no repository any more
+                for ending in REFS:
+                    git.person(repository, "update-ref", "-d", ref + ending)
+    remove_tree(one.path)
+
+
+def _sizes(directory: int, depth: int = 0) -> Iterator[int]:
+    """Bytes that the files below an open directory take on the disk, one by one."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                info = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(info.st_mode):
+                    yield info.st_blocks * 512
+                elif stat.S_ISDIR(info.st_mode) and depth < MOST_DEPTH:
+                    inner = os.open(entry.name, DIRECTORY, dir_fd=directory)
+                    try:
+                        yield from _sizes(inner, depth + 1)
+                    finally:
+                        os.close(inner)
+
+
+def _refs(path: Path) -> Iterator[tuple[Path, str]]:
+    for _, repository, ref in _facts(path):
+        yield repository, ref
+
+
+def _facts(path: Path) -> Iterator[tuple[Path, Path, str]]:
+    """What is written down beside each clone of a run: the file, the repository, the ref."""
+    for file in path.glob(".*.json"):
+        with suppress(OSError, ValueError, KeyError):
+            facts = json.loads(file.read_text())
+            if str(facts["ref"]).startswith("refs/ccswarm/"):
+                yield file, Path(facts["repository"]), str(facts["ref"])

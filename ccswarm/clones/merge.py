@@ -1,0 +1,187 @@
+"""Merges an agent's work into what a person has checked out. Blocks.
+
+The merge is made without a work tree; then the files that differ are put where they belong, the index and HEAD follow.
+Whatever of that was done when a process ended, the next one finds it, and does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccswarm.clones.checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, changes
+from ccswarm.clones.collect import Clone, Clones, few
+from ccswarm.clones.commands import Commands, Names, links_of
+from ccswarm.clones.git import Git, PrivateRepository, Repository
+from ccswarm.clones.nested import other_repositories, refuse_nested
+from ccswarm.clones.process import to_the_end
+from ccswarm.errors import Conflict
+from ccswarm.system.protected_names import protected
+
+OWN_CONFIGURATION = "ccswarm.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The merge into ``head`` as a commit; it is checked out where ``is_merged``."""
+
+    commit: str
+    head: str
+    is_merged: bool
+
+
+def merge(
+    git: Git,
+    clones: Clones,
+    clone: Clone,
+    work: str,
+    directory: Path,
+    configuration: Collection[Path],
+    title: str,
+    judged: Collection[str] | None = None,
+) -> Made:
+    """Merge the commit ``work``, which was collected from ``clone``, into the repository that ``directory`` lies in;
+    with ``judged`` only where its files are those of one of these commits.
+
+    Raises Conflict where it cannot be done without a person: then all is as it was.
+    """
+    repository = git.repository(directory)
+    by_hand = f"merge by hand in {repository.top}: git merge {clone.ref}"
+    if repository.sparse:
+        raise Conflict(f"{repository.top} is a sparse checkout, which is not merged into", suggestion=by_hand)
+    with clones.scratch() as scratch, _locked(repository) as index:
+        head = clones.head()
+        ours = PrivateRepository(scratch / "ours", repository, head, writing=True)
+        index.copy_to(ours.path)
+        tree = _merged_tree(git, ours, scratch, head, work, by_hand)
+        wanted = changes(git.private(ours, *CHANGES, head, tree))
+        if own := [
+            change.path for change in wanted if _configures(repository.top.resolve() / change.path, configuration)
+        ]:
+            raise Conflict(
+                f"the work changes what ccswarm is configured by: {few(own)}",
+                suggestion=f"read it: git diff HEAD...{clone.ref} -- {own[0]}; {by_hand}",
+            )
+        _refuse_commands(git, ours, repository, tree, wanted, f"git diff HEAD...{clone.ref}", by_hand)
+        old = git.files(ours, scratch / "old", head, [one.path for one in wanted if not one.added])
+        new = git.files(ours, scratch / "new", tree, [one.path for one in wanted if not one.removed])
+        with WorkTree(repository.top) as files:
+            if mine := _uncommitted(git, ours, repository, wanted, git.filters(directory)):
+                raise Conflict(
+                    f"{directory} has uncommitted changes: {few(mine)}",
+                    suggestion=f"commit or stash them; its work lies at {clone.ref}",
+                )
+            if mine := files.in_the_way(wanted, old, new):
+                raise Conflict(
+                    f"{directory} has uncommitted files in the way: {few(mine)}",
+                    suggestion=f"move them away; its work lies at {clone.ref}",
+                )
+            who = git.identity(directory)
+            words = ("commit-tree", tree, "-p", head, "-p", work, "-m", title)
+            commit = git.private(ours, *words, variables=who).decode().strip()
+            seen = [git.private(ours, "rev-parse", f"{one}^{{tree}}").decode().strip() for one in judged or ()]
+            if judged is not None and tree not in seen:
+                git.person(directory, "update-ref", f"{clone.ref}-merged", commit)
+                return Made(commit, head, is_merged=False)
+            with to_the_end():
+                try:
+                    files.write(wanted, new)
+                except Blocked as blocked:
+                    raise Conflict(
+                        f"{str(blocked)!r} in {directory} was exchanged for something else during the merge",
+                        suggestion=f"see who else works there; its work lies at {clone.ref}",
+                    ) from None
+                _set_index(git, ours, wanted)
+                index.replace(ours.path / "index")
+                git.person(directory, "update-ref", "-m", f"merge {clone.ref}", "HEAD", commit, head)
+        return Made(commit, head, is_merged=True)
+
+
+def uncommitted(git: Git, clones: Clones, directory: Path) -> list[str]:
+    """Files that a merge would be refused for, whatever it changes; none where another git is at work just now."""
+    repository = git.repository(directory)
+    with clones.scratch() as scratch:
+        ours = PrivateRepository(scratch / "ours", repository, clones.head())
+        try:
+            with _locked(repository) as index:
+                index.copy_to(ours.path)
+        except Conflict:
+            return []
+        return _uncommitted(git, ours, repository, (), git.filters(directory))
+
+
+def _locked(repository: Repository) -> IndexLock:
+    try:
+        return IndexLock(repository.index.parent, repository.index.name)
+    except FileExistsError:
+        raise Conflict(
+            f"another git is at work in {repository.top}",
+            suggestion=f"wait for it; where there is none, remove {repository.index}.lock",
+        ) from None
+
+
+def _merged_tree(git: Git, ours: PrivateRepository, scratch: Path, head: str, work: str, by_hand: str) -> str:
+    said = git.private(ours, "ls-tree", "-r", "-z", "--name-only", "--full-tree", head)
+    names = said.decode(errors="surrogateescape").split("\0")
+    # Which files are merged line by line is the person's to say.
+    attributes = git.files(ours, scratch / "attributes", head, [n for n in names if n.endswith(".gitattributes")])
+    words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head, work)
+    code, answer, said = git.outcome(ours, *words, work_tree=attributes)
+    tree, *both = answer.decode(errors="surrogateescape").rstrip("\0").split("\0")
+    if code == 0:
+        return tree
+    if code == 1:
+        raise Conflict(f"both changed {few(both)}", suggestion=by_hand)
+    if "usage: git merge-tree" in said:
+        said = "git 2.38 or newer is needed"
+    raise Conflict(f"git merge-tree: {said}", suggestion=by_hand)
+
+
+def _refuse_commands(
+    git: Git,
+    ours: PrivateRepository,
+    repository: Repository,
+    tree: str,
+    wanted: Sequence[Change],
+    difference: str,
+    by_hand: str,
+) -> None:
+    """What git, a shell, an editor, another agent or a package manager would do is a person's to let in."""
+    if others := other_repositories(repository.top, [change.path for change in wanted]):
+        raise Conflict(f"the work changes files inside another repository: {few(others)}", suggestion=by_hand)
+    refuse_nested(git, ours, tree, wanted, repository.top)
+    links = links_of(git, ours, tree, repository.top)
+    commands = Commands(Names(git, repository).all(), protected(), links)
+    if taken := [change.path for change in wanted if commands.take(change)]:
+        raise Conflict(
+            f"the work changes what programs outside of its box take commands from: {few(taken)}",
+            suggestion=f"read it: {difference} -- {taken[0]}; {by_hand}",
+        )
+
+
+def _configures(path: Path, configuration: Collection[Path]) -> bool:
+    return path.name.casefold() == OWN_CONFIGURATION or path in configuration
+
+
+def _uncommitted(
+    git: Git, ours: PrivateRepository, repository: Repository, wanted: Sequence[Change], filters: Collection[str]
+) -> list[str]:
+    """Files that git knows and the person changed, but for what is to be there afterwards anyway. Of those that go
+    through filters only git itself could say; they are never changed here."""
+    known = {change.path: (change.mode, change.oid) for change in wanted}
+    git.outcome(ours, "update-index", "-q", "--refresh", "--ignore-submodules", work_tree=repository.top)
+    staged = changes(git.private(ours, "diff-index", "--cached", "-z", "--raw", "--no-renames", "HEAD"))
+    changed = [one.path for one in staged if known.get(one.path) != (one.mode, one.oid)]
+    words = ("diff-files", "-z", "--name-only", "--ignore-submodules=all")
+    said = git.private(ours, *words, work_tree=repository.top).decode(errors="surrogateescape")
+    # What of these the merge is about is looked at byte by byte.
+    unstaged = [path for path in said.split("\0")[:-1] if path not in known]
+    unsure = git.through_filters(ours, "HEAD", unstaged, filters)
+    return [*changed, *(path for path in unstaged if path not in unsure)]
+
+
+def _set_index(git: Git, ours: PrivateRepository, wanted: Sequence[Change]) -> None:
+    lines = [f"{int(change.mode, 8):o} {change.oid}\t{change.path}\0" for change in wanted]
+    given = "".join(lines).encode(errors="surrogateescape")
+    git.private(ours, "update-index", "-z", "--index-info", stdin=given)

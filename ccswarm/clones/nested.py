@@ -1,0 +1,77 @@
+"""Repositories inside a work tree that git never made one: their parts are files as any others, and git takes a
+directory that has them for a repository, whose configuration and hooks it obeys. Methods block."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ccswarm.clones.checkout import Change
+from ccswarm.clones.git import Git, PrivateRepository
+from ccswarm.errors import WorkRefused
+from ccswarm.system.path_patterns import fold, fold_path
+
+HEAD = "head"
+LEADING = frozenset(("config", "config.worktree", "commondir"))
+"""Files next to HEAD that name programs, or say which other directory does."""
+STORES = frozenset(("objects", "refs"))
+PARTS = LEADING | STORES | {HEAD, "hooks"}
+
+
+def refuse_nested(git: Git, repository: PrivateRepository, commit: str, changed: Sequence[Change], top: Path) -> None:
+    """Raises WorkRefused where ``commit``, of which ``changed`` is new, put over what lies at ``top``, has a directory
+    that git takes for a repository without a work tree."""
+    suspects: dict[str, str] = {}
+    for change in changed:
+        names = change.path.split("/") if not change.removed else ()
+        for count, name in enumerate(names):
+            if fold(name) in PARTS:
+                folder = "/".join(names[:count])
+                suspects[fold_path(folder)] = folder
+    if not suspects:
+        return
+    said = git.private(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+    inner = _inner(said.decode(errors="surrogateescape").split("\0")[:-1], suspects)
+    for folded, folder in sorted(suspects.items()):
+        files, directories = inner[folded]
+        with suppress(OSError), os.scandir(top / folder) as entries:
+            for entry in entries:
+                (directories if entry.is_dir(follow_symlinks=False) else files).add(fold(entry.name))
+        if HEAD in files and (files & LEADING or files | directories >= STORES):
+            raise WorkRefused(
+                f"{folder or '.'!r} is a git repository without a work tree, whose configuration names programs",
+                suggestion=f"remove {folder!r}, or name it in .gitignore",
+            )
+
+
+def _inner(paths: Iterable[str], folders: Iterable[str]) -> dict[str, tuple[set[str], set[str]]]:
+    """By folder: the files in it, and its directories; all folded."""
+    found: dict[str, tuple[set[str], set[str]]] = {folder: (set(), set()) for folder in folders}
+    for path in paths:
+        names = fold_path(path).split("/")
+        for count, name in enumerate(names):
+            if inner := found.get("/".join(names[:count])):
+                inner[0 if count == len(names) - 1 else 1].add(name)
+    return found
+
+
+def other_repositories(top: Path, paths: Iterable[str]) -> list[str]:
+    """Directories around ``paths``, below the top, that are repositories of their own there."""
+    around: dict[str, None] = {}
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in around:
+            around[path] = None
+    return sorted(path for path in around if _is_repository(top / path))
+
+
+def _is_repository(directory: Path) -> bool:
+    there: set[str] = set()
+    for name in (".git", "HEAD", "commondir", *STORES):
+        with suppress(OSError):
+            mode = (directory / name).lstat().st_mode
+            if name != "HEAD" or not stat.S_ISDIR(mode):
+                there.add(name)
+    return ".git" in there or ("HEAD" in there and ("commondir" in there or there >= STORES))

@@ -1,0 +1,250 @@
+"""What lies in an agent's clone and is not committed, as a tree of git's: what ``git add --all`` would make of it, made
+without running git there.
+
+Files that changed are copied into a directory of ours, with what names ignored files and how text is kept; git sees
+only that directory. Methods block.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccswarm.clones.checkout import GITLINK
+from ccswarm.clones.git import Git, PrivateRepository
+from ccswarm.clones.tree import Entry, Listing, UntrustedTree
+from ccswarm.errors import WorkRefused
+
+RULES = (".gitignore", ".gitattributes")
+MOST_RULE_BYTES = 1 << 20
+MARKS_OF_CACHES = ("CACHEDIR.TAG", "pyvenv.cfg")
+"""Files by which tools mark directories that they can make again: Rust's target, Python's environments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One path of a commit. ``size`` is 0 for what is no file."""
+
+    mode: str
+    oid: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The person's, by which files are other bytes in the repository than in a directory (Git LFS is one). They are
+    run when a clone is made, never on what an agent wrote. ``digests``: by path, what a clone began with; they have
+    ``size`` bytes together."""
+
+    drivers: tuple[str, ...]
+    digests: Mapping[str, str]
+    size: int = 0
+
+
+NO_FILTERS = Filters((), {})
+
+
+class Snapshot:
+    """Of ``tree``, whose branch is at ``commit``; ``copies`` is where files of ours may be made, of ``most_bytes``
+    together; so many are read to compare them beyond what the clone began with."""
+
+    def __init__(
+        self,
+        tree: UntrustedTree,
+        git: Git,
+        repository: PrivateRepository,
+        copies: Path,
+        commit: str,
+        filters: Filters,
+        most_bytes: int,
+    ) -> None:
+        self._tree = tree
+        self._git = git
+        self._repository = repository
+        self._copies = copies
+        self._commit = commit
+        self._filters = filters
+        self._committed = self._listed(commit)
+        self._most_bytes = most_bytes
+        self._hashable = most_bytes + filters.size
+        self._base = commit
+        self._counted = False
+        self._compared = 0.0
+        self._folders = {parent for path in self._committed for parent in _parents(path)}
+        self._left = most_bytes
+
+    def write(self, base: str) -> str:
+        """The id of the tree, which lies in the repository of ours; ``base`` is what the clone was made from.
+
+        Raises WorkRefused for repositories inside, and for files that belong through a filter.
+        """
+        self._copies.mkdir(mode=0o700)
+        self._base = base
+        changed: list[Entry] = []
+        seen: set[str] = set()
+        level = [""]
+        while level:
+            below: list[str] = []
+            asked: list[tuple[str, Entry | None]] = []
+            for directory in level:
+                listing = self._tree.list(directory)
+                if directory and directory not in self._folders and _is_cache(listing):
+                    continue
+                self._refuse_repositories(directory, listing.git)
+                self._copy_rules(listing.entries)
+                asked += [(path, None) for path in listing.directories]
+                asked += [(entry.path, entry) for entry in listing.entries]
+            ignored = self._ignored(asked)
+            for path, entry in asked:
+                if entry is None:
+                    below += self._inside(path, ignored)
+                elif path in self._committed or path not in ignored:
+                    seen.add(path)
+                    changed += self._changed(entry)
+            level = below
+        tree = self._indexed(changed, [path for path in self._committed if path not in seen])
+        self._refuse_filtered(changed, (base, tree))
+        return tree
+
+    def _listed(self, commit: str) -> dict[str, Kept]:
+        said = self._git.private(self._repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+        found: dict[str, Kept] = {}
+        for line in said.decode(errors="surrogateescape").split("\0")[:-1]:
+            facts, _, path = line.partition("\t")
+            mode, _, oid, size = facts.split()
+            found[path] = Kept(mode, oid, int(size) if size.isdigit() else 0)
+        return found
+
+    def _refuse_repositories(self, directory: str, git: Iterable[str]) -> None:
+        for path in git:
+            if path != ".git":
+                where = directory or path
+                raise WorkRefused(
+                    f"{where!r} is a git repository of its own, whose configuration names programs",
+                    suggestion=f"remove {path!r}, or name {where!r} in .gitignore",
+                )
+
+    def _copy_rules(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.link is None and entry.path.rpartition("/")[2] in RULES:
+                data = self._tree.read(entry.path, MOST_RULE_BYTES)
+                if data is not None:
+                    self._made(entry.path).write_bytes(data)
+
+    def _ignored(self, asked: Iterable[tuple[str, Entry | None]]) -> set[str]:
+        """Those that .gitignore and its like name. A directory is made, for some rules are for directories only."""
+        paths: list[str] = []
+        for path, entry in asked:
+            if entry is None:
+                (self._copies / path).mkdir(parents=True, exist_ok=True)
+            if path not in self._committed:
+                paths.append(path)
+        if not paths:
+            return set()
+        given = b"".join(b"./%b\0" % os.fsencode(path) for path in paths)  # for no name to be taken for a pattern
+        words = ("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin")
+        began = time.monotonic()
+        code, said, why = self._git.outcome(self._repository, *words, stdin=given, work_tree=self._copies)
+        self._compared += time.monotonic() - began
+        if self._compared > (most := self._git.comparing.seconds):
+            raise WorkRefused(
+                f"to compare all names with the .gitignore files takes longer than {most:g} seconds",
+                suggestion="write their patterns with fewer stars",
+            )
+        patterns = said.decode(errors="surrogateescape").split("\0")[2::4]
+        if code not in (0, 1) or len(patterns) != len(paths):
+            raise WorkRefused(f"git cannot say what is ignored: {why}", suggestion="see its .gitignore files")
+        return {path for path, pattern in zip(paths, patterns, strict=True) if pattern and pattern[0] != "!"}
+
+    def _inside(self, directory: str, ignored: set[str]) -> list[str]:
+        """The directory, where it has to be looked into."""
+        kept = self._committed.get(directory)
+        if kept and kept.mode == GITLINK:
+            self._refuse_repositories(directory, self._tree.list(directory).git)
+            return []
+        return [directory] if directory in self._folders or directory not in ignored else []
+
+    def _changed(self, entry: Entry) -> list[Entry]:
+        """The entry, copied, unless it is what is committed."""
+        kept = self._committed.get(entry.path)
+        if entry.link is not None:
+            self._made(entry.path).symlink_to(os.fsdecode(entry.link))
+            return [entry]
+        if kept and (kept.mode == entry.mode or (kept.mode.startswith("100") and not self._repository.keeps_modes)):
+            known = self._filters.digests.get(entry.path)
+            if self._digest(entry, kept, known) in (kept.oid, None, known or kept.oid):
+                return []
+        copy = self._made(entry.path)
+        copy.unlink(missing_ok=True)
+        copied = self._tree.copy(entry.path, copy, self._left)
+        if copied < 0:
+            return []
+        self._left -= copied
+        copy.chmod(0o700 if entry.executable else 0o600)
+        return [entry]
+
+    def _digest(self, entry: Entry, kept: Kept, known: str | None) -> str | None:
+        """As ``UntrustedTree.digest``; empty, and nothing is read, where the file's size says that it changed."""
+        size = self._tree.size(entry.path)
+        if size is not None and size != kept.size and not known:
+            return ""
+        self._hashable -= size or 0
+        if self._hashable < 0 and not self._counted:
+            self._counted = True
+            self._hashable += sum(kept.size for kept in self._listed(self._base).values())
+        if self._hashable < 0:
+            raise WorkRefused(
+                f"the files have over {self._most_bytes} bytes more than those the clone began with: {entry.path!r}",
+                suggestion="remove what is large, or name it in .gitignore",
+            )
+        return self._tree.digest(entry.path, self._repository.object_format, size or 0)
+
+    def _made(self, path: str) -> Path:
+        copy = self._copies / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        return copy
+
+    def _refuse_filtered(self, changed: Iterable[Entry], trees: Iterable[str]) -> None:
+        """By what the person's attributes say, and by what they will say with the agent's."""
+        paths = [entry.path for entry in changed if entry.link is None]
+        for tree in trees:
+            found = self._git.through_filters(self._repository, tree, paths, self._filters.drivers)
+            for path, driver in found.items():
+                raise WorkRefused(
+                    f"{path!r} goes through the filter {driver!r} when it is committed, "
+                    "and no program is run on what an agent wrote",
+                    suggestion="commit it yourself, or have the agent leave it as it was",
+                )
+
+    def _indexed(self, changed: Iterable[Entry], gone: Iterable[str]) -> str:
+        code, _, said = self._git.outcome(self._repository, "read-tree", self._commit)
+        if code:
+            raise WorkRefused(
+                f"git cannot check out what the agent committed: {said}", suggestion="commit anew without it"
+            )
+        zero = "0" * len(self._commit)
+        removed = [path for path in gone if self._committed[path].mode != GITLINK]
+        self._update("--index-info", [f"0 {zero}\t{path}" for path in removed])
+        added = [entry.path for entry in changed]
+        code, said = self._update("--stdin", added)
+        if code:
+            raise WorkRefused(f"git cannot keep what the agent made: {said}", suggestion="remove it")
+        return self._git.private(self._repository, "write-tree").decode().strip()
+
+    def _update(self, how: str, lines: Iterable[str]) -> tuple[int, str]:
+        given = b"".join(os.fsencode(line) + b"\0" for line in lines)
+        words = ("update-index", "--add", "--replace", "-z", how)
+        code, _, said = self._git.outcome(self._repository, *words, stdin=given, work_tree=self._copies)
+        return code, said
+
+
+def _is_cache(listing: Listing) -> bool:
+    return any(entry.path.rpartition("/")[2] in MARKS_OF_CACHES for entry in listing.entries)
+
+
+def _parents(path: str) -> Iterable[str]:
+    while path := path.rpartition("/")[0]:
+        yield path

@@ -1,0 +1,223 @@
+"""Reads a directory that somebody else may be changing meanwhile, and never anything outside of it.
+
+Every step is taken from an open directory to a name in it, and no step follows a link, so whatever is moved or
+exchanged meanwhile, what is read lies in the tree. Nothing is read but plain files and the text of links; pipes,
+sockets and devices count as absent, as they do for git. Methods block.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ccswarm.clones.process import go_on
+from ccswarm.errors import WorkRefused
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MOST_ENTRIES = 1_000_000
+MOST_DEPTH = 512
+MOST_PATH_BYTES = 4000
+MOST_FILE_BYTES = 2 << 30
+MOST_COPIED_BYTES = 4 << 30
+
+NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
+NO_FILE = (errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR)
+"""How the kernel says that a name is none any more, a link, or a socket."""
+IGNORABLE = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
+"""Characters that some file systems leave out of names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``path`` counts from the top. ``link`` is the text of a symbolic link, ``None`` for a plain file."""
+
+    path: str
+    executable: bool = False
+    link: bytes | None = None
+
+    @property
+    def mode(self) -> str:
+        """As git writes it."""
+        return "120000" if self.link is not None else "100755" if self.executable else "100644"
+
+
+def is_git(name: str) -> bool:
+    """Whether some file system takes the name for that of a repository."""
+    return name.translate(IGNORABLE).casefold().rstrip(". ") in (".git", "git~1")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is in one directory; ``git`` are names that git keeps a repository under, however they are written."""
+
+    directories: list[str]
+    entries: list[Entry]
+    git: list[str]
+
+
+class UntrustedTree:
+    """The one at ``top``, whose own path nobody else can change. Closed by ``with``. Raises WorkRefused for what cannot
+    be taken over, OSError where the top cannot be opened; as ``go_on`` does."""
+
+    def __init__(self, top: Path) -> None:
+        self._fd = os.open(top, DIRECTORY)
+        self._device = os.fstat(self._fd).st_dev
+        self._seen = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def list(self, directory: str) -> Listing:
+        """What is in a directory, by name; an empty listing for one that is gone or something else by now."""
+        go_on()
+        found = Listing([], [], [])
+        with suppress(FileNotFoundError, NotADirectoryError), self._opened(directory) as fd:
+            for name in sorted(os.listdir(fd)):
+                self._seen += 1
+                path = f"{directory}/{name}" if directory else name
+                self._check_bounds(path)
+                with suppress(FileNotFoundError):
+                    self._take(fd, name, path, found)
+        return found
+
+    def _take(self, fd: int, name: str, path: str, found: Listing) -> None:
+        info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if is_git(name):
+            found.git.append(path)
+        elif info.st_dev != self._device:
+            raise WorkRefused(f"{path!r} is another file system", suggestion="unmount it")
+        elif stat.S_ISDIR(info.st_mode):
+            found.directories.append(path)
+        elif stat.S_ISLNK(info.st_mode):
+            try:
+                found.entries.append(Entry(path, link=os.readlink(os.fsencode(name), dir_fd=fd)))
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                raise WorkRefused(
+                    f"{path!r} was exchanged for something else while it was read", suggestion="end what works there"
+                ) from None
+        elif stat.S_ISREG(info.st_mode):
+            found.entries.append(Entry(path, bool(info.st_mode & stat.S_IXUSR)))
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a plain file; None where there is no such file."""
+        with self._file(path) as fd:
+            return os.fstat(fd).st_size if fd is not None else None
+
+    def digest(self, path: str, object_format: str, size: int | None = None) -> str | None:
+        """What git would call the file's bytes as they are; None where there is no such file any more. With ``size``
+        nothing is read of a file that has another one by now, and it is empty."""
+        with self._file(path) as fd:
+            if fd is None:
+                return None
+            if size not in (None, os.fstat(fd).st_size):
+                return ""
+            size = os.fstat(fd).st_size
+            said = hashlib.new(object_format, b"blob %d\0" % size)
+            left = size
+            while left and (part := os.read(fd, min(left, 1 << 20))):
+                go_on()
+                said.update(part)
+                left -= len(part)
+            # One that was cut meanwhile is nothing that git knows, so it is looked at once more when it is copied.
+            return said.hexdigest() if not left else ""
+
+    def copy(self, path: str, target: Path, most: int = MOST_FILE_BYTES) -> int:
+        """The bytes of a plain file as a new file of ours at ``target``; how many, -1 where there is no such file."""
+        with self._file(path) as source:
+            if source is None:
+                return -1
+            copied, most = 0, min(most, MOST_FILE_BYTES)
+            with open(target, "xb") as file:
+                while copied <= most >= os.fstat(source).st_size and (part := os.read(source, 1 << 20)):
+                    go_on()
+                    copied += len(part)
+                    file.write(part)
+            if max(copied, os.fstat(source).st_size) > most:
+                raise WorkRefused(
+                    f"{path!r} has more than {most} bytes", suggestion="remove it, or name it in .gitignore"
+                )
+            return copied
+
+    def read(self, path: str, most: int) -> bytes | None:
+        """The bytes of a small plain file; None where there is none."""
+        with self._file(path) as fd:
+            if fd is None:
+                return None
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(most + 1)
+            if len(data) > most:
+                raise WorkRefused(f"{path!r} has more than {most} bytes", suggestion="make it smaller")
+            return data
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there."""
+        folder, _, name = path.rpartition("/")
+        with suppress(FileNotFoundError, NotADirectoryError), self._opened(folder) as fd:
+            os.stat(name, dir_fd=fd, follow_symlinks=False)
+            return True
+        return False
+
+    @contextmanager
+    def _file(self, path: str) -> Generator[int | None]:
+        go_on()
+        folder, _, name = path.rpartition("/")
+        fd = None
+        with suppress(FileNotFoundError, NotADirectoryError), self._opened(folder) as parent:
+            try:
+                fd = os.open(name, FILE, dir_fd=parent)
+            except OSError as error:
+                if error.errno not in NO_FILE:
+                    raise WorkRefused(
+                        f"{path!r} cannot be read: {error.strerror}", suggestion=f"chmod u+r {path!r}, or remove it"
+                    ) from None
+        try:
+            info = os.fstat(fd) if fd is not None else None
+            yield fd if info and stat.S_ISREG(info.st_mode) and info.st_dev == self._device else None
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    @contextmanager
+    def _opened(self, directory: str) -> Generator[int]:
+        """A directory, from name to name. Raises FileNotFoundError, NotADirectoryError where there is none."""
+        fd = os.dup(self._fd)
+        try:
+            for name in directory.split("/") if directory else ():
+                outer = fd
+                try:
+                    fd = os.open(name, DIRECTORY, dir_fd=outer)
+                except OSError as error:
+                    if error.errno in NO_DIRECTORY:
+                        raise NotADirectoryError(error.errno, error.strerror) from None
+                    if not isinstance(error, FileNotFoundError):
+                        raise WorkRefused(
+                            f"the directory {directory!r} cannot be read: {error.strerror}",
+                            suggestion=f"chmod -R u+rX {directory!r}, or remove it",
+                        ) from None
+                    raise
+                os.close(outer)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _check_bounds(self, path: str) -> None:
+        if self._seen > MOST_ENTRIES:
+            raise WorkRefused(
+                f"there are more than {MOST_ENTRIES} files and directories",
+                suggestion="remove what is not needed, or name it in .gitignore",
+            )
+        if path.count("/") >= MOST_DEPTH or len(os.fsencode(path)) > MOST_PATH_BYTES:
+            raise WorkRefused(f"{path[:200]!r}… lies too deep for git", suggestion="remove it")

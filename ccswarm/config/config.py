@@ -1,0 +1,638 @@
+"""Reads the configuration and plans, where a person has used them as they are: TOML → Settings. The only reader of
+TOML, and with ``config_files`` of ``os.environ``."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import os
+import shlex
+import textwrap
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from ccswarm.config import starters
+from ccswarm.config.files import find, state_directory
+from ccswarm.config.settings import Section, ServerSettings, Settings, reach_problems
+from ccswarm.config.trust import (
+    Change,
+    ConfigTrust,
+    Content,
+    Source,
+    Verdict,
+    as_used_last,
+    chosen,
+    is_discovered,
+    look,
+    look_at_any,
+    programs,
+    refused,
+)
+from ccswarm.errors import ConfigChanged, ConfigInvalid
+
+STANDARD = {
+    "endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "traces_endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "metrics_endpoint": "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "protocol": "OTEL_EXPORTER_OTLP_PROTOCOL",
+}
+"""Of [telemetry]: variables that set what the file does not."""
+NAMED = {"servers": "name", "agents": "name", "tasks": "id", "steps": "id", "cases": "id"}
+"""Lists whose items have a name of their own: the key that holds it."""
+
+MESSAGES = {
+    "missing": "is missing",
+    "string_pattern_mismatch": "should be letters, digits, - and _, at most 63, the first a letter or digit",
+    "string_type": "should be a text",
+    "tuple_type": "should be a list",
+    "dict_type": "should be a table",
+    "model_type": "should be a table",
+}
+"""Where pydantic's own words speak of Python."""
+EXAMPLES: dict[object, object] = {str: "NAME", int: 0, float: 1.0}
+
+AnySection = TypeVar("AnySection", bound=Section)
+AnyRead = TypeVar("AnyRead")
+_Table = dict[str, Any]
+_Place = tuple[str | int, ...]
+
+
+Confirm = Callable[[Change], bool]
+"""Whether a person, who is shown what has changed, agrees to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """``path`` is None where there is no file, and then all is as by default. ``directory`` is the file's own, or the
+    current one: what relative paths in it count from. ``digest`` is that of the file. ``changed`` is what has become of
+    it where this is what a person used last. ``begun``: nobody named it, it was come upon and is used for the first
+    time, without a question."""
+
+    settings: Settings
+    path: Path | None
+    directory: Path
+    digest: str = ""
+    changed: Change | None = None
+    begun: bool = False
+
+    @property
+    def sources(self) -> list[str]:
+        """What a run of it says it was started from."""
+        return [str(Source(self.path, self.digest))] if self.path else []
+
+
+def load(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    confirm: Confirm | None = None,
+    remember_absent: bool = False,
+    workspace: Path | None = None,
+) -> Loaded:
+    """The configuration: ``path``, else $CCSWARM_CONFIG (either must exist), else the first that is there of
+    ccswarm.toml, config/ccswarm.toml and $XDG_CONFIG_HOME/ccswarm/config.toml.
+
+    It is used as it is where nobody has used the path before, and recorded then, or where a person used it like this;
+    else only where ``confirm`` says yes. The same holds for files that its commands name below its directory, the
+    current one, the one that it names for the work, and ``workspace``: such a file is new where it was not there when
+    the configuration was used first. So is a configuration that nobody named and that takes the place of another. With
+    ``remember_absent`` a file that was looked for in vain has changed when it appears: for whoever has agents work.
+
+    A list of ``steps`` at the top has become the task ``main``. Raises ConfigInvalid, naming every problem, and
+    ConfigChanged.
+    """
+    asked = _Asked(confirm)
+    trust = ConfigTrust(state_directory(environ))
+    content, seen = chosen(trust, path, environ, asked.later)
+    loaded = _loaded(content, environ)
+    named = asked.about_programs(trust, content, environ, workspace)
+    asked.now()
+    begun = bool(content and not asked.asked(content) and trust.verdict(content) is Verdict.FIRST)
+    for one in (*named, *seen):
+        if one.there or remember_absent or trust.verdict(one) is Verdict.CHANGED:
+            _remember(trust, one)
+    return replace(loaded, begun=bool(begun and content and is_discovered(content, path, environ)))
+
+
+def load_last(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
+    """As ``load``, as a person used it last where it has changed since: for what only looks at runs, or stops them.
+    Records nothing."""
+    changes: list[Change] = []
+
+    def last(change: Change) -> Content:
+        changes.append(change)
+        return as_used_last(change)
+
+    content, _ = chosen(ConfigTrust(state_directory(environ)), path, environ, last)
+    return replace(_loaded(content, environ), changed=changes[0] if changes else None)
+
+
+def peek(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
+    """As ``load``, whether a person has agreed to it or not: to be looked at, and for nothing of it to be started."""
+    file = path or find(os.environ if environ is None else environ)
+    return _loaded(look(file) if file else None, environ)
+
+
+def change_of(path: Path, environ: Mapping[str, str] | None = None) -> Change | None:
+    """What has become of a file since a person used it; None where it is the same, or nobody has used it."""
+    return ConfigTrust(state_directory(environ)).change(look_at_any(path))
+
+
+def changes(path: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Change]:
+    """What ``load`` would ask about. Records nothing. Raises ConfigInvalid."""
+    found: list[Change] = []
+
+    def now(change: Change) -> Content:
+        found.append(change)
+        return change.now
+
+    trust = ConfigTrust(state_directory(environ))
+    content, _ = chosen(trust, path, environ, now)
+    verdict = trust.verdict(content) if content else Verdict.FIRST
+    named = programs(content, environ) if content else []
+    return [*found, *filter(None, (trust.program_change(one, verdict) for one in named))]
+
+
+class _Asked:
+    """Files that have changed, about which a person is asked when it is known that they can be read."""
+
+    def __init__(self, confirm: Confirm | None) -> None:
+        self._confirm = confirm
+        self._changes: list[Change] = []
+
+    def later(self, change: Change) -> Content:
+        if not self._confirm:
+            return refused(change)
+        self._changes.append(change)
+        return change.now
+
+    def about_programs(
+        self, trust: ConfigTrust, content: Content | None, environ: Mapping[str, str] | None, workspace: Path | None
+    ) -> list[Content]:
+        """Those that its commands name. Raises ConfigInvalid."""
+        if not content:
+            return []
+        verdict, named = trust.verdict(content), programs(content, environ, workspace)
+        for program in named:
+            if change := trust.program_change(program, verdict):
+                self.later(change)
+        return [program.content for program in named]
+
+    def asked(self, content: Content) -> bool:
+        """Whether it is among them."""
+        return any(change.now == content for change in self._changes)
+
+    def now(self) -> None:
+        """Raises ConfigChanged where a person does not agree."""
+        for change in self._changes:
+            if not self._confirm or not self._confirm(change):
+                raise change.error()
+
+
+def _remember(trust: ConfigTrust, content: Content) -> None:
+    if trust.verdict(content) is not Verdict.SAME:
+        trust.record(content)
+
+
+def _loaded(content: Content | None, environ: Mapping[str, str] | None) -> Loaded:
+    environ = os.environ if environ is None else environ
+    if content is None:
+        return Loaded(_with_standard(Settings(), environ), None, Path.cwd())
+    settings = _with_standard(parse(_text(content), where=str(content.named)), environ)
+    return Loaded(settings, content.path, content.path.parent, content.digest)
+
+
+def _with_standard(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """What OpenTelemetry's variables say where the file says nothing; its exporter itself reads the others."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return settings
+    found = {name: value for name, variable in STANDARD.items() if (value := environ.get(variable, "").strip())}
+    for signal in ("traces", "metrics"):
+        if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip() == "none":
+            found[f"{signal}_endpoint"] = "none"
+    unset = {name: value for name, value in found.items() if name not in settings.telemetry.model_fields_set}
+    return settings.model_copy(update={"telemetry": settings.telemetry.model_copy(update=unset)}) if unset else settings
+
+
+def load_plan(
+    path: Path,
+    base: Settings,
+    *,
+    confirm: Confirm | None = None,
+    workspace: Path | None = None,
+    guessed: bool = False,
+) -> Loaded:
+    """What a plan file says, over what ``base`` says: its tables key by key, its servers and agents added to those of
+    ``base`` (of one name: key by key). Tasks or steps of a plan are all the tasks there are. As with ``load`` a person
+    has to have used it as it is; where it is ``guessed`` that a file was meant, before. Raises ConfigInvalid,
+    ConfigChanged."""
+    read = partial(parse_plan, base=base, where=str(path))
+    content, settings = _used(path, confirm, read, workspace, guessed=guessed)
+    return Loaded(settings, content.path, content.path.parent, content.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """``told`` says who was added and why; empty where nobody was."""
+
+    settings: Settings
+    told: str = ""
+
+
+def supplied(settings: Settings, types: Sequence[str], environ: Mapping[str, str]) -> Supplied:
+    """With agents of these types to begin with, where a configuration names none and has no tasks: a key in the
+    environment, or a program that thinks, is enough; without either they go by a task's words. Raises ConfigInvalid."""
+    if settings.agents or settings.tasks:
+        return Supplied(settings)
+    who, why = starters.found(environ, partial(secret, environ=environ))
+    state, there = state_directory(environ), [server.name for server in settings.mcp.servers]
+    if settings.swarm.shell not in (starters.SHELL, *there):
+        return Supplied(settings)
+    try:
+        starters.prepare(who, state)
+    except OSError as error:
+        raise ConfigInvalid(f"{state} cannot be written: {error.strerror}", suggestion="make room there") from None
+    added = parse(starters.addition(who, types, environ=environ, state_directory=state, servers=there).text)
+    servers = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *added.mcp.servers)})
+    names = f"there is {', '.join(types)}"
+    told = f"no agent is configured ({why}): {names}, {starters.BUDGET_WORDS[who]}; ccswarm init writes this down"
+    return Supplied(settings.model_copy(update={"agents": added.agents, "mcp": servers}), told)
+
+
+def peek_plan(path: Path, base: Settings) -> Settings:
+    """As ``load_plan``, whether a person has agreed to it or not."""
+    return parse_plan(_text(look(path)), base, where=str(path))
+
+
+def as_started(sources: Sequence[str], environ: Mapping[str, str] | None = None) -> Settings | None:
+    """What the configuration and the plans say that a run was started from: as they were then or as a person has used
+    them since, whatever lies there now. None where there are none, or one is gone. Raises ConfigInvalid; ConfigChanged
+    where a file is neither, and nobody used it here."""
+    trust = ConfigTrust(state_directory(environ))
+    texts: list[str] = []
+    for source in map(Source.parse, sources):
+        content = look(source.path)
+        if content.data is None:
+            return None
+        if content.digest != source.digest and trust.verdict(content) is not Verdict.SAME:
+            content = _used_here(trust, content)
+        texts.append(_text(content))
+    if not texts:
+        return None
+    settings = parse(texts[0], where=str(Source.parse(sources[0]).path))
+    for source, text in zip(sources[1:], texts[1:], strict=True):
+        settings = parse_plan(text, settings, where=str(Source.parse(source).path))
+    return settings
+
+
+def _used_here(trust: ConfigTrust, content: Content) -> Content:
+    change = trust.change(content)
+    if change and change.before.data is not None:
+        return change.before
+    raise (
+        change.error()
+        if change
+        else ConfigChanged(
+            f"{content.path} is not the file that the run was started from, and nobody has used it here",
+            suggestion=f"ccswarm trust {shlex.quote(str(content.path))}",
+            path=str(content.path),
+        )
+    )
+
+
+def _used(
+    path: Path,
+    confirm: Confirm | None,
+    read: Callable[[str], AnyRead],
+    workspace: Path | None = None,
+    *,
+    guessed: bool = False,
+) -> tuple[Content, AnyRead]:
+    """A file that a person has used as it is, and what ``read`` makes of its text."""
+    trust, asked, content = ConfigTrust(state_directory()), _Asked(confirm), look(path)
+    change = trust.change(content) or (trust.mistaken(content) if guessed else None)
+    if change:
+        content = asked.later(change)
+    made = read(_text(content))
+    named = asked.about_programs(trust, content, None, workspace)
+    asked.now()
+    for one in (*named, content):
+        _remember(trust, one)
+    return content, made
+
+
+def parse_plan(text: str, base: Settings, *, where: str = "the plan") -> Settings:
+    """As ``load_plan``, of TOML or JSON; of what ``generate_plan`` answered, the plan in it."""
+    data = plan_tables(text, where)
+    _refuse(where, [*_not_valid(data, Settings), *_twice(data)])
+    data, below = _with_main(data), base.model_dump()
+    merged = _merged(below, data)
+    merged["agents"] = _by_name(below["agents"], data.get("agents", ()))
+    merged["mcp"]["servers"] = _by_name(below["mcp"]["servers"], data.get("mcp", {}).get("servers", ()))
+    _refuse(where, _not_startable(merged))
+    return Settings.model_validate(merged)
+
+
+def plan_tables(text: str, where: str = "the plan") -> _Table:
+    """What a plan says, as plain values that nothing was checked of yet. Raises ConfigInvalid."""
+    data = parsed(text, where)
+    if isinstance(plan := data.get("ccswarmPlan"), str):
+        _refuse(where, [] if plan else ["ccswarmPlan is empty"], "its check says why there is no plan to run")
+        return parsed(plan, where)
+    return data
+
+
+def server_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment that clients choose from what a server is given, and take the variables of headers from."""
+    return dict(os.environ if environ is None else environ)
+
+
+def secret(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """The environment variable of that name, else what the system's keyring keeps for service ``ccswarm`` under it,
+    where the keyring package is installed; ``""`` where there is none."""
+    if value := (os.environ if environ is None else environ).get(name, ""):
+        return value
+    try:
+        keyring = import_module("keyring")
+        return keyring.get_password("ccswarm", name) or ""
+    except Exception:  # whatever keeps a keyring from opening: there is no secret then
+        return ""
+
+
+def command_of(server: ServerSettings) -> list[str]:
+    """The words that start it; none for a server that is reached at an address."""
+    return [*shlex.split(server.command), *server.args]
+
+
+def starter() -> str:
+    """A configuration that runs as it is, for ``ccswarm init``."""
+    return (Path(__file__).parent / "starter.toml").read_text()
+
+
+def reference() -> str:
+    """Every setting with its default and what it means, as TOML of which everything is a comment: ``# `` begins what
+    is told, ``#`` alone what may be set."""
+    return "\n".join(["# Every setting of ccswarm. A plan has the same shape.", *_section(Settings, "", {}), ""])
+
+
+def parse(text: str, *, where: str = "the text") -> Settings:
+    """The settings that a TOML text says, as ``load`` reads them from a file. Raises ConfigInvalid."""
+    data = parsed(text, where)
+    _refuse(where, [*_not_valid(data, Settings), *_twice(data), *_not_startable(data)])
+    return Settings.model_validate(_with_main(data))
+
+
+def load_as(
+    model: type[AnySection],
+    path: Path,
+    advice: str,
+    problems: Callable[[AnySection], Iterable[str]] = lambda _: (),
+    *,
+    confirm: Confirm | None = None,
+) -> AnySection:
+    """What another kind of TOML file says, which a person has to have used as it is. Raises ConfigInvalid, naming every
+    problem, with ``advice``; ConfigChanged."""
+    return _used(path, confirm, lambda text: parse_as(model, text, str(path), advice, problems))[1]
+
+
+def parse_as(
+    model: type[AnySection],
+    text: str,
+    where: str,
+    advice: str,
+    problems: Callable[[AnySection], Iterable[str]] = lambda _: (),
+) -> AnySection:
+    """What a text of another kind says. Raises ConfigInvalid."""
+    data = parsed(text, where)
+    _refuse(where, _not_valid(data, model), advice)
+    made = model.model_validate(data)
+    _refuse(where, problems(made), advice)
+    return made
+
+
+def text_of(path: Path) -> str:
+    """What a file says, for nothing of it to be started. Raises ConfigInvalid where it cannot be read."""
+    return _text(look(path))
+
+
+def _text(content: Content) -> str:
+    if content.data is None:
+        raise ConfigInvalid(f"{content.named} does not exist", suggestion="ccswarm init writes a configuration")
+    try:
+        return content.data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(f"{content.named} cannot be read: {error}", suggestion="fix the file") from None
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Any TOML text as plain values. Raises ValueError."""
+    return tomllib.loads(text)
+
+
+def parsed(text: str, where: str) -> _Table:
+    """Any TOML, or a JSON object, as plain values. Raises ConfigInvalid."""
+    try:
+        return json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigInvalid(f"{where}: {error}", suggestion="fix what is not TOML there") from None
+
+
+def _refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference tells every setting") -> None:
+    if found := list(dict.fromkeys(problems)):
+        raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion=advice)
+
+
+def _not_valid(data: _Table, model: type[Section]) -> Iterator[str]:
+    try:
+        model.model_validate(data)
+    except ValidationError as error:
+        places: dict[_Place, list[str]] = {}
+        for problem in error.errors(include_url=False):
+            place = _within(data, problem["loc"], problem["type"])
+            places.setdefault(place, []).append(_message(problem["type"], problem["msg"], place, model))
+        for place, messages in places.items():
+            yield f"{_written(data, place)} {' or '.join(messages)}"
+
+
+def _within(data: Any, loc: _Place, kind: str) -> _Place:
+    """``loc`` without the names of the alternatives that pydantic tried."""
+    node, place = data, list[str | int]()
+    for count, part in enumerate(loc, 1):
+        if isinstance(node, Mapping) and part in node:
+            node = cast("Mapping[Any, Any]", node)[part]
+        elif isinstance(node, list) and isinstance(part, int):
+            node = cast("list[Any]", node)[part]
+        elif kind != "missing" or count < len(loc):
+            continue
+        place.append(part)
+    return tuple(place)
+
+
+def _message(kind: str, message: str, place: _Place, whole: type[Section]) -> str:
+    if kind in MESSAGES:
+        return MESSAGES[kind]
+    if kind == "extra_forbidden":
+        model = _model(place[:-1], whole)
+        near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1) if model else []
+        return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
+    return message.removeprefix("Input ")
+
+
+def _model(place: _Place, whole: type[Section]) -> type[Section] | None:
+    """The section that the whole has at that place."""
+    model: type[Section] | None = whole
+    for part in place:
+        if isinstance(part, str):
+            field = model.model_fields.get(part) if model else None
+            model = section_of(field.annotation) if field else None
+    return model
+
+
+def section_of(annotation: object) -> type[Section] | None:
+    """The section that a field of that type, or each item of it, is."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(section_of, get_args(annotation))), None)
+
+
+def _written(data: Any, place: _Place) -> str:
+    """``[tasks.count.steps.lines] tool``: the tables by name, then the key."""
+    parts: list[str] = []
+    node = data
+    for part in place:
+        known = isinstance(node, (Mapping, list)) and (isinstance(part, int) or part in node)
+        node = cast("Any", node)[part] if known else None
+        if isinstance(part, int):
+            name = _name(node, parts[-1] if parts else "")
+            parts.append(name or f"#{part + 1}")
+        else:
+            parts.append(part)
+    table = ".".join(parts[:-1])
+    return (f"[{table}] " if table else "") + (parts[-1] if parts else "the file")
+
+
+def _name(item: object, of: str) -> str:
+    name = _table(item).get(NAMED.get(of, ""), "")
+    return name if isinstance(name, str) else ""
+
+
+def _twice(data: _Table) -> Iterator[str]:
+    """Names that more than one item of a list has."""
+    tasks = _items(data.get("tasks"))
+    main = [{"id": "main"}] if "steps" in data else []
+    lists = [
+        ("mcp.servers", "servers", _items(_table(data.get("mcp")).get("servers"))),
+        ("agents", "agents", _items(data.get("agents"))),
+        ("tasks", "tasks", [*tasks, *main]),
+        ("steps", "steps", _items(data.get("steps"))),
+    ]
+    lists += [(f"tasks.{_name(task, 'tasks')}.steps", "steps", _items(task.get("steps"))) for task in tasks]
+    for place, kind, items in lists:
+        names = [_name(item, kind) for item in items] + [str(item.get("save_as", "")) for item in items]
+        if kind == "agents" and "orchestrator" in names:
+            yield "[agents] orchestrator is the name of who runs the gates"
+        for name, count in Counter(filter(None, names)).items():
+            if count > 1:
+                yield f"[{place}] {NAMED[kind]} {name} is there {count} times"
+
+
+def _not_startable(data: _Table) -> Iterator[str]:
+    """Servers that nobody could start or reach."""
+    for server in _items(_table(data.get("mcp")).get("servers")):
+        if server.get("name") == "swarm":
+            yield "[mcp.servers.swarm] name is that of every swarm's own server"
+        command, url = str(server.get("command", "")), str(server.get("url", ""))
+        place = f"[mcp.servers.{_name(server, 'servers') or '#?'}]"
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            yield f"{place} command cannot be split: {error}"
+            continue
+        if bool(words) == bool(url):
+            yield f"{place} needs either a command or a url"
+        elif url:
+            yield from (f"{place} {problem}" for problem in reach_problems(server))
+        elif server.get("protocol", "mcp") != "mcp":
+            yield f"{place} protocol {server['protocol']} is spoken at a url"
+
+
+def _table(value: object) -> _Table:
+    return cast("_Table", value) if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[_Table]:
+    return [_table(item) for item in cast("Sequence[object]", value)] if isinstance(value, (list, tuple)) else []
+
+
+def _with_main(data: _Table) -> _Table:
+    """The same with its ``steps`` as the task ``main``."""
+    if "steps" not in data:
+        return data
+    main = {"id": "main", "steps": data["steps"]}
+    return {**{key: value for key, value in data.items() if key != "steps"}, "tasks": [*data.get("tasks", []), main]}
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> _Table:
+    """Tables key by key; of everything else ``over`` says all."""
+    both = {key: _merged(base[key], over[key]) for key in over if isinstance(base.get(key), dict)}
+    return {**base, **over, **both}
+
+
+def _by_name(base: Sequence[_Table], over: Sequence[_Table]) -> list[_Table]:
+    named = {item["name"]: item for item in base}
+    for item in over:
+        named[item["name"]] = _merged(named.get(item["name"], {}), item)
+    return list(named.values())
+
+
+def _section(model: type[Section], table: str, told: dict[type[Section], str]) -> Iterator[str]:
+    """The lines of one table, then of those below it; a section that was ``told`` before is not told again."""
+    below: list[tuple[str, FieldInfo, type[Section]]] = []
+    for key, field in model.model_fields.items():
+        if inner := section_of(field.annotation):
+            below.append((key, field, inner))
+            continue
+        state = " (required)" if field.is_required() else " (not set by default)" if field.default is None else ""
+        yield f"# {field.description}{state}"
+        unset = field.is_required() or field.default is None
+        yield f"#{key} = {_toml(_example(field.annotation) if unset else field.default)}"
+    for key, field, inner in below:
+        name = f"{table}.{key}" if table else key
+        yield ""
+        yield from _commented(field.description or inspect.cleandoc(inner.__doc__ or ""))
+        many = type(field.default) is tuple
+        heading = f"[[{name}]]" if many else f"[{name}]"
+        if inner in told:
+            # An item of a list that says nothing would be wrong.
+            yield f"{'# ' if many and table else '#'}{heading}"
+            yield f"# The same settings as in [{told[inner]}]."
+        else:
+            yield f"#{heading}"
+            told[inner] = name
+            yield from _section(inner, name, told)
+
+
+def _commented(text: str) -> Iterator[str]:
+    return (f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 116))
+
+
+def _example(annotation: Any) -> object:
+    """A value that a setting without one may have."""
+    if annotation in EXAMPLES:
+        return EXAMPLES[annotation]
+    inner = _example(get_args(annotation)[0])
+    return [inner] if get_origin(annotation) is tuple else inner
+
+
+def _toml(value: object) -> str:
+    return "{}" if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""Durable runs in SQLite or PostgreSQL, by DBOS."""

@@ -1,0 +1,370 @@
+"""The database under dbos: how it is reached, and the tables dbos does not have."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from dbos import DBOSClient
+from dbos._sys_db import SystemDatabase
+from sqlalchemy import event, exc
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ccswarm.config.settings import EngineSettings
+from ccswarm.engines.base import Step
+from ccswarm.engines.dbos.rows import STEP, step_of
+from ccswarm.engines.dbos.serializer import AsciiJson
+from ccswarm.errors import ConfigInvalid
+from ccswarm.models import Json
+
+NAME = "ccswarm"
+OURS = sa.MetaData()
+WORKER = sa.Table(
+    "ccswarm_worker",
+    OURS,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("beat", sa.Float, nullable=False),
+)
+MARK = sa.Table(
+    "ccswarm_mark",
+    OURS,
+    sa.Column("execution", sa.Text, primary_key=True),
+    sa.Column("root", sa.Text, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+)
+"""Who stopped an execution, and whether it was only paused: dbos knows nothing but CANCELLED."""
+SPENT = sa.Table(
+    "ccswarm_spent",
+    OURS,
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("amount", sa.Float, nullable=False),
+)
+SPENDING = sa.Table(
+    "ccswarm_spending",
+    OURS,
+    sa.Column("step", sa.Text, primary_key=True),
+    sa.Column("execution", sa.Text, nullable=False, index=True),
+    sa.Column("scope", sa.Text, nullable=False, index=True),
+    sa.Column("answer", sa.Text, nullable=False),
+)
+LOCK = 720_193_348
+"""For advisory locks of PostgreSQL; dbos takes 1234567890."""
+CHUNK = 500
+CONNECTIONS = 4
+"""To a file."""
+
+
+def _address(text: str) -> sa.URL:
+    try:
+        url = sa.make_url(text)
+    except (exc.ArgumentError, ValueError):
+        url = None
+    if url is None or url.get_backend_name() != "postgresql":
+        # Not repeated: there may be a password in it.
+        raise ConfigInvalid(
+            "engine.database_url is no address of a PostgreSQL database",
+            suggestion="postgresql://USER@HOST/DATABASE, or leave it out for a SQLite file",
+        )
+    return url
+
+
+def connect(settings: EngineSettings, directory: Path) -> sa.Engine:
+    """Of the database the settings name, or of ``engine.db`` in ``directory``; nothing is opened yet. Raises
+    ConfigInvalid for an address that is none."""
+    if settings.database_url:
+        url = _address(settings.database_url)
+        # A worker that is stopped inside a transaction would hold its locks; dbos sees to it only for its own engines.
+        bound = f"-c idle_in_transaction_session_timeout={int(settings.lost_after_seconds * 1000)}"
+        return sa.create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            pool_size=settings.pool_size,
+            max_overflow=0,
+            pool_pre_ping=True,
+            connect_args={
+                "connect_timeout": 5,
+                "client_encoding": "utf8",
+                "options": f"{url.query.get('options', '')} {bound}".strip(),
+                "keepalives_idle": 5,
+                "keepalives_interval": 2,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 8000,
+            },
+        )
+    # Who waits for a connection is woken; who waits for SQLite's lock sleeps: with 30 connections 25 steps side by side
+    # took 3.0 to 5.1 ms each, with 3 2.3 to 2.9 ms.
+    engine = sa.create_engine(
+        f"sqlite:///{directory / 'engine.db'}", pool_size=min(settings.pool_size, CONNECTIONS), max_overflow=0
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: object) -> None:
+        connection.isolation_level = "IMMEDIATE"
+        # dbos asks for the time so before Python 3.12: for whole seconds, in which nothing has an order.
+        connection.create_function("strftime", 2, exact_time)
+        if sqlite3.sqlite_version_info < (3, 42):  # and so from then on, whatever SQLite there is
+            connection.create_function("unixepoch", 1, exact_time)
+        # The rollback journal is 1.7 times slower than WAL, and NORMAL loses nothing but to a crash of the machine.
+        for pragma in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    return engine
+
+
+def exact_time(*_: str) -> float:
+    """Seconds since 1970, to the millisecond: the answer to ``strftime('%s', 'now')`` and ``unixepoch('subsec')``."""
+    return round(time.time(), 3)
+
+
+class Store:
+    """Everything here blocks: it is called on threads. ``system`` is what dbos itself reads and writes with: its client
+    has no way to look for lost workers or to read what an execution shows."""
+
+    def __init__(self, settings: EngineSettings, directory: Path) -> None:
+        self.bare = connect(settings, directory)
+        self.remote = bool(settings.database_url)
+        self._directory = directory
+        self.file = directory / "engine.db"
+        self.client = DBOSClient(
+            system_database_engine=self.bare,
+            serializer=AsciiJson(),
+            application_name=NAME,
+            lazy=True,
+            retry_connection_errors=False,
+        )
+        self.system = self.client._sys_db  # pyright: ignore[reportPrivateUsage]
+        self.engine = self.system.engine  # knows in which schema the tables of dbos are
+        self.flows = self.system.tables.workflow_status
+        self.shown = self.system.tables.workflow_events
+        self._now = sa.extract("epoch", sa.func.clock_timestamp()) if self.remote else None
+        self._insert = postgresql.insert if self.remote else sqlite.insert
+
+    def make(self) -> None:
+        """All tables, where they are not there yet; several workers may start at once."""
+        if not self.remote:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._directory / "engine.db").touch(mode=0o600)
+        SystemDatabase.create(
+            system_database_url="postgresql://" if self.remote else "sqlite:///",
+            engine_kwargs={},
+            engine=self.bare,
+            schema=None,
+            serializer=AsciiJson(),
+            executor_id=None,
+            use_listen_notify=True,
+        ).run_migrations()
+        if all(sa.inspect(self.bare).has_table(table) for table in OURS.tables):
+            return
+        with self.begin() as c:
+            if self.remote:
+                c.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+            OURS.create_all(c)
+
+    def begin(self) -> Any:
+        """A transaction; on SQLite it has the write lock from its beginning."""
+        return self.engine.begin() if self.remote else Immediate(self.engine)
+
+    def now(self, c: sa.Connection) -> float:
+        """Of the database's clock, where workers on many machines share it."""
+        return time.time() if self._now is None else float(c.execute(sa.select(self._now)).scalar_one())
+
+    def beat(self, worker: str, host: str, pid: int) -> None:
+        """A sign of life."""
+        with self.begin() as c:
+            new = self._insert(WORKER).values(id=worker, host=host, pid=pid, beat=self.now(c))
+            same = {"host": new.excluded.host, "pid": new.excluded.pid, "beat": new.excluded.beat}
+            c.execute(new.on_conflict_do_update(index_elements=["id"], set_=same))
+
+    def workers(self) -> dict[str, tuple[str, int, float]]:
+        """By id: host, process, and seconds since the last beat."""
+        with self.engine.connect() as c:
+            now = self.now(c)
+            rows = c.execute(sa.select(WORKER)).all()
+        return {row.id: (row.host, row.pid, max(0.0, now - row.beat)) for row in rows}
+
+    def lost(self, after: float) -> list[str]:
+        """Workers without a beat for that long, and names on running executions that are no worker's."""
+        alive = sa.select(WORKER.c.id)
+        with self.engine.connect() as c:
+            old = c.execute(sa.select(WORKER.c.id).where(WORKER.c.beat < self.now(c) - after)).scalars().all()
+            running = sa.select(self.flows.c.executor_id).where(
+                self.flows.c.status == "PENDING",
+                self.flows.c.application_name == NAME,
+                self.flows.c.executor_id.notin_(alive),
+            )
+            return sorted({*old, *c.execute(running.distinct()).scalars()})
+
+    def forget(self, worker: str, after: float = 0.0) -> None:
+        """A worker that is gone, unless it came back meanwhile."""
+        with self.begin() as c:
+            old = WORKER.c.beat < self.now(c) - after if after else sa.true()
+            c.execute(sa.delete(WORKER).where(WORKER.c.id == worker, old))
+
+    def recover(self, worker: str, version: str) -> int:
+        """Queue again what ``worker`` was executing; how many that were."""
+        left = self.system.get_pending_workflows(worker, version)
+        return sum(self.system.reenqueue_for_recovery(flow.workflow_id, [worker], "runs") for flow in left)
+
+    def taken(self, running: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Which executions are not to go on here, because they were stopped or are another's. Given are id and token:
+        dbos gives a new one whenever an execution is taken from a queue, the same to all that are taken at once."""
+        ids, owned = sorted({one for one, _ in running}), set[tuple[str, str]]()
+        with self.engine.connect() as c:
+            for start in range(0, len(ids), CHUNK):
+                part = self.flows.c.workflow_uuid.in_(ids[start : start + CHUNK])
+                rows = c.execute(sa.select(self.flows.c.workflow_uuid, self.flows.c.owner_xid).where(part))
+                owned |= {(row.workflow_uuid, row.owner_xid) for row in rows}
+        return [taking for taking in running if taking not in owned]
+
+    def addressed(self, executions: Collection[str]) -> set[tuple[str, str]]:
+        """Which of them has a message nobody received, on which topic."""
+        mail, ids, found = self.system.tables.notifications, sorted(executions), set[tuple[str, str]]()
+        with self.engine.connect() as c:
+            for start in range(0, len(ids), CHUNK):
+                part = mail.c.destination_uuid.in_(ids[start : start + CHUNK])
+                query = sa.select(mail.c.destination_uuid, mail.c.topic).where(part, mail.c.consumed == sa.false())
+                found |= {(row.destination_uuid, row.topic) for row in c.execute(query.distinct())}
+        return found
+
+    def send(self, execution: str, topic: str, message: Json, key: str) -> bool:
+        """Whether it is the first of that key, which dbos does not tell. Raises DBOSNonExistentWorkflowError."""
+        name = f"{execution}/{topic}/{key}" if key else None
+        with self.begin() as c:
+            if name and self.remote:  # of those who come at once, too
+                c.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, sa.func.hashtext(name))))
+            if name and c.execute(self._mail(execution, name)).first():
+                return False
+            self.client.send_in_transaction(c, execution, message, topic, name)
+            return True
+
+    def sent(self, execution: str, topic: str, key: str) -> Json | None:
+        """The message of that key, received or not."""
+        with self.engine.connect() as c:
+            text = c.execute(self._mail(execution, f"{execution}/{topic}/{key}")).scalar()
+        return None if text is None else self.system.serializer.deserialize(text)
+
+    def _mail(self, execution: str, name: str) -> sa.Select[Any]:
+        mail = self.system.tables.notifications
+        return sa.select(mail.c.message).where(mail.c.message_uuid == f"{name}::{execution}")
+
+    def steps(self, execution: str) -> list[Step]:
+        """What it has recorded, in the order in which it ended."""
+        steps = self.system.tables.operation_outputs.c
+        shown = sa.select(steps.function_name, steps.output, steps.started_at_epoch_ms, steps.completed_at_epoch_ms)
+        query = shown.where(steps.workflow_uuid == execution, steps.function_name.startswith(STEP))
+        with self.engine.connect() as c:
+            rows = c.execute(query.order_by(steps.completed_at_epoch_ms, steps.function_id)).all()
+        return [step_of(*row) for row in rows]
+
+    def family(self, root: str) -> list[Any]:
+        """``root`` and its children, parents first: id, kind, status, and how it was stopped by whom."""
+        flows = self.flows
+        query = sa.select(flows.c.workflow_uuid, flows.c.name, flows.c.status, MARK.c.root, MARK.c.why).select_from(
+            flows.outerjoin(MARK, MARK.c.execution == flows.c.workflow_uuid)
+        )
+        with self.engine.connect() as c:
+            level: list[Any] = list(c.execute(query.where(flows.c.workflow_uuid == root)).all())
+            found = list(level)
+            while level:
+                parents = [row.workflow_uuid for row in level]
+                level = []
+                for start in range(0, len(parents), CHUNK):
+                    part = flows.c.parent_workflow_id.in_(parents[start : start + CHUNK])
+                    level += c.execute(query.where(part)).all()
+                found += level
+        return found
+
+    def mark(self, executions: Sequence[str], root: str, why: str) -> None:
+        """Note who stopped them."""
+        with self.begin() as c:
+            for execution in executions:
+                new = self._insert(MARK).values(execution=execution, root=root, why=why)
+                c.execute(new.on_conflict_do_update(index_elements=["execution"], set_={"root": root, "why": why}))
+
+    def unmark(self, executions: Sequence[str]) -> None:
+        """They go on."""
+        with self.begin() as c:
+            c.execute(sa.delete(MARK).where(MARK.c.execution.in_(list(executions))))
+
+    def paused(self) -> list[str]:
+        """What somebody paused."""
+        with self.engine.connect() as c:
+            return list(c.execute(sa.select(MARK.c.execution).where(MARK.c.why == "paused")).scalars())
+
+    def notes(self, executions: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+        """By id: why it was stopped; what it shows."""
+        why, shown = dict[str, str](), dict[str, Any]()
+        with self.engine.connect() as c:
+            for start in range(0, len(executions), CHUNK):
+                part = list(executions[start : start + CHUNK])
+                why |= {r.execution: r.why for r in c.execute(sa.select(MARK).where(MARK.c.execution.in_(part)))}
+                query = sa.select(self.shown.c.workflow_uuid, self.shown.c.value)
+                query = query.where(self.shown.c.workflow_uuid.in_(part), self.shown.c.key == "shown")
+                shown |= {r.workflow_uuid: self.system.serializer.deserialize(r.value) for r in c.execute(query)}
+        return why, shown
+
+    def states(self, executions: Sequence[str]) -> dict[str, str]:
+        """By id: the status dbos has, and PAUSED."""
+        query = sa.select(self.flows.c.workflow_uuid, self.flows.c.status, MARK.c.why).select_from(
+            self.flows.outerjoin(MARK, MARK.c.execution == self.flows.c.workflow_uuid)
+        )
+        found = dict[str, str]()
+        with self.engine.connect() as c:
+            for start in range(0, len(executions), CHUNK):
+                part = self.flows.c.workflow_uuid.in_(list(executions[start : start + CHUNK]))
+                for row in c.execute(query.where(part)):
+                    paused = row.status == "CANCELLED" and row.why == "paused"
+                    found[row.workflow_uuid] = "PAUSED" if paused else row.status
+        return found
+
+    def retry(self, execution: str, queue: str) -> None:
+        """Queue one that failed. What it recorded last is forgotten when it is an error: it would fail again."""
+        steps = self.system.tables.operation_outputs
+        mine = steps.c.workflow_uuid == execution
+        with self.begin() as c:
+            last = c.execute(
+                sa.select(steps).where(mine).order_by(steps.c.completed_at_epoch_ms.desc()).limit(1)
+            ).first()
+            if last is not None and (last.error is not None or (last.output or "").startswith('{"error": ')):
+                c.execute(sa.delete(steps).where(mine, steps.c.function_id == last.function_id))
+            c.execute(
+                sa.update(self.flows)
+                .where(self.flows.c.workflow_uuid == execution)
+                .values(
+                    status="ENQUEUED",
+                    queue_name=queue,
+                    owner_xid=None,
+                    recovery_attempts=0,
+                    started_at_epoch_ms=None,
+                    completed_at=None,
+                )
+            )
+
+    def count(self) -> dict[str, int]:
+        """Executions by status."""
+        query = sa.select(self.flows.c.status, sa.func.count()).group_by(self.flows.c.status)
+        with self.engine.connect() as c:
+            return {row[0]: row[1] for row in c.execute(query)}
+
+
+class Immediate:
+    """A transaction of SQLite that starts with BEGIN IMMEDIATE: the driver itself would start one at the first write
+    only, and what was read before could be old by then."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> sa.Connection:
+        self._context = self._engine.begin()
+        connection = self._context.__enter__()
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        return connection
+
+    def __exit__(self, *error: object) -> None:
+        self._context.__exit__(*error)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,239 @@
+"""A worker: executes what is queued, shows that it is alive, and takes over what lost workers left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from dbos import DBOS, DBOSConfig
+from dbos import _dbos as dbos_module  # pyright: ignore[reportPrivateUsage]
+from dbos._context import assert_current_dbos_context
+from dbos._queue import queue_thread as look_for_work
+
+from ccswarm.engines.base import Durable
+from ccswarm.engines.dbos import budgets as accounts
+from ccswarm.engines.dbos.bell import Doorbell
+from ccswarm.engines.dbos.flow import DbosFlow
+from ccswarm.engines.dbos.serializer import AsciiJson, Recorded
+from ccswarm.engines.dbos.shared import Shared
+from ccswarm.engines.dbos.store import NAME
+from ccswarm.errors import EngineUnavailable, UsageInvalid
+from ccswarm.models import Json
+
+VERSION = "1"
+"""Of the durable functions: work queued by another version stays until a worker of that version comes."""
+ATTEMPTS = 1000
+"""Times an execution may be taken over before it fails: a cap for one that kills its worker each time."""
+FENCED = 75
+WATCH_SECONDS = 0.5
+"""Between two looks whether another process stopped something that runs here."""
+RETAIN_SECONDS = 3600
+GRACE_SECONDS = 10
+"""For steps that are cancelled because the worker stops."""
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """One in a process, because dbos is one in a process."""
+
+    def __init__(self, shared: Shared, worker_id: str) -> None:
+        self._shared, self.id = shared, worker_id
+        self._host = platform.node()
+        self._stopping = asyncio.Event()
+        self._flows: dict[tuple[str, str], tuple[DbosFlow, asyncio.Task[Any]]] = {}
+        self._pulse = ThreadPoolExecutor(1, "ccswarm-pulse")
+
+    async def run(self, stop: asyncio.Event, known: asyncio.Event) -> None:
+        """Until ``stop`` is set; ``known`` is set when the store has its first beat."""
+        await self._shared.call(self._announce)
+        known.set()
+        try:
+            await self._launch()
+            duties = [asyncio.create_task(duty()) for duty in (self._live, self._watch, self._clean)]
+            duties.append(asyncio.create_task(stop.wait()))  # pyright: ignore[reportArgumentType]
+            try:
+                done, _ = await asyncio.wait(duties, return_when=asyncio.FIRST_COMPLETED)
+                for duty in done:
+                    duty.result()
+            finally:
+                self._stopping.set()
+                for duty in duties:
+                    duty.cancel()
+                await asyncio.gather(*duties, return_exceptions=True)
+        finally:
+            await self._leave()
+
+    def _announce(self) -> None:
+        """The first beat comes before the first work. Two workers with one name would execute each other's work; a
+        name may be taken again at once by the successor of a process that ended."""
+        store, settings = self._shared.store, self._shared.settings
+        host, pid, age = store.workers().get(self.id, ("", 0, 0.0))
+        if host == self._host and pid != os.getpid() and age < settings.lost_after_seconds and alive(pid):
+            raise UsageInvalid(f"a worker {self.id!r} runs already: process {pid}", suggestion="give it another id")
+        store.beat(self.id, self._host, os.getpid())
+
+    async def _launch(self) -> None:
+        dbos_module.queue_thread = self._queues  # pyright: ignore[reportPrivateImportUsage]
+        for kind, (function, _) in self._shared.kinds.items():
+            durable = self._durable(function)
+            self._shared.registered[kind] = DBOS.workflow(name=kind, max_recovery_attempts=ATTEMPTS)(durable)
+        settings = self._shared.settings
+        config: DBOSConfig = {
+            "name": NAME,
+            "application_version": VERSION,
+            "executor_id": self.id,
+            "system_database_engine": self._shared.store.bare,
+            "serializer": AsciiJson(),
+            "max_executor_threads": settings.threads,
+            "run_migrations": False,
+            "log_level": "WARNING",
+            # Looks for messages, one query for each who waits for one, and is waited for at the end: see _watch.
+            "notification_listener_polling_interval_sec": min(1.0, settings.poll_seconds * 5),
+            # Announces events, for which nobody here listens: once a second instead of a hundred times.
+            "notification_coalesce_sec": 1.0,
+        }
+        instance = await self._shared.call(lambda: DBOS(config=config))
+        # launch is called on a thread, but executions belong on this loop
+        instance._background_event_loop.set_main_loop()  # pyright: ignore[reportPrivateUsage]
+        self._instance = instance
+        DBOS.listen_queues(sorted({queue for _, queue in self._shared.kinds.values()}))
+        await self._shared.call(DBOS.launch)
+
+    def _queues(self, stopping: threading.Event, instance: DBOS) -> None:
+        """In place of the thread in which dbos looks for what is queued."""
+        bell = Doorbell(stopping, self._shared.settings.poll_seconds)
+        if self._shared.store.remote:
+            look_for_work(stopping, instance)
+            return
+        listening = threading.Thread(target=bell.listen, args=(self._shared.store.file,), daemon=True)
+        listening.start()
+        look_for_work(bell, instance)  # pyright: ignore[reportArgumentType]
+        listening.join()
+
+    def _durable(self, function: Durable) -> Any:
+        async def durable(payload: Json) -> Json:
+            task, context = asyncio.current_task(), assert_current_dbos_context()
+            assert task
+            assert context.owner_xid
+            if self._stopping.is_set():
+                raise asyncio.CancelledError
+            flow = DbosFlow(self._shared, context)
+            taking = (flow.id, context.owner_xid)
+            self._flows[taking] = (flow, task)
+            task.add_done_callback(lambda _: self._over(flow.id))
+            try:
+                return Recorded(json.dumps(await function(flow, payload)))
+            finally:
+                await flow.end()
+                del self._flows[taking]
+
+        return durable
+
+    async def _live(self) -> NoReturn:
+        """Beats, and looks for the lost. A process that was stopped and goes on fails once at most, because the bound
+        of what it was doing ran out: that alone is no reason to end."""
+        settings, loop = self._shared.settings, asyncio.get_running_loop()
+        last, failures = loop.time(), 0
+        while True:
+            began = loop.time()
+            try:
+                async with asyncio.timeout(max(1.0, last + settings.lost_after_seconds - began)):
+                    await self._shared.call(self._beat, threads=self._pulse)
+                last, failures = began, 0
+            except (EngineUnavailable, TimeoutError) as error:
+                failures += 1
+                log.warning("no beat of worker %s: %s", self.id, error)
+                if failures > 1 and loop.time() - last >= settings.lost_after_seconds:
+                    log.critical("worker %s lost the store for %g s: it ends", self.id, loop.time() - last)
+                    os._exit(FENCED)
+            await self._pause(min(settings.heartbeat_seconds, 1.0) if failures else settings.heartbeat_seconds)
+
+    def _beat(self) -> None:
+        store, after = self._shared.store, self._shared.settings.lost_after_seconds
+        store.beat(self.id, self._host, os.getpid())
+        for worker in store.lost(after):
+            if worker != self.id:
+                taken = store.recover(worker, VERSION)
+                store.forget(worker, after)
+                what = f"{taken} execution{' is' if taken == 1 else 's are'} queued again"
+                log.log(logging.WARNING if taken else logging.DEBUG, "worker %s is lost; %s", worker, what)
+
+    def _over(self, execution_id: str) -> None:
+        self._shared.ended.ring()
+        self._shared.bell(execution_id).ring()
+
+    async def _watch(self) -> NoReturn:
+        """Cancels what was stopped, or was taken over while this process could not do anything, and wakes who has a
+        message."""
+        shared = self._shared
+        while True:
+            count = shared.stirred.count
+            try:
+                if self._flows:
+                    taken = await shared.call(shared.store.taken, list(self._flows))
+                    for flow, _ in [self._flows[taking] for taking in taken if taking in self._flows]:
+                        flow.stop()
+                    if not shared.store.remote:  # PostgreSQL announces them
+                        await shared.call(self._wake)
+            except EngineUnavailable as error:  # the beat decides when that is too long
+                log.debug("nothing was watched: %s", error)
+            await shared.stirred.heard(WATCH_SECONDS, count)
+
+    def _wake(self) -> None:
+        waiting = self._instance._sys_db.notifications_map.snapshot()  # pyright: ignore[reportPrivateUsage]
+        found = self._shared.store.addressed({one for _, (one, _, _), _ in waiting})
+        for _, (execution, topic, _), signal in waiting:
+            if (execution, topic) in found:
+                signal.set()
+
+    async def _clean(self) -> NoReturn:
+        """Removes what is older than it is to be kept."""
+        while True:
+            try:
+                before = time.time() - self._shared.settings.retention_days * 86400
+                await self._shared.call(accounts.retain, self._shared.store, before)
+            except EngineUnavailable as error:
+                log.warning("nothing old was removed: %s", error)
+            await self._pause(RETAIN_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    async def _leave(self) -> None:
+        """Ends what runs without recording it, ends dbos, and queues again what is unfinished."""
+        self._stopping.set()
+        tasks = [task for _, task in self._flows.values()]
+        for flow, _ in list(self._flows.values()):
+            flow.stop()
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        await self._shared.call(lambda: DBOS.destroy(destroy_registry=True))
+        # dbos made its own pool that of the loop, and has closed it.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+        self._shared.registered.clear()
+        try:
+            await self._shared.call(self._shared.store.recover, self.id, VERSION)
+            await self._shared.call(self._shared.store.forget, self.id)
+        finally:
+            self._pulse.shutdown(wait=False)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this machine runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,272 @@
+"""An evaluation being carried out: every case by every entrant, each in a repository and with sessions of its own.
+
+The agent works in a run that knows nothing of the gates. When it is over its sessions are ended, so that nothing of it
+goes on; only then are the files of the gates put in place, and the orchestrator runs the gates in a run of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ccswarm.app import App, new_run_id, working
+from ccswarm.config.config import command_of
+from ccswarm.config.settings import (
+    AgentSettings,
+    EngineSettings,
+    Gate,
+    McpSettings,
+    PlanStep,
+    ServerSettings,
+    Settings,
+    SwarmSettings,
+    TaskSettings,
+)
+from ccswarm.engines.base import Execution
+from ccswarm.errors import PlanInvalid, ServerUnavailable, WorkspaceUnusable
+from ccswarm.evaluation.report import Result
+from ccswarm.evaluation.suite import Case, Entrant, Suite
+from ccswarm.evaluation.workdir import Place
+from ccswarm.models import RunStatus
+from ccswarm.plan import check as plans
+from ccswarm.plan.origin import Origin
+from ccswarm.swarm.terminals import CLEANER, end_terminals, tools_for_ending
+
+CHECKER = AgentSettings(name="checker", grants=("swarm.list_agents",))
+"""Whose task has the gates. It does nothing that could change what they look at."""
+
+LOOKER = "looker"
+POLL_SECONDS = 0.05
+MOST_CALLS = 100
+"""After so many a place's server is started anew: no case is refused for what was called, or opened, in others before.
+ai-session allows 120 new sessions in a minute."""
+
+OWN_CALLS = 10
+"""About as many as gates and cleaning take."""
+
+SPARE_SECONDS = 60.0
+"""A run that is not over so long after its task had to be is cancelled."""
+
+AI_SESSION = ServerSettings(name="ai-session", command="ai-session mcp-server --stdio", trusted=True)
+"""The server where none is configured."""
+
+ALONE = "--no-daemon"
+"""With it ai-session has sessions of its own, which end with it, and nobody else's."""
+
+Tell = Callable[[str, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A case, who is tried on it, and which time it is."""
+
+    case: Case
+    entrant: Entrant
+    attempt: int
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As events tell it."""
+        return {"case": self.case.id, "entrant": self.entrant.name, "attempt": self.attempt}
+
+
+def settings_for(configured: Settings) -> Settings:
+    """The configuration's servers, with state and engine of the evaluation's own. The shell's server is started once
+    for each place; that of ai-session then has sessions of its own, which end with it."""
+    shell = configured.swarm.shell
+    servers = configured.mcp.servers
+    if not any(server.name == shell for server in servers):
+        servers = (*servers, AI_SESSION.model_copy(update={"name": shell}))
+    own = tuple(_own(server) if server.name == shell else server for server in servers)
+    return Settings(
+        mcp=McpSettings(servers=own),
+        swarm=SwarmSettings(name="evaluation", shell=shell, topology="star"),
+        engine=EngineSettings(poll_seconds=POLL_SECONDS),
+    )
+
+
+def _own(server: ServerSettings) -> ServerSettings:
+    alone = (ALONE,) if command_of(server)[-2:] == ["mcp-server", "--stdio"] else ()
+    return server.model_copy(update={"cwd": "", "args": (*server.args, *alone)})
+
+
+class Evaluation:
+    """``root`` is an empty directory for places, state and what is kept; ``beside`` is where the suite's fixtures are.
+
+    ``tell`` hears case.started and case.ended, with facts; ``results`` grow as tries end.
+    """
+
+    def __init__(
+        self, settings: Settings, environ: Mapping[str, str], root: Path, beside: Path, tell: Tell, *, keep: bool
+    ) -> None:
+        self.results: list[Result] = []
+        self._settings = settings
+        self._environ = environ
+        self._root = root
+        self._beside = beside
+        self._tell = tell
+        self._keep = keep
+
+    def _places(self, count: int) -> list[Place]:
+        return [Place(self._root / str(number), self._environ) for number in range(1, count + 1)]
+
+    async def carry_out(self, tries: Sequence[Try], at_once: int) -> None:
+        """All of them, ``at_once`` side by side. Raises PlanInvalid for solutions that the servers' tools make
+        impossible, ServerUnavailable, EngineUnavailable."""
+        state = self._root / "state"
+        state.mkdir(mode=0o700)
+        places = await asyncio.to_thread(self._places, min(at_once, len(tries)))
+        waiting = deque(tries)
+        async with working(self._settings, state, self._environ) as app:
+            await self._look(app, tries, str(places[0].directory))
+            workers = [asyncio.create_task(self._work(app, place, waiting)) for place in places]
+            try:
+                await asyncio.gather(*workers)
+            finally:
+                for worker in workers:
+                    worker.cancel()
+                await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _look(self, app: App, tries: Sequence[Try], directory: str) -> None:
+        assert app.hands
+        toolbox = app.hands.toolbox({LOOKER: AgentSettings(name=LOOKER, grants=("*",))}, directory)
+        tools = {tool.full_name: tool for tool in await toolbox.discover_tools(LOOKER)}
+        shell = self._settings.swarm.shell
+        if problem := toolbox.problems().get(shell):
+            raise ServerUnavailable(f"server {shell}: {problem}", suggestion="ccswarm doctor")
+        problems = [
+            f"case {one.case.id}: {problem}"
+            for one in tries
+            if one.attempt == 1
+            for problem in plans.check(self._plan(one), tools)
+        ]
+        if problems:
+            raise PlanInvalid("; ".join(dict.fromkeys(problems)), suggestion="fix the suite")
+
+    async def _work(self, app: App, place: Place, waiting: deque[Try]) -> None:
+        async with app.swarm.staying(str(place.directory)):
+            await self._one_by_one(app, place, waiting)
+
+    async def _one_by_one(self, app: App, place: Place, waiting: deque[Try]) -> None:
+        assert app.hands
+        directory, calls = str(place.directory), MOST_CALLS
+        while waiting:
+            if calls >= MOST_CALLS:
+                await app.hands.release(directory)
+                # So the server has started, which takes longer than a case: no agent's time is spent on it.
+                await self._end_sessions(app, directory)
+                calls = 0
+            one = waiting.popleft()
+            self._tell("case.started", one.facts)
+            result = await self._try(app, place, one)
+            self.results.append(result)
+            calls += result.calls + OWN_CALLS
+            self._tell("case.ended", {**one.facts, "result": result})
+
+    async def _try(self, app: App, place: Place, one: Try) -> Result:
+        facts: dict[str, Any] = {**one.facts, "expected": one.entrant.expected}
+        try:
+            await asyncio.to_thread(place.fill, one.case, self._beside)
+        except WorkspaceUnusable as error:
+            return Result(**facts, passed=False, why=f"setup: {error.message}")
+        directory = str(place.directory)
+        if one.entrant.does != "nothing":
+            facts |= _worked(await self._run(app, self._plan(one), directory, one.case.timeout_seconds), one.case.id)
+            await self._end_sessions(app, directory)
+        held = await self._held(app, place, one.case)
+        if self._keep:
+            facts["kept"] = str(self._root / "kept" / one.entrant.name / f"{one.case.id}-{one.attempt}")
+            await asyncio.to_thread(place.keep, Path(facts["kept"]))
+        await asyncio.to_thread(place.clear)
+        return Result(**facts, passed=not held, why=held)
+
+    async def _held(self, app: App, place: Place, case: Case) -> str:
+        """``""`` where all gates hold, else what the first said that does not."""
+        try:
+            await asyncio.to_thread(place.put, case.gate_files)
+        except (OSError, WorkspaceUnusable) as error:
+            return f"the files of the gates cannot be put in place: {error}"
+        directory, seconds = str(place.directory), case.gate_seconds * len(case.gates)
+        task = _task(await self._run(app, self._gates(case), directory, seconds), case.id)
+        await self._end_sessions(app, directory)
+        return "" if task["status"] == RunStatus.SUCCEEDED else task["summary"] or "the gates were not run"
+
+    def _plan(self, one: Try) -> Settings:
+        agent = one.entrant.agent_for(one.case)
+        task = TaskSettings(
+            id=one.case.id,
+            text=one.case.text,
+            agent=agent.name,
+            steps=one.entrant.steps_for(one.case, self._settings.swarm.shell),
+            timeout_seconds=one.case.timeout_seconds,
+        )
+        tasks = (task,) if one.entrant.does != "nothing" else ()
+        return self._settings.model_copy(update={"agents": (agent, *one.entrant.others), "tasks": tasks})
+
+    def _gates(self, case: Case) -> Settings:
+        gates = tuple(Gate(command=command, timeout_seconds=case.gate_seconds) for command in case.gates)
+        look = PlanStep(id="look", tool="swarm.list_agents")
+        task = TaskSettings(id=case.id, text="The gates.", agent=CHECKER.name, steps=(look,), gates=gates)
+        return self._settings.model_copy(update={"agents": (CHECKER,), "tasks": (task,)})
+
+    async def _run(self, app: App, plan: Settings, directory: str, seconds: float) -> Execution:
+        run_id = new_run_id()
+        await app.swarm.submit(plan, run_id, directory, origin=Origin.PERSON)
+        try:
+            async with asyncio.timeout(seconds + SPARE_SECONDS):
+                return await app.engine.wait(run_id)
+        except TimeoutError:
+            await app.engine.cancel(run_id)
+            return await app.engine.wait(run_id)
+
+    async def _end_sessions(self, app: App, directory: str) -> None:
+        """Those of the place, with every process in them; where that fails, with their server. Of a server that others
+        use as well, those that are in the place's directory."""
+        assert app.hands
+        shell = self._settings.swarm.shell
+        alone = any(server.name == shell and ALONE in command_of(server) for server in self._settings.mcp.servers)
+        cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(shell))
+        call = await app.hands.call({CLEANER: cleaner}, directory)
+        if await end_terminals(call, shell, directory, everybodys=alone):
+            await app.hands.release(directory)
+
+
+def _worked(run: Execution, case: str) -> dict[str, Any]:
+    """What the agent's run came to."""
+    result: Mapping[str, Any] = run.result or {}
+    usage: Mapping[str, Any] = result.get("usage") or {}
+    task = _task(run, case)
+    used = {name: usage.get(name, 0) for name in ("calls", "tokens", "dollars")}
+    seconds = round(max(0.0, run.ended_at - run.created_at), 3)
+    return {"status": str(task["status"]), "summary": task["summary"], **used, "seconds": seconds}
+
+
+def _task(run: Execution, case: str) -> Mapping[str, Any]:
+    if run.result:
+        return run.result["tasks"][case]
+    return {"status": run.status, "summary": run.error or f"the run was {run.status}"}
+
+
+def tries_of(
+    suite: Suite, entrants: Sequence[Entrant], repeat: int, only: Sequence[str] = ()
+) -> tuple[list[Try], list[dict[str, str]]]:
+    """What is to be tried, and what is left out: case, entrant, why."""
+    cases = [case for case in suite.cases if not only or case.id in only]
+    left_out = [
+        {"case": case.id, "entrant": entrant.name, "why": why}
+        for case in cases
+        for entrant in entrants
+        if (why := entrant.cannot(case))
+    ]
+    tries = [
+        Try(case, entrant, attempt)
+        for attempt in range(1, repeat + 1)
+        for case in cases
+        for entrant in entrants
+        if not entrant.cannot(case)
+    ]
+    return tries, left_out

@@ -1,0 +1,96 @@
+"""Where a case is worked on: a repository made anew for each try, and files put into it that nobody can lead astray."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ccswarm.errors import WorkspaceUnusable
+from ccswarm.evaluation.suite import Case
+from ccswarm.system import program_path
+from ccswarm.system.confined_files import SHOWN_CHARS, put, remove_tree
+
+WHEN = "2024-01-01T12:00:00Z"
+"""All commits of a case are made then, so that they are called the same in every try."""
+
+SETUP_SECONDS = 60.0
+NAME, EMAIL = "A Person", "person@example.org"
+"""Whose all commits are, the agents' as well."""
+
+
+class Place:
+    """A directory that stays, and whose content is replaced. Its methods block."""
+
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+        self.directory = directory
+        directory.mkdir(mode=0o700)
+        self._git = shutil.which("git", path=program_path.environment(environ)["PATH"]) or "git"
+        self._environ = {
+            **{name: environ[name] for name in ("PATH", "TMPDIR") if name in environ},
+            "GIT_AUTHOR_DATE": WHEN,
+            "GIT_COMMITTER_DATE": WHEN,
+            "HOME": str(directory),
+            "LC_ALL": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_TERMINAL_PROMPT": "0",
+        }
+
+    def fill(self, case: Case, beside: Path) -> None:
+        """What the case begins with; ``beside`` is where its fixture is. Raises WorkspaceUnusable with the words of
+        the command that failed."""
+        self.clear()
+        if case.fixture:
+            shutil.copytree(beside / case.fixture, self.directory, symlinks=True, dirs_exist_ok=True)
+        self.put(case.files)
+        self._run((self._git, "-c", "init.defaultBranch=main", "init", "-q"))
+        with (self.directory / ".git/config").open("a") as config:
+            config.write(f"[user]\n\tname = {NAME}\n\temail = {EMAIL}\n")
+        self._run((self._git, "add", "--all"))
+        self._run((self._git, "commit", "-q", "--allow-empty", "-m", "Begin"))
+        for command in case.setup:
+            self._run(("sh", "-e", "-c", command))
+
+    def put(self, files: Mapping[str, str]) -> None:
+        """Write files whatever is there. Raises WorkspaceUnusable, OSError."""
+        put(self.directory, files)
+
+    def clear(self) -> None:
+        """Everything out; the directory stays. Raises WorkspaceUnusable where something cannot be removed."""
+        for entry in os.scandir(self.directory):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            else:
+                Path(entry.path).unlink(missing_ok=True)
+
+    def keep(self, target: Path) -> None:
+        """Move what is there to ``target``."""
+        target.mkdir(parents=True)
+        for entry in os.scandir(self.directory):
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    os.chmod(entry.path, 0o700)  # else it could not be moved
+                os.rename(entry.path, target / entry.name)
+
+    def _run(self, words: Sequence[str]) -> None:
+        try:
+            done = subprocess.run(
+                words,
+                cwd=self.directory,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=SETUP_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise WorkspaceUnusable(f"{words[-1]}: {error}", suggestion="fix the setup of the case") from None
+        if done.returncode:
+            said = done.stdout.decode(errors="replace")[-SHOWN_CHARS:].strip()
+            raise WorkspaceUnusable(
+                f"{words[-1]}: exit code {done.returncode}: {said}", suggestion="fix the setup of the case"
+            )

@@ -1,0 +1,242 @@
+"""What is wrong with a plan before anything of it runs, and what would run in which order."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from graphlib import TopologicalSorter
+from typing import Any
+
+from ccswarm.config.settings import PLAYBOOK, WORD_TOOLS, AgentSettings, PlanStep, Settings, TaskSettings
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import PRIORITIES, ToolInfo
+from ccswarm.plan.steps import circles, needs_of, problems, unknown
+
+OWN_SERVER = "swarm"
+"""Every swarm has it: messages between its agents. It stands in no configuration."""
+
+PLACE = re.compile(r"((?:(?:task|step|gate|review) [\w.-]+: |review: )+|agent [\w-]+: |\[[^\]]*\] (?!is for )\S+ )")
+
+
+def check(settings: Settings, tools: Mapping[str, ToolInfo] | None) -> list[str]:
+    """Every problem of the plan, each with its place; empty when it can be carried out.
+
+    ``tools`` are those there are, by ``server.tool``; None when no server was asked, and then neither the tools' names
+    nor their arguments are looked at.
+    """
+    needs = {task.id: task.needs for task in settings.tasks}
+    found = circles({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
+    if settings.tasks and not settings.agents:
+        found.append("there are tasks but no agents: add an [[agents]]")
+    tasks = {task.id: task for task in settings.tasks}
+    for task in settings.tasks:
+        found += [f"task {task.id}: {problem}" for problem in _of_task(settings, task, tasks, tools)]
+    return list(dict.fromkeys(found))
+
+
+def grant_problems(settings: Settings, tools: Mapping[str, ToolInfo]) -> list[str]:
+    """Grants of agents that think which give them nothing, of servers that are not there or of those that were asked;
+    what the steps of all others need is looked at with their tasks."""
+    asked, there = {tool.server for tool in tools.values()}, _servers(settings)
+    doers = {agent.name: agent for task in settings.tasks for agent in able(settings, task)}
+    found: list[str] = []
+    for agent in doers.values():
+        for grant in agent.grants if agent.brain != PLAYBOOK else ():
+            server = grant.partition(".")[0]
+            if not set(server) & set("*?[") and server not in there:
+                found.append(f"agent {agent.name}: grant {grant}: server {unknown(server, there)}")
+            elif server in asked and not any(fnmatchcase(name, grant) for name in tools):
+                names = [name for name in tools if name.startswith(f"{server}.")]
+                found.append(f"agent {agent.name}: grant {unknown(grant, names)}")
+    return found
+
+
+def placed(problem: str) -> tuple[str, str]:
+    """The place that a problem begins with, ``""`` where it names none, and the rest."""
+    found = PLACE.match(problem)
+    place = found[0] if found else ""
+    return place.strip().removesuffix(":"), problem[len(place) :]
+
+
+def able(settings: Settings, task: TaskSettings) -> list[AgentSettings]:
+    """The agents that fit what the task says of its agent, of as many as may exist, in the order they are written."""
+    return [
+        agent
+        for agent in settings.agents[: settings.swarm.max_agents]
+        if task.agent in (None, agent.name)
+        and task.type in (None, agent.type)
+        and set(task.capabilities) <= set(agent.capabilities)
+    ]
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    """What would run: ``stages`` (tasks that may go on side by side, highest priority first) and ``tasks`` (in that
+    order: who, what, after what). Plain JSON. Raises PlanInvalid for needs that cannot be met."""
+    tasks = {task.id: task for task in settings.tasks}
+    wrong = [
+        f"task {task.id} needs {unknown(need, tasks)}"
+        for task in settings.tasks
+        for need in task.needs
+        if need not in tasks
+    ]
+    if wrong := wrong or circles({task.id: task.needs for task in settings.tasks}):
+        raise PlanInvalid("; ".join(wrong), suggestion="fix the needs of these tasks")
+    places = {name: (PRIORITIES.index(task.priority), place) for place, (name, task) in enumerate(tasks.items())}
+    sorter = TopologicalSorter({task.id: task.needs for task in settings.tasks})
+    sorter.prepare()
+    stages: list[list[str]] = []
+    while sorter.is_active():
+        stages.append(sorted(sorter.get_ready(), key=places.__getitem__))
+        sorter.done(*stages[-1])
+    return {
+        "swarm": settings.swarm.name,
+        "topology": settings.swarm.topology,
+        "strategy": settings.swarm.strategy,
+        "stages": stages,
+        "tasks": [_described(settings, tasks[name]) for stage in stages for name in stage],
+    }
+
+
+def _described(settings: Settings, task: TaskSettings) -> dict[str, Any]:
+    needs = needs_of(task.steps)
+    facts = task.model_dump(mode="json", exclude_defaults=True, exclude={"steps"})
+    steps = [
+        step.model_dump(mode="json", exclude_defaults=True) | {"needs": list(needs[step.id])} for step in task.steps
+    ]
+    return facts | {"priority": task.priority, "agents": [agent.name for agent in able(settings, task)], "steps": steps}
+
+
+def _of_task(
+    settings: Settings, task: TaskSettings, tasks: Mapping[str, TaskSettings], tools: Mapping[str, ToolInfo] | None
+) -> Iterator[str]:
+    yield from (f"needs {unknown(need, tasks)}" for need in task.needs if need not in tasks)
+    doers = able(settings, task)
+    yield from _doers(settings, task, doers)
+    inputs = {need: _names(settings, tasks[need]) for need in task.needs if need in tasks}
+    if task.attempts > 1:
+        yield from _of_attempts(task, doers)
+    yield from (f"step {problem}" for problem in problems(task.steps, inputs))
+    for step in task.steps:
+        yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, doers, tools))
+    yield from (f"review: {problem}" for problem in _of_review(settings, task, doers, tools))
+    for number, gate in enumerate(task.gates, 1):
+        if bool(gate.command) == bool(gate.tool):
+            yield f"gate {number}: needs either a command or a tool"
+        elif gate.tool:
+            yield from (f"gate {number}: {problem}" for problem in _of_tool(settings, gate.tool, gate.args, tools))
+        elif settings.swarm.shell not in _servers(settings):
+            yield f"gate {number}: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+
+
+def _of_attempts(task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
+    if not task.gates and not task.review.by:
+        yield f"has {task.attempts} attempts, and no gate or review that decides between them"
+    for agent in doers:
+        if agent.workspace != "clone":
+            yield f'has {task.attempts} attempts, and agent {agent.name} has no tree for each: workspace = "clone"'
+
+
+def _of_review(
+    settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings], tools: Mapping[str, ToolInfo] | None
+) -> Iterator[str]:
+    review, agents = task.review, {agent.name: agent for agent in settings.agents}
+    yield from (f"by {unknown(name, agents)}" for name in review.by if name not in agents)
+    if review.quorum > len(review.by):
+        yield f"a quorum of {review.quorum} of {len(review.by)} cannot be reached"
+    asked = [agents[name] for name in review.by if name in agents]
+    if asked and [agent.name for agent in doers] == [asked[0].name]:
+        yield f"{asked[0].name} would judge its own work"
+    for agent in asked:
+        if agent.brain == PLAYBOOK and not review.steps:
+            yield f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
+    yield from (f"step {problem}" for problem in problems(review.steps, {}))
+    for step in review.steps:
+        yield from (f"step {step.id}: {problem}" for problem in _of_step(settings, step, asked, tools))
+
+
+def _names(settings: Settings, task: TaskSettings) -> Collection[str] | None:
+    """What ``${needs.TASK.steps…}`` may speak of; None where another brain than a playbook may decide about it."""
+    doers = able(settings, task)
+    if any(agent.brain != PLAYBOOK for agent in doers) or (not task.steps and any(one.takes_words for one in doers)):
+        return None
+    return {name for step in task.steps for name in (step.id, step.save_as) if name}
+
+
+def _doers(settings: Settings, task: TaskSettings, doers: Sequence[AgentSettings]) -> Iterator[str]:
+    names = [agent.name for agent in settings.agents]
+    if task.agent and task.agent not in names:
+        yield f"is for agent {unknown(task.agent, names)}"
+    elif task.agent in names[settings.swarm.max_agents :]:
+        yield f"is for agent {task.agent}, who is one more than swarm.max_agents ({settings.swarm.max_agents})"
+    elif not doers and settings.agents:
+        wanted = [f"called {task.agent}"] if task.agent else []
+        wanted += [f"of type {task.type}"] if task.type else []
+        wanted += [f"capable of {', '.join(task.capabilities)}"] if task.capabilities else []
+        yield f"no agent is able to do it: none is {' and '.join(wanted)}"
+    if not task.steps:
+        yield from (problem for agent in doers for problem in _in_words(settings, agent))
+
+
+def _in_words(settings: Settings, agent: AgentSettings) -> Iterator[str]:
+    """What keeps an agent from a task without steps."""
+    if agent.follows_words:
+        needed = [f"{settings.swarm.shell}.{tool}" for tool in WORD_TOOLS]
+        missing = [tool for tool in needed if not any(fnmatchcase(tool, grant) for grant in agent.grants)]
+        if settings.swarm.shell not in _servers(settings):
+            yield f"needs a server of terminals: swarm.shell is {unknown(settings.swarm.shell, _servers(settings))}"
+        elif missing:
+            yield f"has no steps, and to go by its words agent {agent.name} has no grant for {', '.join(missing)}"
+    elif not agent.takes_words:
+        yield f"has no steps, and the brain of {agent.name} is a playbook, which does nothing else"
+
+
+def _of_step(
+    settings: Settings, step: PlanStep, doers: Sequence[AgentSettings], tools: Mapping[str, ToolInfo] | None
+) -> Iterator[str]:
+    agents = {agent.name: agent for agent in settings.agents}
+    yield from _of_tool(settings, step.tool, step.args, tools)
+    if step.agent and step.agent not in agents:
+        yield f"is for agent {unknown(step.agent, agents)}"
+        return
+    if step.tool.partition(".")[0] not in _servers(settings):
+        return
+    for agent in [agents[step.agent]] if step.agent else doers:
+        if not any(fnmatchcase(step.tool, grant) for grant in agent.grants):
+            yield f"agent {agent.name} has no grant for {step.tool}"
+
+
+def _of_tool(
+    settings: Settings, tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo] | None
+) -> Iterator[str]:
+    server, dot, name = tool.partition(".")
+    if not dot or not name:
+        yield f"{tool!r} is no SERVER.TOOL"
+    elif server == OWN_SERVER and not any(known.server == server for known in (tools or {}).values()):
+        return  # it was not asked
+    elif server not in _servers(settings):
+        yield f"server {unknown(server, _servers(settings))}"
+    elif tools is not None and not any(known.server == server for known in tools.values()):
+        yield f"server {server} offers no tools"
+    elif tools is not None and tool not in tools:
+        names = [known.name for known in tools.values() if known.server == server]
+        yield f"tool {server}.{unknown(name, names)}"
+    elif tools is not None:
+        yield from _arguments(tools[tool], arguments)
+
+
+def _arguments(tool: ToolInfo, arguments: Mapping[str, Any]) -> Iterator[str]:
+    required: Iterable[str] = tool.input_schema.get("required") or ()
+    if missing := [name for name in required if name not in arguments]:
+        yield f"{tool.full_name} needs {', '.join(missing)}"
+    known: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    if tool.input_schema.get("additionalProperties") is False:
+        for name in arguments:
+            if name not in known:
+                near = difflib.get_close_matches(name, list(known), n=1)
+                yield f"{tool.full_name} takes no {name}" + (f" (did you mean {near[0]}?)" if near else "")
+
+
+def _servers(settings: Settings) -> list[str]:
+    return [*(server.name for server in settings.mcp.servers), OWN_SERVER]

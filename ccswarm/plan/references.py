@@ -1,0 +1,208 @@
+"""``${…}`` in the values of a plan: found, read, and what they stand for put in. Nothing is evaluated."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ccswarm.errors import PlanInvalid
+from ccswarm.models import Json
+from ccswarm.plan.shell_text import quote
+
+TOKEN = re.compile(r"(\$\$\{)|\$\{[^{}]*\}?")
+PART = re.compile(r"\.([^.\[\]{}]+)|\[(\d+)\]")
+CONDITION = re.compile(r"\s*(\$\{[^{}]*\})\s*(?:(==|!=)\s*(.*?)\s*)?", re.DOTALL)
+FIELDS: Mapping[str, str] = {"steps": "steps.ID…", "needs": "needs.TASK…", "item": "item", "run": "run.id"} | {
+    "task": "task.id}, ${task.attempt} or ${task.text",
+    "agent": "agent.name",
+    "workspace": "workspace",
+}
+"""What a reference may begin with: how it is written."""
+WHOLE = {"run.id", "task.id", "task.attempt", "task.text", "agent.name", "workspace"}
+QUOTED = "${q:"
+SHOWN_CHARACTERS = 80
+
+Part = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """``${steps.list.files[0]}``: ``scope`` is ``steps``, ``parts`` are ``list``, ``files`` and 0. ``quoted``: written
+    ``${q:…}``, it stands for the value as one word of a shell."""
+
+    text: str
+    scope: str
+    parts: tuple[Part, ...]
+    quoted: bool = False
+
+    @property
+    def name(self) -> str:
+        """The step or the task it speaks of; ``""`` where its scope has none."""
+        return str(self.parts[0]) if self.scope in ("steps", "needs") else ""
+
+
+def tokens(value: Json) -> Iterator[str]:
+    """Every ``${…}`` anywhere in a JSON value, as written; literals (``$${``) are none. Keys are not looked at."""
+    if isinstance(value, str):
+        yield from (found[0] for found in TOKEN.finditer(value) if not found[1])
+    elif isinstance(value, Mapping):
+        for item in cast("Mapping[str, Json]", value).values():
+            yield from tokens(item)
+    elif isinstance(value, (list, tuple)):
+        for item in cast("Sequence[Json]", value):
+            yield from tokens(item)
+
+
+def parse(token: str) -> Reference:
+    """Reads one ``${…}``. Raises PlanInvalid when it is not closed or stands for nothing a plan knows."""
+    quoted = token.startswith(QUOTED)
+    inner = token[len(QUOTED) if quoted else 2 : -1]
+    scope = re.split(r"[.\[]", inner, maxsplit=1)[0]
+    parts = _parts(inner[len(scope) :]) if token.endswith("}") else None
+    known = parts is not None and scope in FIELDS
+    if known and scope in ("steps", "needs"):
+        known = bool(parts) and isinstance(parts[0], str)
+    elif known and scope != "item":
+        known = inner in WHOLE
+    if parts is None or not known:
+        forms = ", ".join(f"${{{form}}}" for form in FIELDS.values())
+        raise PlanInvalid(
+            f"{token[:SHOWN_CHARACTERS]} is not a reference",
+            suggestion=f"there are {forms}; write $${{ for a ${{ that is left as it is",
+        )
+    return Reference(token, scope, parts, quoted)
+
+
+def path(text: str) -> tuple[Part, ...]:
+    """``a.b[0]`` → a, b, 0: where a value lies in a result. Raises PlanInvalid."""
+    parts = _parts(text if text.startswith("[") else f".{text}")
+    if parts is None:
+        raise PlanInvalid(f"{text!r} is not a path", suggestion="write it as name.name[0]")
+    return parts
+
+
+def follow(value: Json, parts: Sequence[Part], *, what: str) -> Json:
+    """What lies at ``parts`` of ``value``. Raises PlanInvalid, naming ``what`` and the part that is not there."""
+    for count, part in enumerate(parts):
+        if isinstance(part, str) and isinstance(value, Mapping) and part in value:
+            value = cast("Mapping[str, Json]", value)[part]
+        elif isinstance(part, int) and isinstance(value, (list, tuple)) and part < len(cast("Sequence[Json]", value)):
+            value = cast("Sequence[Json]", value)[part]
+        else:
+            missing = f"[{part}]" if isinstance(part, int) else part
+            before = _written(parts[:count])
+            raise PlanInvalid(
+                f"{what} has no value: there is no {missing}" + (f" in {before}" if before else ""),
+                suggestion=f"there is {_offered(value)}",
+            )
+    return value
+
+
+def resolve(value: Json, known: Mapping[str, Json]) -> Json:
+    """``value`` with every reference replaced by what it stands for in ``known`` (scope → value).
+
+    A text that is one reference becomes that value, whatever its type; inside a text it is put in as text. One that is
+    quoted becomes one word of a shell. ``$${`` becomes ``${``. Raises PlanInvalid for what is missing or no such word.
+    """
+    if isinstance(value, str):
+        whole = TOKEN.fullmatch(value)
+        if whole and not whole[1]:
+            return _value(value, known)
+        return TOKEN.sub(lambda found: "${" if found[1] else as_text(_value(found[0], known)), value)
+    if isinstance(value, Mapping):
+        return {key: resolve(item, known) for key, item in cast("Mapping[str, Json]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [resolve(item, known) for item in cast("Sequence[Json]", value)]
+    return value
+
+
+def as_text(value: Json) -> str:
+    """Text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def same(left: Json, right: Json) -> bool:
+    """Whether two JSON values are equal. 1 is 1.0, and neither is true."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        ours, theirs = cast("Mapping[str, Json]", left), cast("Mapping[str, Json]", right)
+        return ours.keys() == theirs.keys() and all(same(ours[key], theirs[key]) for key in ours)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        first, second = cast("Sequence[Json]", left), cast("Sequence[Json]", right)
+        return len(first) == len(second) and all(map(same, first, second))
+    return left == right
+
+
+def condition(text: str) -> tuple[str, str, str]:
+    """Reads ``${…}``, ``${…} == value`` or ``${…} != value``: the reference, the operator (or ``""``), the value as
+    written. Raises PlanInvalid."""
+    found = CONDITION.fullmatch(text)
+    if not found:
+        raise PlanInvalid(f"{text!r} is no condition", suggestion="write ${…}, ${…} == value or ${…} != value")
+    return found[1], found[2] or "", found[3] or ""
+
+
+def holds(text: str, known: Mapping[str, Json]) -> bool:
+    """Whether a condition is so. Alone, a value holds that is not false, null, 0 or empty; white space around texts
+    does not count. Raises PlanInvalid for what is missing."""
+    token, operator, written = condition(text)
+    left = _value(token, known)
+    if not operator:
+        return bool(left.strip() if isinstance(left, str) else left)
+    right = _literal(resolve(written, known))
+    equal = same(left, right) or as_text(left).strip() == as_text(right).strip()
+    return equal is (operator == "==")
+
+
+def _literal(value: Json) -> Json:
+    if not isinstance(value, str):
+        return value
+    if len(value) > 1 and value[0] == value[-1] == "'":
+        return value[1:-1]
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _value(token: str, known: Mapping[str, Json]) -> Json:
+    reference = parse(token)
+    if reference.scope not in known:
+        raise PlanInvalid(f"{token} has no value here", suggestion=f"here are known: {', '.join(known)}")
+    value = follow(known[reference.scope], reference.parts, what=token)
+    return _quoted(value, token) if reference.quoted else value
+
+
+def _quoted(value: Json, token: str) -> str:
+    try:
+        return quote(as_text(value))
+    except PlanInvalid as error:
+        raise PlanInvalid(f"{token}: {error.message}", suggestion=error.suggestion) from None
+
+
+def _parts(text: str) -> tuple[Part, ...] | None:
+    found: list[Part] = []
+    end = 0
+    for match in PART.finditer(text):
+        if match.start() != end:
+            return None
+        end = match.end()
+        found.append(match[1] if match[1] is not None else int(match[2]))
+    return tuple(found) if end == len(text) else None
+
+
+def _written(parts: Sequence[Part]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+
+
+def _offered(value: Any) -> str:
+    if isinstance(value, Mapping):
+        names = sorted(map(str, cast("Mapping[str, Json]", value)))
+        return ", ".join(names[:20]) + (" …" if len(names) > 20 else "") if names else "nothing"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(cast('Sequence[Json]', value))}"
+    return "nothing" if value is None else f"a plain value, {as_text(value)[:60]!r}"

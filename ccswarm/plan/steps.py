@@ -1,0 +1,135 @@
+"""The steps of one task: what each comes after, and what is wrong with them as they are written."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from ccswarm.config.settings import PlanStep
+from ccswarm.errors import PlanInvalid
+from ccswarm.plan import command_arguments
+from ccswarm.plan.references import Reference, condition, parse, path, tokens
+
+
+def needs_of(steps: Sequence[PlanStep]) -> dict[str, tuple[str, ...]]:
+    """Which steps each waits for: those it names (by id or by second name), else the one above it."""
+    names = {step.save_as: step.id for step in steps if step.save_as} | {step.id: step.id for step in steps}
+    found: dict[str, tuple[str, ...]] = {}
+    above: tuple[str, ...] = ()
+    for step in steps:
+        needs = above if step.needs is None else step.needs
+        found[step.id] = tuple(dict.fromkeys(names.get(need, need) for need in needs))
+        above = (step.id,)
+    return found
+
+
+def circles(needs: Mapping[str, Collection[str]]) -> list[str]:
+    """``a → b → a need each other``, once for each set of names that wait for themselves."""
+    left = {name: list(before) for name, before in needs.items()}
+    found: list[str] = []
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            circle: list[str] = error.args[1]
+            found.append(
+                f"{' → '.join(circle)} wait for each other" if len(circle) > 2 else f"{circle[0]} needs itself"
+            )
+            left = {name: [each for each in before if each not in circle] for name, before in left.items()}
+        else:
+            return found
+
+
+def before(needs: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
+    """All that is over when each begins: what it needs, what that needs, and so on."""
+    found: dict[str, set[str]] = {}
+    for name in needs:
+        seen: set[str] = set()
+        left = list(needs[name])
+        while left:
+            need = left.pop()
+            if need not in seen:
+                seen.add(need)
+                left += needs.get(need, ())
+        found[name] = seen
+    return found
+
+
+def problems(steps: Sequence[PlanStep], inputs: Mapping[str, Collection[str] | None]) -> list[str]:
+    """What keeps them from being carried out, each with the name of its step. ``inputs`` are the tasks that the task
+    needs, with the steps of each, or None where nobody knows what it will return."""
+    needs = needs_of(steps)
+    twice = Counter(name for step in steps for name in (step.id, step.save_as) if name)
+    found = [f"{name} is the name of {count} results" for name, count in twice.items() if count > 1]
+    for name, wanted in needs.items():
+        found += [f"{name} needs {unknown(need, needs)}" for need in wanted if need not in needs]
+    found += circles({name: [need for need in wanted if need in needs] for name, wanted in needs.items()})
+    names = {step.save_as: step.id for step in steps if step.save_as} | {step.id: step.id for step in steps}
+    earlier = before(needs)
+    for step in steps:
+        found += [f"{step.id}: {problem}" for problem in (*_malformed(step), *command_arguments.problems(step))]
+        for reference, item in _references(step, found):
+            if problem := _misplaced(reference, item, names, earlier[step.id], inputs):
+                found.append(f"{step.id}: {reference.text} {problem}")
+    return list(dict.fromkeys(found))
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """``x, which there is not (did you mean y?)``."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"{name}, which there is not" + (f" (did you mean {near[0]}?)" if near else "")
+
+
+def _malformed(step: PlanStep) -> Iterator[str]:
+    if step.expect.matches is not None:
+        try:
+            re.compile(step.expect.matches)
+        except re.error as error:
+            yield f"expect.matches is no regular expression: {error}"
+    for check in (*((condition, step.when) for _ in step.when[:1]), *((path, where) for where in step.expect.equals)):
+        try:
+            check[0](check[1])
+        except PlanInvalid as error:
+            yield error.message
+
+
+def _references(step: PlanStep, problems: list[str]) -> Iterator[tuple[Reference, bool]]:
+    """Each with whether ``${item}`` may be used there; what is none is added to ``problems``."""
+    each = step.for_each is not None
+    for value, item in ((step.args, each), (step.when, each), (step.for_each, False)):
+        for token in tokens(value):
+            try:
+                yield parse(token), item
+            except PlanInvalid as error:
+                problems.append(f"{step.id}: {error.message} ({error.suggestion})")
+
+
+def _misplaced(
+    reference: Reference,
+    item: bool,
+    names: Mapping[str, str],
+    earlier: Collection[str],
+    inputs: Mapping[str, Collection[str] | None],
+) -> str:
+    """Why it will have no value; ``""`` when it may have one."""
+    name = reference.name
+    if reference.scope == "item":
+        return "" if item else "stands outside of a for_each"
+    if reference.scope == "steps":
+        if name not in names:
+            return f"speaks of {unknown(name, names)}"
+        return "" if names[name] in earlier else f"speaks of a step that does not come before: add {name} to its needs"
+    if reference.scope != "needs":
+        return ""
+    if name not in inputs:
+        return f"speaks of a task that its own does not need: add {name} to the task's needs"
+    known = inputs[name]
+    if known is None or len(reference.parts) < 2:
+        return ""
+    if reference.parts[1] != "steps":
+        return f"is not what a playbook returns: write ${{needs.{name}.steps.ID…}}"
+    step = str(reference.parts[2]) if len(reference.parts) > 2 else ""
+    return "" if not step or step in known else f"speaks of {unknown(step, known)}"

@@ -1,0 +1,329 @@
+"""What happens in a run: its own record and those of its tasks as one sequence, and the calls the journal has.
+
+Tasks are named by their ids; those that are parts of another one by a path: ``main.hand.count`` is the task ``count``
+that ``main`` handed on with its step ``hand``, and ``main.review1.bob`` is what bob does to judge its first visit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ccswarm.errors import RunNotFound
+from ccswarm.journal.chain import Record, opened
+from ccswarm.journal.files import files
+
+if TYPE_CHECKING:
+    from ccswarm.engines.base import Execution, Store
+
+SHOWN_CHARS = 120
+MOST_EXECUTIONS = 10_000
+CALLS = ("call.begin", "call.end", "call.refused")
+"""Events of the journal that are shown."""
+
+TRY = re.compile(r"~\d+(?=\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing that happened in ``run``. ``task`` is empty where it was the run itself; ``at`` is in seconds since
+    1970, 0 where nobody knows."""
+
+    run: str
+    execution: str
+    facts: Mapping[str, Any]
+    at: float = 0.0
+    count: int = 0
+    """Events of its execution up to this one; 0 where it is none of them."""
+
+    @property
+    def event(self) -> str:
+        """What kind."""
+        return str(self.facts.get("event", ""))
+
+    @property
+    def task(self) -> str:
+        """The task it is about."""
+        within = task_of(self.run, self.execution)
+        if not self.event.startswith("task."):
+            return within
+        return f"{within}.{self.facts['task']}" if within else str(self.facts["task"])
+
+    def to_json(self) -> dict[str, Any]:
+        """A line of ``--json``; work that was handed on is named by ``execution``."""
+        shown = {"event": self.event, "at": round(self.at, 3) or None, "run": self.run, "task": self.task or None}
+        facts = {"execution" if name == "run" else name: value for name, value in self.facts.items()}
+        return {name: value for name, value in {**shown, **facts, "task": shown["task"]}.items() if value is not None}
+
+
+def task_of(run: str, execution: str) -> str:
+    """The path of the task that an execution is an attempt at; empty for the run itself."""
+    return TRY.sub("", execution.removeprefix(run).removeprefix("."))
+
+
+def execution_of(run: str, task: str, attempt: int) -> str:
+    """The id of an attempt at a task of a run, or of what was handed on."""
+    return f"{run}.{task}" + (f"~{attempt}" if attempt > 1 else "")
+
+
+def above(task: str, known: Collection[str]) -> str:
+    """The nearest of ``known`` that a task is a part of; empty where it is one of none."""
+    while "." in task:
+        task = task.rpartition(".")[0]
+        if task in known:
+            return task
+    return ""
+
+
+def nested(tasks: Iterable[str]) -> dict[str, int]:
+    """Tasks, each followed by its parts, with the number of those it is a part of; else in the order given."""
+    known = dict.fromkeys(tasks)
+    parts: dict[str, list[str]] = {}
+    for task in known:
+        parts.setdefault(above(task, known), []).append(task)
+    found: dict[str, int] = {}
+    left = [(task, 0) for task in reversed(parts.get("", []))]
+    while left:
+        task, depth = left.pop()
+        found[task] = depth
+        left += [(part, depth + 1) for part in reversed(parts.get(task, []))]
+    return found
+
+
+def begun(execution: str, facts: Mapping[str, Any]) -> list[str]:
+    """The executions that begin with an event of ``execution``."""
+    match facts.get("event"):
+        case "task.started":
+            return [str(facts["execution"])]
+        case "work.handed_on":
+            return [str(facts["run"])]
+        case "review.asked":
+            return [reviewing(execution, facts, by) for by in facts["by"]]
+        case _:
+            return []
+
+
+def ended(execution: str, facts: Mapping[str, Any]) -> str:
+    """The execution that was over when ``execution`` told this; empty for none."""
+    match facts.get("event"):
+        case "task.ended":
+            return execution_of(execution, str(facts["task"]), int(facts["attempt"]))
+        case "work.came_back":
+            return str(facts["run"])
+        case "review.said":
+            return reviewing(execution, facts, facts["by"])
+        case _:
+            return ""
+
+
+def reviewing(execution: str, facts: Mapping[str, Any], agent: str) -> str:
+    """The execution in which an agent judges what that one did, of which an event tells."""
+    return f"{execution}.review{facts['visit']}.{agent}"
+
+
+async def past(store: Store, run: str) -> list[Happening]:
+    """What is recorded of a run, its tasks and their parts by now; what each told comes before its end. Beginning and
+    end of what was handed on are told by who did so."""
+    found: list[Happening] = []
+    read: set[str] = set()
+
+    async def add(execution: str) -> None:
+        read.add(execution)
+        count, open_ = 0, dict[str, None]()
+        async for facts in store.events(execution, follow=False):
+            count += 1
+            open_ |= dict.fromkeys(begun(execution, facts))
+            if (over := ended(execution, facts)) in open_:
+                del open_[over]
+                await part(over)
+            if execution == run or facts.get("event") not in ("run.started", "run.ended"):
+                found.append(Happening(run, execution, facts, float(facts.get("at") or 0), count))
+        for other in open_:
+            await part(other)
+
+    async def part(execution: str) -> None:
+        with suppress(RunNotFound):  # removed meanwhile, as runs are that were over long ago
+            await add(execution) if execution not in read else None
+
+    await add(run)
+    return found
+
+
+async def happened_in(store: Store, run: str, journal: Path) -> list[Happening]:
+    """All there is of a run so far, by time, with the calls that ``journal`` has."""
+    return await by_time(store, await past(store, run), Calls(journal, run))
+
+
+async def by_time(store: Store, told: Sequence[Happening], calls: Calls) -> list[Happening]:
+    """What was told in a run and the calls that the journal has of it, with their times and in the order of these."""
+    run = calls.run
+    executions = await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS)
+    known = {execution.id: execution for execution in (*executions, await store.status(run))}
+    records = [of_record(run, record) for record in calls.new() if record.event in CALLS]
+    return sorted((*timed(told, known), *records), key=lambda happening: happening.at)
+
+
+def timed(happenings: Sequence[Happening], executions: Mapping[str, Execution]) -> list[Happening]:
+    """With the times that are known of what has none of its own: when executions began and ended; what is between has
+    the time of what came before it in the same execution."""
+    last = {name: execution.created_at for name, execution in executions.items()}
+    found: list[Happening] = []
+    for one in happenings:
+        about = one.execution
+        if one.event.startswith("task."):
+            about = execution_of(one.execution, str(one.facts["task"]), int(one.facts["attempt"]))
+        execution = executions.get(about)
+        at = one.at or last.get(about, 0.0)
+        if not one.at and execution and one.event in ("task.ended", "run.ended"):
+            at = execution.ended_at or at
+        last[about] = at
+        found.append(replace(one, at=at))
+    return found
+
+
+class Calls:
+    """What the journal of this machine's workers says of a run's calls. ``fresh``: only what is written from now on."""
+
+    def __init__(self, directory: Path, run: str, *, fresh: bool = False) -> None:
+        self._directory, self.run = directory, run
+        self._offsets = {path: path.stat().st_size for path in files(directory).values()} if fresh else {}
+
+    def new(self) -> list[Record]:
+        """What was written since the last time, by time."""
+        found: list[Record] = []
+        for path in files(self._directory).values():
+            offset = self._offsets.get(path, 0)
+            if path.stat().st_size <= offset:
+                continue
+            with path.open("rb") as file:
+                file.seek(offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    offset += len(line)
+                    if (link := opened(line)) and link.record.run_id == self.run:
+                        found.append(link.record)
+            self._offsets[path] = offset
+        return sorted(found, key=lambda record: record.at)
+
+
+def of_record(run: str, record: Record) -> Happening:
+    """A journal's record as something that happened in its task."""
+    facts = {name: value for name, value in record.facts.items() if name not in ("run", "task")}
+    return Happening(run, str(record.facts.get("task") or run), {"event": record.event, **facts}, record.at)
+
+
+def told(happening: Happening) -> str:
+    """One line for people."""
+    facts, event = happening.facts, happening.event
+    line = (_told_of_call if event in CALLS else _told_of_run)(event, facts)
+    return f"{happening.task}: {line}" if happening.task else line
+
+
+def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
+    match event:
+        case "run.started":
+            before = f", {len(facts['done'])} done in {facts['continues']}" if "continues" in facts else ""
+            return f"run started: {len(facts['tasks'])} tasks, {facts['agents']} agents{before}"
+        case "run.ended":
+            counts = ", ".join(f"{count} {status}" for status, count in facts["counts"].items())
+            notes = "".join(f"; {note}" for note in facts.get("notes", ()))
+            return f"run {facts['status']}: {counts}{notes}"
+        case "task.started":
+            again = f", attempt {facts['attempt']}" if facts["attempt"] > 1 else ""
+            return f"started by {facts['agent']}{again}"
+        case "task.ended":
+            said = f": {cut(str(facts['summary']))}" if facts["summary"] else ""
+            return f"{facts['status']}{' (again)' if facts.get('again') else ''}{said}"
+        case "approval.asked":
+            return f"waits for approval {facts['id']}: {asks(facts)}"
+        case "approval.answered":
+            by = f" by {facts['by']}" if facts.get("by") else ""
+            why = f": {facts['reason']}" if facts.get("reason") else ""
+            how = "given" if facts["approved"] else "given back for more work" if facts.get("again") else "refused"
+            return f"approval {facts['id']} {how}{by}{why}"
+        case "person.said":
+            return f"{facts['by']} says to it: {cut(str(facts['text']))}"
+        case "gates.held":
+            return "gates held"
+        case "gate.failed":
+            return cut(str(facts["said"]))
+        case "merge":
+            came = f"conflict: {facts['conflict']}" if facts.get("conflict") else f"{facts.get('commits')} commits"
+            return f"merge of {facts['ref']}: {cut(str(came))}"
+        case "merge.judged":
+            return f"the gates look at the merge into {facts['head'][:12]}, committed meanwhile"
+        case "work.on_branch":
+            return f"its work is on the branch {facts['branch']}, not merged"
+        case "work.kept":
+            return f"its work is kept at {facts['ref']}, not merged"
+        case "work.handed_on":
+            count = len(facts["tasks"])
+            return f"{facts['agent']} hands {count} task{'' if count == 1 else 's'} on: {', '.join(facts['tasks'])}"
+        case "work.came_back":
+            return f"what was handed on is {facts['status']}"
+        case "review.asked":
+            return f"to be reviewed by {', '.join(facts['by'])}"
+        case "review.said":
+            return f"{facts['by']} {'accepts' if facts['accepted'] else 'refuses'} it: {cut(str(facts['summary']))}"
+        case "agent.said":
+            used = f" ({facts['tokens']} tokens)" if facts.get("tokens") else ""
+            if not facts["text"] and facts.get("calls"):
+                return f"calls {cut(', '.join(facts['calls']))}{used}"
+            return f"says: {cut(str(facts['text']))}{used}"
+        case "agent.waits":
+            return cut(f"asks {facts['model']} again in {facts['seconds']:g} s: {facts['why']} {facts['message']}")
+        case "agent.summed_up":
+            return f"sums up its conversation: {facts['chars']} characters become {facts['left']}"
+        case "agent.changed_model":
+            return cut(f"continues with {facts['to']}: {facts['model']}: {facts['why']} {facts['message']}")
+        case "program.started":
+            return f"{facts['program']} works in terminal {facts['session']} of {facts['server']}"
+        case "program.ended":
+            how = f"with {facts['exit']}" if "exit" in facts else facts.get("gone") or facts.get("failed")
+            return f"{facts['program']} ended {how}"
+        case "desk.opened":
+            return f"waits for a client of {facts['agent']}"
+        case _:
+            rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in ("event", "at", "task"))
+            return cut(f"{event} {rest}")
+
+
+def _told_of_call(event: str, facts: Mapping[str, Any]) -> str:
+    who = f"{facts.get('agent', '')} {facts.get('tool', '')}".strip()
+    if event == "call.begin":
+        return f"{who} {_command(facts)}".rstrip()
+    code = facts.get("exit_code")
+    came = str(facts.get("status", "")) + (f" {facts['code']}" if facts.get("code") else "")
+    came += f", exit code {code}" if code is not None else ""
+    why = f": {cut(str(facts['message']))}" if facts.get("message") else ""
+    return f"{who} → {came}{why} ({float(facts.get('seconds') or 0):.1f} s)"
+
+
+def _command(facts: Mapping[str, Any]) -> str:
+    arguments: dict[str, Any] = facts.get("args") or {}
+    command: dict[str, Any] = arguments.get("command") or {}
+    return cut(str(command.get("text", "")))
+
+
+def asks(question: Mapping[str, Any]) -> str:
+    """Who asks a person for what."""
+    if "question" in question:
+        return f"{question['agent']} asks: {question['question']}"
+    return f"{question['agent']} asks for {asked(question)}"
+
+
+def asked(question: Mapping[str, Any]) -> str:
+    """The call that a person is asked about."""
+    given = (f"{name}={cut(str(value))}" for name, value in question.get("arguments", {}).items())
+    return " ".join((str(question["tool"]), *given))
+
+
+def cut(text: str) -> str:
+    """The beginning, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…"

@@ -1,0 +1,100 @@
+"""What agents thought and did in a run: answers of models, calls with what came of them, what was said to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ccswarm.journal import files
+from ccswarm.runs.events import MOST_EXECUTIONS, Happening, task_of, told
+from ccswarm.runs.status import RUN, status_of
+
+if TYPE_CHECKING:
+    from ccswarm.engines.base import Execution, Step, Store
+
+THOUGHT, CALL = "think ", "call "
+"""How the names of steps begin in which a brain did something, and those of calls."""
+
+SHOWN_ANYWAY = ("agent.said", "task.started", "task.ended")
+"""Events that say again what is told of otherwise."""
+
+USED = ("tokens", "dollars")
+
+
+async def transcript(store: Store, run: str, task: str, journal: Path) -> list[dict[str, Any]]:
+    """Of each attempt at a task of a run and at its parts, in the order in which they began: task, attempt, agent,
+    status, what was asked, what was used, and ``entries`` by time. ``task``: only of that one and its parts. Calls that
+    ``journal`` does not know have no arguments."""
+    executions = [one for one in await store.list(prefix=f"{run}.", limit=MOST_EXECUTIONS) if one.kind != RUN]
+    wanted = [one for one in executions if not task or f"{task_of(run, one.id)}.".startswith(f"{task}.")]
+    records = [one for one in files.read(journal, run) if one.event == "call.begin"]
+    begun = {(str(one.facts.get("task")), str(one.facts.get("step"))): one.facts for one in records}
+    wanted.sort(key=lambda one: one.created_at)
+    return [await _attempt(store, run, await store.status(one.id), begun) for one in wanted]
+
+
+async def _attempt(
+    store: Store, run: str, execution: Execution, begun: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> dict[str, Any]:
+    entries = [entry for step in await store.steps(execution.id) if (entry := _entry(execution.id, step, begun))]
+    async for facts in store.events(execution.id, follow=False):
+        if facts["event"] not in SHOWN_ANYWAY:
+            happened = Happening(run, execution.id, facts)
+            words = {"kind": "event", "said": told(happened).removeprefix(f"{happened.task}: ")}
+            entries.append({"at": float(facts.get("at") or 0), **words, **dict(facts)})
+    entries.sort(key=lambda entry: entry["at"])
+    asked: Mapping[str, Any] = _table(_table(execution.payload).get("task"))
+    thoughts = [entry for entry in entries if entry["kind"] == "thought"]
+    return {
+        "task": task_of(run, execution.id),
+        "attempt": int(execution.id.rpartition(".")[2].partition("~")[2] or 1),
+        "agent": execution.agent or str(_table(execution.payload).get("agent", "")),
+        "status": status_of(execution).value,
+        "asked": str(asked.get("text", "")),
+        "usage": {name: sum(one[name] for one in thoughts) for name in USED},
+        "entries": entries,
+    }
+
+
+def _entry(execution: str, step: Step, begun: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Any] | None:
+    facts = _table(step.result)
+    kind, _, name = step.name.partition(" ")
+    head = {"at": step.ended_at, "seconds": round(step.ended_at - step.began_at, 3), "step": name}
+    if f"{kind} " == THOUGHT and "calls" in facts and "text" in facts:
+        used = _table(facts.get("usage"))
+        calls = [_asked_for(call) for call in facts["calls"]]
+        usage = {one: used.get(one) or 0 for one in USED}
+        return {
+            **head,
+            "kind": "thought",
+            "model": facts.get("model", ""),
+            "text": facts["text"],
+            "calls": calls,
+            **usage,
+        }
+    if f"{kind} " == THOUGHT and (error := _table(facts.get("error"))):
+        return {**head, "kind": "trouble", "said": f"{error.get('kind')}: {error.get('message')}"}
+    if f"{kind} " == CALL:
+        known = begun.get((execution, name), {})
+        command: object = _table(_table(known.get("args")).get("command")).get("text")
+        given = {"tool": known.get("tool", ""), "agent": known.get("agent", ""), "command": command or ""}
+        structured = _table(facts.get("structured"))
+        code = {"exit_code": structured["exit_code"]} if "exit_code" in structured else {}
+        shown = {name: facts.get(name, "") for name in ("status", "code", "message")}
+        text = facts.get("text") or structured.get("output") or structured or ""
+        return {**head, "kind": "call", **given, **shown, **code, "answer": text}
+    return None
+
+
+def _asked_for(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {"tool": call.get("name", ""), "arguments": call.get("arguments")}
+
+
+def used(attempts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """By all of them."""
+    return {name: sum(one["usage"][name] for one in attempts) for name in USED}
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

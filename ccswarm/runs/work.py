@@ -1,0 +1,78 @@
+"""What the tasks of a run changed: where the work of each lies, merged or not, also while it is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ccswarm.errors import RunNotFound
+from ccswarm.runs.events import task_of
+from ccswarm.runs.status import MOST_TASKS, RUN, status_of
+
+if TYPE_CHECKING:
+    from ccswarm.clones.clones import Difference, Workspaces
+    from ccswarm.engines.base import Execution, Store
+
+State = Literal["merged", "on a branch", "kept, not merged", "blocked, not merged", "under way"]
+STATES: Mapping[str, State] = {
+    "merge": "merged", "work.on_branch": "on a branch", "work.kept": "kept, not merged", "merge.judged": "under way"
+}  # fmt: skip
+"""By the event that tells where work is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of the last attempt at a task, named by its path. It is ``commit``, made from ``base``, and lies at a branch or
+    ref, ``place``; or, where there is no commit, in the clone of ``execution``, if that has one."""
+
+    task: str
+    execution: str
+    status: str
+    state: State = "under way"
+    base: str = ""
+    commit: str = ""
+    place: str = ""
+
+
+async def works(store: Store, run_id: str, task: str = "") -> list[Work]:
+    """Of all tasks that have begun, or of one and its parts; in the order in which they began."""
+    latest: dict[str, Execution] = {}
+    for execution in sorted(await store.list(prefix=f"{run_id}.", limit=MOST_TASKS), key=lambda one: one.created_at):
+        path = task_of(run_id, execution.id)
+        if execution.kind != RUN and (not task or path == task or path.startswith(f"{task}.")):
+            latest[path] = execution
+    return [await _work(store, path, one) for path, one in latest.items()]
+
+
+async def _work(store: Store, path: str, execution: Execution) -> Work:
+    status, told = status_of(execution).value, await _last(store, execution.id)
+    if not told:
+        return Work(path, execution.id, status)
+    state: State = "blocked, not merged" if told.get("conflict") else STATES[str(told["event"])]
+    where = str(told.get("branch") or told["ref"])
+    return Work(path, execution.id, status, state, str(told["base"]), str(told["commit"]), where)
+
+
+async def _last(store: Store, execution: str) -> Mapping[str, Any]:
+    """What was told last of where the work is."""
+    last: Mapping[str, Any] = {}
+    try:
+        async for event in store.events(execution, follow=False):
+            last = event if event["event"] in STATES else last
+    except RunNotFound:
+        pass  # it never began
+    return last
+
+
+async def difference(work: Work, run_id: str, workspaces: Workspaces) -> Difference | None:
+    """What of the files is another one since its attempt began; None where it has no clone. Raises WorkRefused,
+    WorkspaceUnusable."""
+    from ccswarm.swarm.tree import place
+
+    if work.commit:
+        return await workspaces.difference(work.base, work.commit)
+    within, _, own = work.execution.rpartition(".")
+    name, _, attempt = own.partition("~")
+    clone = await workspaces.known(place(run_id, within), f"{name}.{attempt or 1}")
+    return await workspaces.under_way(clone) if clone else None

@@ -1,0 +1,1 @@
+"""Agent2Agent: the standard protocol and AgentVault's dialect."""

@@ -1,0 +1,1 @@
+"""AgentVault's dialect of A2A."""

@@ -1,0 +1,85 @@
+"""AgentVault's card of the proxy."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from ccswarm import __version__
+from ccswarm.config.settings import Settings
+from ccswarm.servers.base import is_local
+
+SERVICE = "ccswarm"
+"""What the client's keys for this agent are kept under: ``AGENTVAULT_KEY_CCSWARM``."""
+
+UNKNOWN = "unknown"
+"""The version, to strangers."""
+
+INPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "target_mcp_server_id": {"type": "string", "description": "The tool server."},
+        "tool_name": {"type": "string", "description": "The tool, as that server calls it."},
+        "arguments": {"type": "object", "description": "What the tool is given."},
+    },
+    "required": ["target_mcp_server_id", "tool_name", "arguments"],
+}
+OUTPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "success": {"type": "boolean", "description": "Whether the tool did what it was asked."},
+        "mcp_result": {"type": "object", "description": "What the tool answered, where it did."},
+        "error": {
+            "type": "object",
+            "properties": {
+                "source": {"type": "string", "enum": ["A2A_PROXY", "MCP_PROTOCOL", "MCP_TOOL"]},
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "details": {"type": "object"},
+            },
+            "required": ["source", "code", "message"],
+        },
+    },
+    "required": ["success"],
+}
+
+
+def card_of(settings: Settings | None, url: str, *, secured: bool) -> dict[str, Any]:
+    """The card of the proxy that is asked at ``url``; ``secured``: whoever reads it needs a token. Without settings it
+    tells nothing about this swarm."""
+    return {
+        "schemaVersion": "1.0",
+        "humanReadableId": f"ccswarm/{settings.swarm.name if settings else 'swarm'}",
+        "agentVersion": __version__ if settings else UNKNOWN,
+        "name": "ccswarm tool proxy",
+        "description": "Calls tools of configured servers: one call a task, as far as its agent is granted it.",
+        "url": _named(url),
+        "provider": {"name": "ccswarm"},
+        "capabilities": {"a2aVersion": "1.0", "supportedMessageParts": ["data"], "supportsPushNotifications": False},
+        "authSchemes": _schemes(secured),
+        "skills": [
+            {
+                "id": "mcp.execute_tool",
+                "name": "Execute MCP Tool",
+                "description": "Calls one tool of one server and answers with its result.",
+                "input_schema": INPUT,
+                "output_schema": OUTPUT,
+            }
+        ],
+        "tags": ["mcp", "proxy", "tools"],
+    }
+
+
+def _named(url: str) -> str:
+    """These clients take plain http at the name localhost only."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not is_local(parts.hostname or ""):
+        return url
+    return parts._replace(netloc="localhost" + (f":{parts.port}" if parts.port else "")).geturl()
+
+
+def _schemes(secured: bool) -> list[dict[str, Any]]:
+    if not secured:
+        return [{"scheme": "none", "description": "Whoever reaches this address may ask."}]
+    key = {"scheme": "apiKey", "description": "The token of this server, as X-Api-Key.", "service_identifier": SERVICE}
+    return [key, {"scheme": "bearer", "description": "The same token, as Authorization: Bearer."}]

@@ -1,0 +1,157 @@
+"""AgentVault's profile of A2A: single calls of tools, for an agent of the configuration."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ccswarm.errors import SwarmError
+from ccswarm.servers.a2a.agentvault.calls import PROFILE, Calls
+from ccswarm.servers.a2a.agentvault.card import card_of
+from ccswarm.servers.a2a.agentvault.wire import (
+    AGENT_ERROR,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    STATES,
+    TASK_NOT_FOUND,
+    Facts,
+    Fault,
+    event_of,
+    id_of,
+    message_of,
+    request_of,
+    task_id_of,
+    task_json,
+    time_of,
+    wanted_of,
+)
+from ccswarm.servers.a2a.core.context import PRIVATE, Desk, caller_of, is_known, needs_token
+from ccswarm.servers.a2a.core.http import Unreadable, answered, read_json, streamed
+from ccswarm.servers.a2a.core.task_store import Task
+
+PATHS = ("/a2a", "/a2a/")
+CARD = "/agent-card.json"
+OPEN = (CARD,)
+SUBSCRIBE = "tasks/sendSubscribe"
+STREAM = "text/event-stream"
+
+log = logging.getLogger(__name__)
+
+
+def routes(desk: Desk) -> list[Route]:
+    """What it answers; tasks that were not over when the server ended are looked after from here on."""
+    proxy = Proxy(desk)
+    return [Route(CARD, proxy.card), *(Route(path, proxy.asked, methods=["POST"]) for path in PATHS)]
+
+
+class Proxy:
+    """The endpoints."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._calls = Calls(desk)
+        self._calls.resume()
+
+    async def card(self, request: Request) -> Response:
+        """Who is here."""
+        settings = self._desk.grounds.app.settings if is_known(request) else None
+        return answered(
+            card_of(settings, self._desk.url(request, PATHS[0]), secured=needs_token(request)), headers=PRIVATE
+        )
+
+    async def asked(self, request: Request) -> Response:
+        """One request. What JSON-RPC has an error for is answered with status 200."""
+        try:
+            message = await read_json(request)
+        except Unreadable as problem:
+            code, status = (PARSE_ERROR, 200) if problem.status == 400 else (INVALID_REQUEST, problem.status)
+            return answered(_error(None, Fault(code, f"Parse error: {problem.why}")), status)
+        number = id_of(message)
+        try:
+            method, params = request_of(message)
+            if method == SUBSCRIBE:
+                return self._followed(request, number, params)
+            return answered({"jsonrpc": "2.0", "id": number, "result": await self._result(request, method, params)})
+        except Fault as fault:
+            return answered(_error(number, fault))
+        except SwarmError as error:
+            return answered(_error(number, Fault(AGENT_ERROR, f"Agent error: {error.message}")))
+        except Exception as error:
+            log.exception("a request failed")
+            return answered(_error(number, Fault(INTERNAL_ERROR, f"Internal server error: {type(error).__name__}")))
+
+    async def _result(self, request: Request, method: str, params: Facts) -> Any:
+        match method:
+            case "tasks/send":
+                return {"id": self._sent(request, params).id}
+            case "tasks/get":
+                return task_json(self._found(request, params))
+            case "tasks/cancel":
+                task = self._found(request, params)
+                done = await self._calls.cancel(task)
+                return {"success": done, "message": None if done else f"the task is {STATES[task.state]}"}
+            case _:
+                raise Fault(METHOD_NOT_FOUND, "Method not found")
+
+    def _sent(self, request: Request, params: Facts) -> Task:
+        message = message_of(params)
+        if params.get("id") is not None:
+            task = self._found(request, params)
+            raise Fault(
+                AGENT_ERROR, f"Agent error: a task is one call: {task.id} cannot be continued, begin another one"
+            )
+        wanted_of(message)
+        self._calls.check()
+        if self._desk.closing.is_set():
+            raise Fault(AGENT_ERROR, "Agent error: the server ends")
+        number = f"mcp-proxy-{secrets.token_hex(16)}"
+        task = self._desk.tasks.begin(PROFILE, number, context=caller_of(request), messages=[message])
+        self._desk.carry(number, self._calls.carry(task))
+        return task
+
+    def _found(self, request: Request, params: Facts) -> Task:
+        number = task_id_of(params)
+        task = self._desk.tasks.find(PROFILE, number)
+        if task is None or task.context != caller_of(request):
+            raise Fault(TASK_NOT_FOUND, f"Task not found: {number[:100]}")
+        return task
+
+    def _followed(self, request: Request, number: str | int | None, params: Facts) -> Response:
+        try:
+            return streamed(self._events(self._found(request, params)))
+        except Fault as fault:
+            if STREAM not in request.headers.get("accept", "") or fault.code != TASK_NOT_FOUND:
+                raise
+            # These clients read nothing but events here, and would take an answer for the end of the task.
+            return streamed(_once("error", {"error": "task_not_found", "message": fault.message}))
+
+    async def _events(self, task: Task) -> AsyncGenerator[tuple[str, Any]]:
+        """How it is, then what happens until it is over; of one that is, what was said in it, and how it ended."""
+        with self._desk.tasks.following(task) as happenings:
+            for message in task.messages[1:]:
+                about = {"taskId": task.id, "message": message, "timestamp": time_of(task.updated)}
+                yield "task_message", about
+            state = {"state": STATES[task.state], "message": task.said}
+            over = task.state.over
+            yield "task_status", {"taskId": task.id, **state, "timestamp": time_of(task.updated)}
+            async for happening in happenings:
+                over = happening.state.over
+                yield event_of(task, happening)
+            if not over:
+                yield "error", {"error": "stream_ended", "message": "the server ends: ask with tasks/get afterwards"}
+
+
+async def _once(name: str, facts: Facts) -> AsyncGenerator[tuple[str, Any]]:
+    yield name, facts
+
+
+def _error(number: str | int | None, fault: Fault) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "error": fault.to_json()}

@@ -1,0 +1,101 @@
+"""Where calls of AgentVault's clients go: servers of the configuration, and those that ``MCP_SERVER_MAP`` names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from ccswarm.config.settings import AgentSettings, ServerSettings, Settings
+from ccswarm.errors import ConfigInvalid
+
+MAP, TIMEOUT = "MCP_SERVER_MAP", "MCP_CALL_TIMEOUT"
+CALL_SECONDS = 60.0
+RPC = "/rpc"
+PROXY = "proxy"
+"""The agent that calls the tools of mapped servers, and no others, where the configuration does not say who does."""
+
+
+def with_mapped(settings: Settings, variables: Mapping[str, str]) -> Settings:
+    """The settings with the servers that ``MCP_SERVER_MAP`` names: ``{"id": "http://…"}``, each at its ``/rpc``. Raises
+    ConfigInvalid."""
+    servers = mapped(variables)
+    known = {server.name for server in settings.mcp.servers}
+    if twice := [server.name for server in servers if server.name in known]:
+        raise ConfigInvalid(
+            f"{MAP} names {', '.join(twice)}, which the configuration has as well",
+            suggestion="call it otherwise in one of them",
+        )
+    if not servers:
+        return settings
+    mcp = settings.mcp.model_copy(update={"servers": (*settings.mcp.servers, *servers)})
+    agents = settings.agents
+    if not settings.a2a.agent and len(agents) != 1 and PROXY not in [agent.name for agent in agents]:
+        # The variable is all that clients of such a proxy know of: it is enough.
+        mapped_tools = tuple(f"{server.name}.*" for server in servers)
+        agents = (*agents, AgentSettings(name=PROXY, type=PROXY, grants=mapped_tools))
+        a2a = settings.a2a.model_copy(update={"agent": PROXY})
+        return settings.model_copy(update={"mcp": mcp, "agents": agents, "a2a": a2a})
+    return settings.model_copy(update={"mcp": mcp})
+
+
+def caller_of_tools(settings: Settings, named: str = "") -> str:
+    """Who calls tools for AgentVault's clients, in words; where it is nobody, what to add."""
+    agents = {agent.name: agent for agent in settings.agents}
+    name = named or settings.a2a.agent or (next(iter(agents)) if len(agents) == 1 else "")
+    if name not in agents:
+        return "missing: whose tools AgentVault's clients call; say it: ccswarm serve --a2a --agent NAME, or a2a.agent"
+    return f"AgentVault's clients at /a2a call tools as {name}, who may use {', '.join(agents[name].grants) or 'none'}"
+
+
+def mapped(variables: Mapping[str, str]) -> list[ServerSettings]:
+    """The servers that the variables name. Raises ConfigInvalid."""
+    text = variables.get(MAP, "").strip()
+    try:
+        table: Any = json.loads(text or "{}")
+    except ValueError as error:
+        raise _wrong(f"is no JSON: {error}") from None
+    if not isinstance(table, dict):
+        raise _wrong("is no object")
+    seconds = _seconds(variables.get(TIMEOUT, "").strip()) if table else CALL_SECONDS
+    return [_server(name, url, seconds) for name, url in cast("dict[str, Any]", table).items()]
+
+
+def _server(name: str, url: Any, seconds: float) -> ServerSettings:
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise _wrong(f"has no address http://… for {name[:80]!r}")
+    place = parts.path.rstrip("/")
+    where = parts._replace(path=place if place.endswith(RPC) else place + RPC).geturl()
+    try:
+        # As the one who set the variable has it: with its own network, where nothing is encrypted.
+        return ServerSettings(name=name, url=where, protocol="rpc", insecure=True, timeout_seconds=seconds)
+    except ValidationError:
+        raise _wrong(f"names {name[:80]!r}: letters, digits, - and _ can be used") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text or CALL_SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigInvalid(f"{TIMEOUT} is {text[:20]!r}, which is no time", suggestion="set it to seconds")
+    return seconds
+
+
+def _wrong(what: str) -> ConfigInvalid:
+    return ConfigInvalid(f"{MAP} {what}", suggestion=f"""{MAP}='{{"filesystem": "http://127.0.0.1:8001"}}'""")
+
+
+def found(settings: Settings, target: str, tool: str) -> tuple[ServerSettings, str] | None:
+    """The server that is meant, by its id or else by what the tool's name begins with, and the tool's name there."""
+    servers = {server.name: server for server in settings.mcp.servers}
+    for name in (target, tool.partition(".")[0], target.partition(".")[0]):
+        if server := servers.get(name):
+            # Methods of such a server have what they begin with as a part of their names.
+            return server, tool if server.protocol == "rpc" else tool.removeprefix(f"{server.name}.")
+    return None

@@ -1,0 +1,137 @@
+"""AgentVault's words: what its clients send, and tasks and their events as they read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from ccswarm.servers.a2a.core.task_store import Happening, State, Task
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+AGENT_ERROR, TASK_NOT_FOUND = -32000, -32001
+
+ROLES = ("user", "assistant", "system", "tool")
+PARTS = ("text", "file", "data")
+STATES = {state: state.value.upper().replace("-", "_") for state in State}
+EVENTS = {"status": "task_status", "message": "task_message", "artifact": "task_artifact"}
+
+Facts = Mapping[str, Any]
+
+
+class Fault(Exception):
+    """An error of JSON-RPC."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data = code, message, data
+
+    def to_json(self) -> dict[str, Any]:
+        """As clients read it."""
+        return {"code": self.code, "message": self.message} | ({} if self.data is None else {"data": self.data})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One call that a client wants made."""
+
+    target: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+def request_of(message: Any) -> tuple[str, Facts]:
+    """Method and parameters. Raises Fault."""
+    if isinstance(message, list):
+        raise Fault(INVALID_REQUEST, "Invalid request: batches are not supported")
+    if not isinstance(message, dict):
+        raise Fault(INVALID_REQUEST, "Invalid request: not an object")
+    facts = cast("Facts", message)
+    number, method, params = facts.get("id"), facts.get("method"), facts.get("params")
+    if facts.get("jsonrpc") != "2.0":
+        raise Fault(INVALID_REQUEST, 'Invalid request: jsonrpc must be "2.0"')
+    if number is not None and id_of(message) is None:
+        raise Fault(INVALID_REQUEST, "Invalid request: id must be a string or an integer")
+    if not isinstance(method, str):
+        raise Fault(INVALID_REQUEST, "Invalid request: method must be a string")
+    if params is not None and not isinstance(params, dict):
+        raise Fault(INVALID_PARAMS, "Invalid parameters: params must be an object")
+    return method, cast("Facts", params or {})
+
+
+def id_of(message: Any) -> str | int | None:
+    """The id that an answer carries."""
+    number = cast("Facts", message).get("id") if isinstance(message, dict) else None
+    return number if isinstance(number, (str, int)) and not isinstance(number, bool) else None
+
+
+def task_id_of(params: Facts) -> str:
+    """Raises Fault."""
+    found = params.get("id")
+    if not isinstance(found, str) or not found:
+        raise Fault(INVALID_PARAMS, "Invalid parameters: id must be the id of a task")
+    return found
+
+
+def message_of(params: Facts) -> dict[str, Any]:
+    """The message that is sent. Raises Fault."""
+    message = params.get("message")
+    if not isinstance(message, dict):
+        raise Fault(INVALID_PARAMS, "Invalid parameters: message must be an object")
+    facts = cast("dict[str, Any]", message)
+    if facts.get("role") not in ROLES:
+        raise Fault(INVALID_PARAMS, f"Invalid parameters: message.role must be one of: {', '.join(ROLES)}")
+    parts = facts.get("parts")
+    if not isinstance(parts, list) or not parts:
+        raise Fault(INVALID_PARAMS, "Invalid parameters: message.parts must be a list with something in it")
+    for part in cast("list[Any]", parts):
+        if not isinstance(part, dict) or cast("Facts", part).get("type") not in PARTS:
+            raise Fault(INVALID_PARAMS, f"Invalid parameters: a part's type must be one of: {', '.join(PARTS)}")
+    return facts
+
+
+def wanted_of(message: Facts) -> Wanted:
+    """The call that the message's first data part names. Raises Fault."""
+    parts: list[Facts] = message["parts"]
+    content = next((part.get("content") for part in parts if part["type"] == "data"), None)
+    if not isinstance(content, dict):
+        raise Fault(AGENT_ERROR, "Agent error: Invalid input: expected a data part whose content is an object")
+    facts = cast("Facts", content)
+    target, tool, arguments = (facts.get(name) for name in ("target_mcp_server_id", "tool_name", "arguments"))
+    if not isinstance(target, str) or not isinstance(tool, str) or not tool:
+        raise Fault(AGENT_ERROR, "Agent error: Invalid input: target_mcp_server_id and tool_name must be strings")
+    if not isinstance(arguments, dict):
+        raise Fault(AGENT_ERROR, "Agent error: Invalid input: arguments must be an object")
+    return Wanted(target, tool, cast("Facts", arguments))
+
+
+def task_json(task: Task) -> dict[str, Any]:
+    """As tasks/get answers it."""
+    return {
+        "id": task.id,
+        "state": STATES[task.state],
+        "createdAt": time_of(task.created),
+        "updatedAt": time_of(task.updated),
+        "messages": task.messages,
+        "artifacts": task.artifacts,
+        "metadata": task.metadata,
+    }
+
+
+def said(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The agent's message."""
+    part = {"type": "data", "content": content, "mediaType": "application/json"}
+    return {"role": "assistant", "parts": [part], "metadata": None}
+
+
+def event_of(task: Task, happening: Happening) -> tuple[str, dict[str, Any]]:
+    """Its name and its data."""
+    state = {"state": STATES[happening.state]} if happening.kind == "status" else {}
+    content = {"message" if happening.kind == "status" else happening.kind: happening.content}
+    return EVENTS[happening.kind], {"taskId": task.id, **state, **content, "timestamp": time_of(happening.at)}
+
+
+def time_of(seconds: float) -> str:
+    """As these clients read times."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""What both dialects of A2A share: HTTP, tasks, contexts."""

@@ -1,0 +1,117 @@
+"""A2A over HTTP: agents of other programs give the swarm tasks, in the standard's words or in AgentVault's."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+
+from ccswarm.config.settings import Settings
+from ccswarm.errors import OperatorError
+from ccswarm.servers.base import Admission, Grounds, Listening, is_local, who_takes_words
+from ccswarm.wire.http_wire import LOOPBACK_NAMES, Site, host_of
+
+PORT = 41241
+PORT_VARIABLE, TOKEN_VARIABLE = "A2A_PORT", "A2A_AUTH_TOKEN"
+BACKLOG = 256
+
+
+class A2a:
+    """The dialect of ``ccswarm serve --a2a``."""
+
+    name = "a2a"
+
+    def settings(self, settings: Settings, variables: Mapping[str, str]) -> Settings:
+        """See Dialect."""
+        from ccswarm.servers.a2a.agentvault.targets import with_mapped
+
+        return with_mapped(settings, variables)
+
+    async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
+        """See Dialect."""
+        host, port = listening.host or "127.0.0.1", grounds.port(listening, PORT_VARIABLE, PORT)
+        tokens = grounds.variables.get(TOKEN_VARIABLE, "").replace(",", " ").split()
+        admission = await asyncio.to_thread(grounds.admission, listening, host, TOKEN_VARIABLE, tokens)
+        listener = await asyncio.to_thread(_listener, host, port)
+        try:
+            await self._serve(grounds, listening, stop, listener, admission)
+        finally:
+            listener.close()
+
+    async def _serve(
+        self,
+        grounds: Grounds,
+        listening: Listening,
+        stop: asyncio.Event,
+        listener: socket.socket,
+        admission: Admission,
+    ) -> None:
+        from starlette.applications import Starlette
+
+        from ccswarm.servers.a2a.agentvault import jsonrpc as a2a_vault
+        from ccswarm.servers.a2a.agentvault.targets import caller_of_tools
+        from ccswarm.servers.a2a.core.context import Desk
+        from ccswarm.servers.a2a.core.http import Guard, Server
+        from ccswarm.servers.a2a.core.task_store import Tasks
+        from ccswarm.servers.a2a.standard import jsonrpc as a2a_standard
+
+        host, port = listener.getsockname()[:2]
+        app = grounds.app
+        tasks = Tasks(app.state_directory / "a2a", app.settings.engine.retention_days)
+        tasks.open()
+        desk = Desk(grounds, tasks)
+
+        def ready() -> None:
+            grounds.tell(f"A2A is served at {host} port {port}")
+            grounds.tell_admission(admission, host, TOKEN_VARIABLE, "a2a")
+            for told in who_takes_words(grounds.entrance.last().settings, (), self.name):
+                grounds.tell(told)
+            grounds.tell(caller_of_tools(app.settings, grounds.entrance.agent))
+
+        try:
+            routes = [*a2a_vault.routes(desk), *a2a_standard.routes(desk)]
+            guard = Guard(
+                Starlette(routes=routes),
+                site=site_of(listening.host, app.settings.a2a.allowed_hosts),
+                admission=admission,
+                open_paths={*a2a_vault.OPEN, *a2a_standard.OPEN},
+                requests=listening.requests,
+            )
+            server = Server(
+                guard, listener, stop, admission=admission, most=listening.connections, ready=ready, leave=desk.close
+            )
+            await server.run_until_stopped()
+        finally:
+            await desk.close()
+
+
+def site_of(host: str, more: Sequence[str]) -> Site:
+    """What clients may call a server that listens at ``host``, which is empty where it is its own."""
+    names = {*LOOPBACK_NAMES, *map(host_of, (host, *more))}
+    if is_local(host or LOOPBACK_NAMES[0]):
+        return Site(names)
+    return Site({*names, socket.gethostname().lower()}, any_address=True)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Bound. Raises OperatorError."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, number)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise OperatorError(
+            f"{host} port {port} cannot be listened at: {error.strerror or error}",
+            suggestion=f"give another port, or set {PORT_VARIABLE}",
+        ) from None
+    return listener
+
+
+PLUGIN = A2a()

@@ -1,0 +1,1 @@
+"""A2A as its specification has it."""

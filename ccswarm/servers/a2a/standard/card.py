@@ -1,0 +1,121 @@
+"""The card that says who is here: one document, which clients of A2A 0.3 and of 1.0 both understand.
+
+The protocol makes it public. Whoever is not known is told how to ask and how to show a token, and no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ccswarm import __version__
+from ccswarm.config.settings import AgentSettings, Settings
+
+PLAN = "ccswarm.plan"
+"""The skill of carrying out a plan; no agent has a dot in its name."""
+TEXT, JSON, TOML = "text/plain", "application/json", "application/toml"
+UNKNOWN = "unknown"
+"""The version, to strangers."""
+INPUTS, OUTPUTS = (TEXT, JSON, TOML), (TEXT, JSON)
+EXAMPLE = {"plan": {"tasks": [{"id": "one", "agent": "NAME", "steps": [{"id": "say", "tool": "SERVER.TOOL"}]}]}}
+SCHEMES = {
+    "bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}, "type": "http", "scheme": "Bearer"},
+    "key": {
+        "apiKeySecurityScheme": {"location": "header", "name": "X-Api-Key"},
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Api-Key",
+    },
+}
+"""Each as 1.0 and as 0.3 write it; either will do."""
+
+
+def card_of(settings: Settings, address: str, *, secured: bool) -> dict[str, Any]:
+    """The card of a swarm whose server is at ``address``; ``secured``: whoever reads it needs a token."""
+    named = "name" in settings.swarm.model_fields_set
+    return {
+        **_card(address, secured=secured),
+        "name": settings.swarm.name if named else "ccswarm",
+        "description": _described(settings.agents),
+        "version": __version__,
+        "skills": [*map(_skill, settings.agents), _plans()],
+    }
+
+
+def public_card(address: str) -> dict[str, Any]:
+    """What strangers are told: nothing about this swarm."""
+    skill = {
+        "id": "ccswarm",
+        "name": "ccswarm",
+        "description": "Known to whoever shows a token.",
+        "tags": ["swarm"],
+    }
+    card = {"name": "ccswarm", "description": "Needs a token.", "version": UNKNOWN, "skills": [skill]}
+    return {**_card(address, secured=True), **card}
+
+
+def _card(address: str, *, secured: bool) -> dict[str, Any]:
+    url = f"{address}/"
+    card: dict[str, Any] = {
+        "name": "",
+        "description": "",
+        "version": "",
+        "supportedInterfaces": [
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+            {"url": address, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
+        ],
+        "url": url,
+        "preferredTransport": "JSONRPC",
+        "protocolVersion": "0.3.0",
+        "capabilities": {"streaming": True, "pushNotifications": False},
+        "defaultInputModes": list(INPUTS),
+        "defaultOutputModes": list(OUTPUTS),
+        "skills": [],
+    }
+    if secured:
+        card["capabilities"]["extendedAgentCard"] = card["supportsAuthenticatedExtendedCard"] = True
+        card["securitySchemes"] = SCHEMES
+        card["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in SCHEMES]
+        card["security"] = [{name: []} for name in SCHEMES]
+    return card
+
+
+def tag_of(card: dict[str, Any]) -> str:
+    """What is another one when the card is."""
+    return f'"{hashlib.sha256(json.dumps(card).encode()).hexdigest()[:32]}"'
+
+
+def _described(agents: Sequence[AgentSettings]) -> str:
+    names = ", ".join(f"{agent.name} ({agent.type})" for agent in agents) or "none yet"
+    return f"A swarm of agents that work in real terminals and report what really came of it. Agents: {names}."
+
+
+def _skill(agent: AgentSettings) -> dict[str, Any]:
+    words = agent.takes_words
+    able = f", capable of {', '.join(agent.capabilities)}" if agent.capabilities else ""
+    how = "takes tasks in words" if words else "does what a plan says, and nothing that is only said"
+    asks = "" if agent.approval == "auto" else f"; a person is asked before {agent.approval} calls"
+    return {
+        "id": agent.name,
+        "name": agent.name,
+        "description": f"{agent.type}{able}: {how}{asks}",
+        "tags": list(dict.fromkeys((agent.type, *agent.capabilities))),
+        "inputModes": list(INPUTS if words else (JSON, TOML)),
+        "outputModes": list(OUTPUTS),
+    }
+
+
+def _plans() -> dict[str, Any]:
+    return {
+        "id": PLAN,
+        "name": "carry out a plan",
+        "description": "Does the tasks of a plan in the order their needs allow: a data part with the key plan, whose "
+        "value is a plan as JSON or the text of one in TOML, or a TOML file",
+        "tags": ["plan"],
+        "examples": [json.dumps(EXAMPLE)],
+        "inputModes": [JSON, TOML],
+        "outputModes": list(OUTPUTS),
+    }

@@ -1,0 +1,107 @@
+"""A2A 0.3 and 1.0: the swarm as an agent that others give tasks, over JSON-RPC, and 1.0 over plain HTTP too.
+
+The name of a method says which version is spoken; both are served at one address.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ccswarm.errors import SwarmError
+from ccswarm.servers.a2a.core.context import PRIVATE, Desk, caller_of, is_known
+from ccswarm.servers.a2a.core.http import Unreadable, answered, read_json, streamed
+from ccswarm.servers.a2a.standard import rest
+from ccswarm.servers.a2a.standard.card import public_card, tag_of
+from ccswarm.servers.a2a.standard.errors import INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, Fault
+from ccswarm.servers.a2a.standard.operations import Asked, extended_card, fault_of, full_card, stream
+from ccswarm.servers.a2a.standard.runs import resume
+from ccswarm.servers.a2a.standard.wire import METHODS, VERSION, Object, check_version
+
+PATH = "/"
+OPEN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+"""Paths that need no token: the cards."""
+CARD_SECONDS = 60
+"""How old a card may be that a client has kept."""
+
+log = logging.getLogger(__name__)
+
+
+def routes(desk: Desk) -> list[Route]:
+    """What it answers; tasks that were not over when the server ended are looked after from here on."""
+    resume(desk)
+
+    async def card(request: Request) -> Response:
+        return _card(desk, request)
+
+    async def rpc(request: Request) -> Response:
+        return await _rpc(desk, request)
+
+    cards = [Route(path, card) for path in OPEN]
+    return [Route(PATH, rpc, methods=["POST"]), *cards, *rest.routes(desk)]
+
+
+def _card(desk: Desk, request: Request) -> Response:
+    try:
+        card = full_card(desk, request) if is_known(request) else public_card(desk.url(request))
+    except SwarmError as error:
+        log.error("there is no card: %s", error.message)
+        return answered({"error": "the configuration cannot be used"}, 500)
+    headers = {**PRIVATE, "ETag": tag_of(card), "Cache-Control": f"private, max-age={CARD_SECONDS}"}
+    if headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(None, 304, headers)
+    return answered(card, headers=headers)
+
+
+async def _rpc(desk: Desk, request: Request) -> Response:
+    """One request. Answers are HTTP's 200 whatever they say, but where the request could not be read."""
+    number: str | int | None = None
+    try:
+        message = await read_json(request)
+        number = _id_of(message)
+        method, params = _request(message)
+        check_version(request.headers.get(VERSION) or request.query_params.get(VERSION) or "")
+        if method not in METHODS:
+            raise Fault(METHOD_NOT_FOUND, repr(method[:80]))
+        version, operation = METHODS[method]
+        asked = Asked(desk, caller_of(request), version, operation, extended_card(desk, request))
+        if operation in ("stream", "subscribe"):
+            task, history = await asked.task(params)
+            return streamed(stream(desk, task, version, history, lambda event: _response(number, result=event)))
+        return answered(_response(number, result=await asked.result(params)))
+    except Unreadable as error:
+        fault = Fault(PARSE_ERROR if error.status == 400 else INVALID_REQUEST, error.why)
+        return answered(_response(None, error=fault.to_json()), 200 if error.status == 400 else error.status)
+    except Exception as error:
+        return answered(_response(number, error=fault_of(error).to_json()))
+
+
+def _response(number: str | int | None, **content: Any) -> Object:
+    return {"jsonrpc": "2.0", "id": number, **content}
+
+
+def _id_of(message: Any) -> str | int | None:
+    """What the answer is to be called; None where that is not usable."""
+    number = cast("Object", message).get("id") if isinstance(message, dict) else None
+    return number if isinstance(number, (str, int)) and not isinstance(number, bool) else None
+
+
+def _request(message: Any) -> tuple[str, Any]:
+    """Method and params. Raises Fault."""
+    if isinstance(message, list):
+        raise Fault(INVALID_REQUEST, "batches are not supported")
+    if not isinstance(message, dict):
+        raise Fault(INVALID_REQUEST, "not an object")
+    given = cast("Object", message)
+    method = given.get("method")
+    if given.get("jsonrpc") != "2.0":
+        raise Fault(INVALID_REQUEST, 'jsonrpc must be "2.0"')
+    if _id_of(given) is None:
+        raise Fault(INVALID_REQUEST, "id must be a string or an integer")
+    if not isinstance(method, str):
+        raise Fault(INVALID_REQUEST, "method must be a string")
+    return method, given.get("params") or {}

@@ -1,0 +1,178 @@
+"""What happens in a task's run, recorded as what happens to the task: its states, what is said of them, its results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ccswarm.errors import RunNotFound
+from ccswarm.models import RunStatus
+from ccswarm.runs.events import Happening, asked, execution_of, told
+from ccswarm.runs.feed import Feed
+from ccswarm.runs.status import ended_here, facts_of
+from ccswarm.servers.a2a.core.context import Desk
+from ccswarm.servers.a2a.core.task_store import State, Task
+from ccswarm.servers.a2a.standard.wire import Object
+
+STATES = {
+    RunStatus.QUEUED: State.SUBMITTED,
+    RunStatus.RUNNING: State.WORKING,
+    RunStatus.WAITING_APPROVAL: State.INPUT_REQUIRED,
+    RunStatus.PAUSED: State.INPUT_REQUIRED,
+    RunStatus.SUCCEEDED: State.COMPLETED,
+    RunStatus.CANCELLED: State.CANCELED,
+}
+"""Of a run, as a task's; every other way in which it can be over is that it failed."""
+
+Questions = dict[str, tuple[str, Mapping[str, Any]]]
+"""By its id what waits for a person: the execution that asks, and for what."""
+
+
+class Follower:
+    """One task's. Everything it records comes from the run."""
+
+    def __init__(self, desk: Desk, task: Task) -> None:
+        self._desk, self._tasks, self._task = desk, desk.tasks, task
+        self._engine = desk.grounds.app.engine
+        self._run = task.runs[-1]
+        self._questions: Questions = {}
+
+    async def follow(self, *, again: bool) -> None:
+        """Until the run is over, or the server ends. ``again``: what happened up to now was told before."""
+        feed = Feed(self._engine, self._run)
+        try:
+            if again:
+                await self._take_over()
+                for happening in await feed.past():
+                    self._take(happening)
+                    await self._ended(happening)
+                await self.look()
+            async with feed.coming() as queue:
+                leaving = asyncio.create_task(self._leave(queue))
+                try:
+                    while happening := await queue.get():
+                        await self._happened(happening)
+                finally:
+                    leaving.cancel()
+        except RunNotFound:
+            pass
+        if not self._desk.closing.is_set():
+            await self.look()
+
+    async def look(self) -> None:
+        """The task becomes what its run is now, where it is not yet."""
+        task = self._task
+        if task.state.over:
+            return
+        try:
+            facts = await facts_of(self._engine, self._run)
+        except RunNotFound:
+            if self._desk.carried(task.id):  # else it is just being queued
+                self._turn(State.FAILED, "its run is not kept", f"{task.id}-gone")
+            return
+        status = RunStatus(facts["status"])
+        # What waits for a person and what goes on may be there at the same time.
+        state = State.INPUT_REQUIRED if facts["approvals"] else STATES.get(status, State.FAILED)
+        for name, one in facts["tasks"].items() if status.over else ():
+            if "." not in name and one["status"] != RunStatus.SKIPPED:
+                self._give(name, one)
+        if state is task.state:
+            return
+        match state:
+            case State.INPUT_REQUIRED if facts["approvals"]:
+                self._ask([(one["id"], one) for one in facts["approvals"]], f"{task.id}-asks")
+            case State.INPUT_REQUIRED:
+                words = f"a person has paused it, and continues with it by: ccswarm resume {self._run}"
+                self._turn(state, words, f"{task.id}-paused")
+            case State.FAILED:
+                self._turn(state, _why(facts), f"{task.id}-failed")
+            case _:
+                self._tasks.turn(task, state)
+
+    async def _take_over(self) -> None:
+        """What a process of this machine was at when it was killed goes on at once."""
+        run = await self._engine.status(self._run)
+        if run.status is RunStatus.RUNNING and ended_here(run.worker):
+            await self._engine.recover(run.worker)
+
+    async def _leave(self, queue: asyncio.Queue[Happening | None]) -> None:
+        await self._desk.closing.wait()
+        queue.put_nowait(None)
+
+    def _take(self, happening: Happening) -> None:
+        """What waits for a person changes."""
+        facts = happening.facts
+        if happening.event == "approval.asked":
+            self._questions[facts["id"]] = (happening.execution, facts)
+        elif happening.event == "approval.answered":
+            self._questions.pop(facts["id"], None)
+        elif happening.event == "task.ended":
+            over = execution_of(happening.execution, str(facts["task"]), int(facts["attempt"]))
+            self._questions = {
+                name: one for name, one in self._questions.items() if not f"{one[0]}.".startswith(f"{over}.")
+            }
+
+    async def _ended(self, happening: Happening) -> None:
+        """What a task of the run came to is an artifact, where it is not tried again."""
+        facts = happening.facts
+        if happening.event == "task.ended" and happening.execution == self._run and not facts.get("again"):
+            over = await self._engine.status(execution_of(self._run, facts["task"], facts["attempt"]))
+            came: Mapping[str, Any] = over.result or {}
+            self._give(str(facts["task"]), {**facts, "result": came.get("result")})
+
+    async def _happened(self, happening: Happening) -> None:
+        self._take(happening)
+        if happening.event == "run.ended":
+            return  # it is over when the engine says so
+        await self._ended(happening)
+        number = f"{happening.execution}-{happening.count}"
+        if self._questions:
+            self._ask([(name, one) for name, (_, one) in self._questions.items()], number)
+        else:
+            self._turn(State.WORKING, told(happening), number)
+
+    def _ask(self, questions: list[tuple[str, Mapping[str, Any]]], number: str) -> None:
+        lines = [
+            f"{one['agent']} asks for {asked(one)}; a person answers with: ccswarm approve {name}"
+            for name, one in questions
+        ]
+        shown = [
+            {"id": name, "agent": one["agent"], "tool": one["tool"], "command": f"ccswarm approve {name}"}
+            for name, one in questions
+        ]
+        self._turn(State.INPUT_REQUIRED, "\n".join(lines), number, {"approvals": shown})
+
+    def _turn(self, state: State, words: str, number: str, data: Object | None = None) -> None:
+        self._tasks.turn(self._task, state, said(self._task, number, words, data))
+
+    def _give(self, name: str, facts: Mapping[str, Any]) -> None:
+        """What a task of the run came to, once."""
+        given: list[Object] = self._task.artifacts
+        if any(one["artifactId"] == name for one in given):
+            return
+        summary, result = facts.get("summary"), facts.get("result")
+        parts: list[Object] = [{"text": summary}] if summary else []
+        if result is not None and result != {"summary": summary}:
+            parts.append({"data": result})
+        if parts:
+            about = {"status": str(facts["status"]), "agent": facts["agent"]}
+            self._tasks.give(self._task, {"artifactId": name, "name": name, "parts": parts, "metadata": about})
+
+
+def said(task: Task, number: str, words: str, data: Object | None = None) -> Object:
+    """A message of the swarm's about a task."""
+    parts: list[Object] = [{"text": words}, *([{"data": data}] if data else [])]
+    return {
+        "messageId": number, "contextId": task.context, "taskId": task.id, "role": "ROLE_AGENT", "parts": parts,
+    }  # fmt: skip
+
+
+def _why(facts: Mapping[str, Any]) -> str:
+    """Why a run did not come to its end."""
+    found = [
+        f"{name}: {str(one['status']).replace('_', ' ')}" + (f": {one['summary']}" if one["summary"] else "")
+        for name, one in facts["tasks"].items()
+        if "." not in name and one["status"] not in (RunStatus.SUCCEEDED, RunStatus.SKIPPED)
+    ]
+    return "; ".join(filter(None, [*found, facts["error"]])) or str(facts["status"]).replace("_", " ")

@@ -1,0 +1,165 @@
+"""What a message asks for: a task in words for one agent, or a plan. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ccswarm.config.settings import AgentSettings, Settings
+from ccswarm.errors import ConfigInvalid, PlanInvalid
+from ccswarm.plan import check as plans
+from ccswarm.runs import service
+from ccswarm.servers.a2a.core.task_store import Task
+from ccswarm.servers.a2a.standard.card import INPUTS, OUTPUTS, PLAN
+from ccswarm.servers.a2a.standard.errors import CONTENT_TYPE, INTERNAL_ERROR, INVALID_PARAMS, Fault
+from ccswarm.servers.a2a.standard.wire import Part, Sent
+
+MOST_WORDS = 100_000
+MOST_REFERRED_CHARS = 8_000
+"""Of what each task that a message refers to came to."""
+CHOICES = ("agent", "skill", "skillId")
+"""In the metadata of a message or its request: which agent is meant."""
+FILE = re.compile(r"\.(toml|json)\Z", re.IGNORECASE)
+PLAN_TYPES = ("application/toml", "text/toml", "application/x-toml")
+WHERE = "the plan"
+
+
+def plan_in(sent: Sent) -> str:
+    """The plan a message has, as TOML or JSON; empty where it says something in words. Raises Fault."""
+    found: list[str] = []
+    for place, part in enumerate(sent.message.parts):
+        if part.url is not None:
+            told = "nothing is fetched that a message only names: send its contents"
+            raise Fault(CONTENT_TYPE, told, [(f"message.parts[{place}]", told)])
+        if part.raw is not None:
+            found.append(_file(part, place))
+        elif "plan" in (data := _object(part.data)):
+            plan = data["plan"]
+            if not isinstance(plan, (dict, str)):
+                raise _wrong(f"message.parts[{place}].data.plan", "must be an object, or a text in TOML")
+            found.append(plan if isinstance(plan, str) else json.dumps(plan, ensure_ascii=False))
+    if len(found) > 1:
+        raise _wrong("message.parts", "has more than one plan")
+    if found and not found[0].strip():
+        raise _wrong("message.parts", "has an empty plan")
+    return found[0] if found else ""
+
+
+def _file(part: Part, place: int) -> str:
+    kind = part.media_type.partition(";")[0].strip().lower()
+    if kind not in PLAN_TYPES and not FILE.search(part.filename):
+        told = f"{kind or part.filename or 'the file'} is not understood; there are {', '.join(INPUTS)}"
+        raise Fault(CONTENT_TYPE, told, [(f"message.parts[{place}]", "a file has to be a plan: TOML or JSON")])
+    try:
+        # Both alphabets, with or without padding, as the protocol's JSON has it.
+        text = (part.raw or "").translate(str.maketrans("-_", "+/")).rstrip("=")
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise _wrong(f"message.parts[{place}]", "must be UTF-8 in base64") from None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def accepted(sent: Sent) -> None:
+    """Whether the client takes what is given here. Raises Fault."""
+    modes = [mode.partition(";")[0].strip().lower() for mode in sent.configuration.accepted_output_modes]
+    if modes and not any(mode in ("*/*", "application/*", *OUTPUTS) or mode.startswith("text") for mode in modes):
+        raise Fault(CONTENT_TYPE, f"what is given here is {' or '.join(OUTPUTS)}")
+
+
+def chosen(sent: Sent) -> str:
+    """The agent that the client names; empty where it names none. Raises Fault."""
+    for metadata in (sent.message.metadata, sent.metadata):
+        for name in CHOICES:
+            if name in metadata:
+                if not isinstance(metadata[name], str):
+                    raise _wrong(f"metadata.{name}", "must be a string")
+                return str(metadata[name])
+    return ""
+
+
+def planned(plan: str, named: str, settings: Settings) -> Settings:
+    """The configuration with the tasks of a client's plan. Raises Fault, with every problem and its place."""
+    if named not in ("", PLAN):
+        raise _wrong("metadata.agent", "a plan says itself which agents do what")
+    try:
+        found = service.planned(plan, settings, WHERE)
+    except (ConfigInvalid, PlanInvalid) as error:
+        raise refused(error) from None
+    if problems := plans.check(found, None):
+        raise Fault(INVALID_PARAMS, violations=[_violation(problem) for problem in problems])
+    return found
+
+
+def refused(error: ConfigInvalid | PlanInvalid) -> Fault:
+    """A plan's problems."""
+    problems = error.message.removeprefix(f"{WHERE}: ").split("; ")
+    return Fault(INVALID_PARAMS, violations=[_violation(problem.removeprefix(f"{WHERE}: ")) for problem in problems])
+
+
+def _violation(problem: str) -> tuple[str, str]:
+    place, what = plans.placed(problem)
+    return (f"plan: {place}" if place else "plan"), what
+
+
+def in_words(sent: Sent, named: str, settings: Settings, referred: Sequence[Task]) -> Settings:
+    """The configuration with one task: what the message says, for the agent that is named, else for the first that can
+    be told something. Raises Fault."""
+    able = [agent for agent in settings.agents if agent.takes_words]
+    names = ", ".join(agent.name for agent in able)
+    if named == PLAN:
+        raise _wrong("metadata.skill", "there is no plan in the message")
+    if not able:
+        raise _wrong("message.parts", 'no agent here takes tasks in words: send a data part {"plan": …}')
+    if named and named not in [agent.name for agent in able]:
+        raise _wrong("metadata.agent", f"must be one of: {names}")
+    text = _words(sent)
+    ours = settings.model_copy(update={"agents": tuple(agent for agent in able if named in ("", agent.name))})
+    doer = next(agent for agent in settings.agents if agent.name == service.in_words(text, ours).tasks[0].agent)
+    if doer.brain != service.PLAYBOOK:
+        text += "".join(_referred(task) for task in referred)
+    task = _task(text, doer)
+    return settings.model_copy(update={"tasks": (task,), "steps": ()})
+
+
+def _task(text: str, doer: AgentSettings) -> Any:
+    try:
+        return service.task_in_words(service.MAIN, text, doer)
+    except ConfigInvalid as error:
+        raise Fault(INTERNAL_ERROR, error.message) from None
+
+
+def _words(sent: Sent) -> str:
+    """Texts as they are; data as JSON."""
+    said = [
+        part.text if part.text is not None else json.dumps(part.data, ensure_ascii=False) for part in sent.message.parts
+    ]
+    text = "\n\n".join(said)
+    if not text.strip():
+        raise _wrong("message.parts", "say what is to be done")
+    if len(text) > MOST_WORDS:
+        raise _wrong("message.parts", f"must have at most {MOST_WORDS} characters")
+    return text
+
+
+def _referred(task: Task) -> str:
+    """What a task that is referred to came to, for who thinks."""
+    texts: list[str] = []
+    for artifact in cast("list[Mapping[str, Any]]", task.artifacts):
+        texts += [
+            part["text"] if "text" in part else json.dumps(part["data"], ensure_ascii=False)
+            for part in artifact["parts"]
+        ]
+    came = "\n".join(texts)
+    cut = came if len(came) <= MOST_REFERRED_CHARS else f"{came[:MOST_REFERRED_CHARS]}…"
+    return f"\n\n(Earlier task {task.id}, {task.state.value}:\n{cut})"
+
+
+def _wrong(field: str, what: str) -> Fault:
+    return Fault(INVALID_PARAMS, violations=[(field, what)])

@@ -1,0 +1,83 @@
+"""A2A 1.0 over plain HTTP: the operations by their paths, and errors by HTTP's status."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ccswarm.servers.a2a.core.context import Desk, caller_of
+from ccswarm.servers.a2a.core.http import Unreadable, read_json, streamed, to_bytes
+from ccswarm.servers.a2a.standard.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Fault
+from ccswarm.servers.a2a.standard.operations import Asked, extended_card, fault_of, stream
+from ccswarm.servers.a2a.standard.wire import VERSION, Object, Operation, check_version
+
+MEDIA_TYPE = "application/a2a+json"
+PATHS: tuple[tuple[str, tuple[str, ...], Operation], ...] = (
+    ("/message:send", ("POST",), "send"),
+    ("/message:stream", ("POST",), "stream"),
+    ("/tasks", ("GET",), "list"),
+    ("/tasks/{id}:cancel", ("POST",), "cancel"),
+    ("/tasks/{id}:subscribe", ("GET", "POST"), "subscribe"),
+    ("/tasks/{id}", ("GET",), "get"),
+    ("/tasks/{id}/pushNotificationConfigs", ("GET", "POST"), "push"),
+    ("/tasks/{id}/pushNotificationConfigs/{config}", ("GET", "DELETE"), "push"),
+    ("/extendedAgentCard", ("GET",), "card"),
+)
+"""With the methods of HTTP; the first that fits is meant."""
+NUMBERS, TRUTHS = ("historyLength", "pageSize"), ("includeArtifacts",)
+"""Of what stands in an address, what is no text."""
+
+
+def routes(desk: Desk) -> list[Route]:
+    """One for each operation."""
+
+    def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return await _answer(desk, request, operation)
+
+        return answer
+
+    return [Route(path, endpoint(operation), methods=list(methods)) for path, methods, operation in PATHS]
+
+
+async def _answer(desk: Desk, request: Request, operation: Operation) -> Response:
+    try:
+        check_version(request.headers.get(VERSION) or request.query_params.get(VERSION) or "", ("1.0",))
+        params = {**await _params(request, operation), **request.path_params}
+        asked = Asked(desk, caller_of(request), "1.0", operation, extended_card(desk, request))
+        if operation in ("stream", "subscribe"):
+            task, history = await asked.task(params)
+            return streamed(stream(desk, task, "1.0", history, lambda event: event))
+        return _told(await asked.result(params))
+    except Unreadable as error:
+        fault = Fault(PARSE_ERROR if error.status == 400 else INVALID_REQUEST, error.why)
+        return _told(fault.to_status(), error.status)
+    except Exception as error:
+        fault = fault_of(error)
+        return _told(fault.to_status(), fault.status)
+
+
+async def _params(request: Request, operation: Operation) -> Object:
+    """What the body says, where the operation has one; else what the address says. Raises Fault, Unreadable."""
+    if operation in ("send", "stream"):
+        params = await read_json(request)
+        if not isinstance(params, dict):
+            raise Fault(INVALID_PARAMS, violations=[("", "the body must be an object")])
+        return params  # pyright: ignore[reportUnknownVariableType]
+    found: Object = {}
+    for name, value in request.query_params.items():
+        if name in NUMBERS and value.removeprefix("-").isdecimal() and len(value) < 12:
+            found[name] = int(value)
+        elif name in TRUTHS and value in ("true", "false"):
+            found[name] = value == "true"
+        else:
+            found[name] = value
+    return found
+
+
+def _told(value: Any, status: int = 200) -> Response:
+    return Response(to_bytes(value), status, media_type=MEDIA_TYPE)

@@ -1,0 +1,1 @@
+"""The tools of one agent, for the program that thinks for it."""

@@ -1,0 +1,129 @@
+"""An agent's tools for whoever starts ``ccswarm mcp-server --agent NAME --stdio``: a person's client, or the program
+of a task. Every call is a step of a run: granted, approved, counted and journalled as any agent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from ccswarm.bridge import bridge
+from ccswarm.bridge import relay as guest_relay
+from ccswarm.errors import ServerUnavailable, SwarmError, UsageInvalid
+from ccswarm.plan.origin import Origin
+from ccswarm.servers.base import Entrance
+
+if TYPE_CHECKING:
+    from ccswarm.app import App
+    from ccswarm.bridge.bridge import Desk
+    from ccswarm.config.settings import Settings
+
+TASK = "guest"
+LONGEST_SECONDS = 365 * 86400.0
+OPENED = "desk.opened"
+ENDING_SECONDS = 10.0
+
+
+class GuestServer:
+    """One agent's tools."""
+
+    name = "guest"
+
+    async def converse(self, desk: Desk, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve MCP to one connection at a desk, until it ends. ``name`` is the connection's own."""
+        from ccswarm.servers.guest import mcp as guest_mcp
+
+        await guest_mcp.converse(desk, name, reader, writer)
+
+    def main(self, entrance: Entrance) -> int:
+        """Be the agent for the client at standard input and output, in a run of its own that is executed here and over
+        when the client has gone. See Server; with CCSWARM_GUEST ``ccswarm.__main__`` has relayed already."""
+        # Imported before there is a loop that it could hold up.
+        from ccswarm import app
+        from ccswarm.config import config
+
+        loaded = config.load(entrance.config, workspace=entrance.workspace)
+        plan = _plan(entrance.agent, loaded.settings)
+        directory = str(entrance.workspace or (loaded.directory / loaded.settings.swarm.workspace).resolve())
+        files = loaded.sources
+
+        async def serve() -> None:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            assert task
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, task.cancel)
+            async with app.working(loaded.settings, config.state_directory(), config.server_environment()) as opened:
+                run_id = app.new_run_id()
+                await opened.swarm.submit(plan, run_id, directory, files, origin=Origin.CLIENT)
+                try:
+                    await _serve(opened, run_id)
+                finally:
+                    if not (await opened.engine.status(run_id)).status.over:
+                        await opened.engine.cancel(run_id)
+
+        try:
+            asyncio.run(serve())
+        except asyncio.CancelledError:
+            pass
+        except SwarmError as error:
+            # The thread that relays may wait for the client for ever, so nobody would see it raised.
+            os.write(2, f"ccswarm: {error.message}; {error.suggestion}\n".encode(errors="replace"))
+            os._exit(1)
+        os._exit(0)
+
+
+async def _serve(opened: App, run_id: str) -> None:
+    guest = await _opened(opened, f"{run_id}.{TASK}", run_id)
+    await _relayed(guest)
+    async with asyncio.timeout(ENDING_SECONDS):
+        await opened.engine.wait(run_id)
+
+
+def _plan(agent: str, settings: Settings) -> Settings:
+    """One task, of that agent with the brain ``guest``; all others are there to be written to."""
+    from ccswarm.config.settings import Settings, TaskSettings
+
+    names = [one.name for one in settings.agents]
+    if agent not in names:
+        raise UsageInvalid(f"there is no agent {agent!r}", suggestion=f"known: {', '.join(names) or 'none'}")
+    doer = next(one for one in settings.agents if one.name == agent)
+    others = [one for one in settings.agents if one.name != agent]
+    doer = doer.model_copy(update={"brain": "guest", "settings": {}})
+    task = TaskSettings(id=TASK, text=f"Calls of a client as {agent}", agent=agent, timeout_seconds=LONGEST_SECONDS)
+    return Settings(swarm=settings.swarm, engine=settings.engine, agents=(doer, *others), tasks=(task,))
+
+
+async def _opened(opened: App, execution: str, run_id: str) -> str:
+    """What CCSWARM_GUEST would say, once somebody is at the desk of the task."""
+    async for event in opened.engine.events(run_id):
+        if event.get("event") == "task.started":
+            break
+    async for event in opened.engine.events(execution):
+        if event.get("event") == OPENED:
+            return bridge.place(opened.state_directory, execution).guest("")
+    ended = await opened.engine.wait(run_id)
+    raise ServerUnavailable(f"the run {run_id} ended before it began: {ended.error}", suggestion="ccswarm doctor")
+
+
+async def _relayed(guest: str) -> None:
+    """Until the client has gone, or the task. In a thread that holds nobody up when this is cancelled."""
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    why: list[str] = []
+
+    def relay() -> None:
+        try:
+            guest_relay.Relay(guest, 0, 1).run()
+        except guest_relay.Over as error:
+            why.append(str(error))
+        loop.call_soon_threadsafe(gone.set)
+
+    threading.Thread(target=relay, daemon=True).start()
+    await gone.wait()
+    if why:
+        raise ServerUnavailable(why[0], suggestion="ccswarm runs tells what came of it; start the server again")
+
+
+PLUGIN = GuestServer()

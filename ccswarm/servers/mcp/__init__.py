@@ -1,0 +1,1 @@
+"""The swarm as an MCP server."""

@@ -1,0 +1,256 @@
+"""What the SDK asks of the swarm: its tools and resources in the SDK's own types."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.server.caching import CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolAnnotations,
+    UnsubscribeRequestParams,
+)
+
+from ccswarm import __version__
+from ccswarm.errors import CallerError, SwarmError, UnknownTool
+from ccswarm.servers.mcp import prompts, resources
+from ccswarm.servers.mcp.toolsets.orchestre import toolset
+from ccswarm.servers.mcp.toolsets.orchestre.base import OrchestreTool
+from ccswarm.servers.mcp.toolsets.swarm.calls import call
+from ccswarm.servers.mcp.toolsets.swarm.tools import BY_NAME, INSTRUCTIONS, TOOLS, SwarmTool
+from ccswarm.servers.mcp.toolsets.workbench import Desk
+
+ERROR = "ccswarm/error"
+CACHE_MS = 60_000
+CHANGING = ("start_run", "resume_run", "cancel_run", "pause_run")
+"""Tools after which the list of runs is another one."""
+
+BUS = InMemorySubscriptionBus()
+LISTEN = ListenHandler(BUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Whose requests these are; what the SDK hands its handlers as ``lifespan_context``. ``subscribed`` are addresses
+    by `resources/subscribe`; ``listed`` is told when the list of runs has changed, with its address."""
+
+    desk: Desk
+    watchers: resources.Watchers
+    subscribed: set[str]
+    listed: Callable[[str], Awaitable[None]]
+
+
+Context = ServerRequestContext[Client]
+
+
+async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+    """All tools on one page: four clients never ask for a second one. Raises MCPError for a cursor that nobody was
+    given."""
+    _only_page(params)
+    return ListToolsResult(tools=[describe(tool) for tool in (*TOOLS, *toolset.BY_NAME.values())])
+
+
+def describe(tool: SwarmTool | OrchestreTool) -> Tool:
+    """A tool as the SDK lists it. Titles twice: clients read the one or the other."""
+    return Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.read_only,
+            destructive_hint=tool.destructive,
+            idempotent_hint=tool.idempotent,
+            open_world_hint=tool.open_world,
+        ),
+    )
+
+
+async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+    """One call. A failed one has no structured content, which clients check against the schema."""
+    client = ctx.lifespan_context
+    if params.name in toolset.BY_NAME:
+        return await _orchestre(client, params.name, params.arguments or {})
+    try:
+        answer = await call(client.desk, params.name, params.arguments or {})
+    except UnknownTool as problem:
+        names = ", ".join((*BY_NAME, *toolset.BY_NAME))
+        raise MCPError(INVALID_PARAMS, f"{problem.message}; there is: {names}") from None
+    except SwarmError as problem:
+        facts = {"code": problem.code, "message": problem.message, "suggestion": problem.suggestion}
+        text = f"error {problem.code}: {problem.message}"
+        text += f"\nnext: {problem.suggestion}" if problem.suggestion else ""
+        content = [TextContent(type="text", text=scrub(text))]
+        return CallToolResult(content=list(content), is_error=True, _meta={ERROR: scrub(facts)})
+    if params.name in CHANGING:
+        await client.listed(resources.LIST)
+    content = [TextContent(type="text", text=scrub(answer.text))]
+    return CallToolResult(content=list(content), structured_content=scrub(answer.facts))
+
+
+async def _orchestre(client: Client, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    try:
+        told = await toolset.call(client.desk, name, arguments)
+    except toolset.MissingFields as missing:
+        raise MCPError(INVALID_PARAMS, "Invalid params", {"details": missing.details}) from None
+    content = [TextContent(type="text", text=scrub(told.text))]
+    facts = None if told.facts is None else scrub(told.facts)
+    return CallToolResult(content=list(content), structured_content=facts, is_error=told.facts is None)
+
+
+async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+    """All prompts on one page. Raises MCPError for a cursor that nobody was given."""
+    _only_page(params)
+    return ListPromptsResult(
+        prompts=[
+            Prompt(
+                name=one.name,
+                title=one.title,
+                description=one.about,
+                arguments=[PromptArgument(name=one.argument, description=one.argument_about, required=True)],
+            )
+            for one in prompts.PROMPTS
+        ]
+    )
+
+
+async def get_prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+    """One prompt with its argument."""
+    try:
+        prompt, text = prompts.filled(params.name, params.arguments)
+    except SwarmError as problem:
+        raise MCPError(INVALID_PARAMS, f"{problem.message}; {problem.suggestion}") from None
+    message = PromptMessage(role="user", content=TextContent(type="text", text=scrub(text)))
+    return GetPromptResult(description=prompt.about, messages=[message])
+
+
+def _only_page(params: PaginatedRequestParams | None) -> None:
+    if params and params.cursor is not None:
+        raise MCPError(INVALID_PARAMS, "Invalid cursor: there is one page")
+
+
+async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+    """The newest runs first."""
+    try:
+        found, following = await resources.page(ctx.lifespan_context.desk, (params and params.cursor) or "")
+    except SwarmError as problem:
+        raise MCPError(
+            INVALID_PARAMS if isinstance(problem, CallerError) else INTERNAL_ERROR,
+            f"{problem.message}; {problem.suggestion}",
+        ) from None
+    shown = [Resource(uri=one.uri, name=one.name, description=one.description, mime_type=one.mime) for one in found]
+    return ListResourcesResult(resources=shown, next_cursor=following or None)
+
+
+async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    """One for each part of a run."""
+    return ListResourceTemplatesResult(
+        resource_templates=[
+            ResourceTemplate(uri_template=f"run://{{run}}/{part}", name=part, description=about, mime_type=mime)
+            for part, (about, mime) in resources.PARTS.items()
+        ]
+    )
+
+
+async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    """One run's part, whole."""
+    uri = str(params.uri)
+    try:
+        text, mime = await resources.read(ctx.lifespan_context.desk, uri)
+    except SwarmError as problem:
+        code = INVALID_PARAMS if isinstance(problem, CallerError) else INTERNAL_ERROR
+        raise MCPError(code, f"{problem.message}; {problem.suggestion}", {"uri": uri}) from None
+    return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=scrub(text), mime_type=mime)])
+
+
+async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+    """Until ``unsubscribe``; a second time changes nothing."""
+    client, uri = ctx.lifespan_context, str(params.uri)
+    if uri not in client.subscribed:
+        client.subscribed.add(uri)
+        client.watchers.add(uri)
+    return EmptyResult()
+
+
+async def unsubscribe(ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+    """See ``subscribe``."""
+    client, uri = ctx.lifespan_context, str(params.uri)
+    if uri in client.subscribed:
+        client.subscribed.discard(uri)
+        client.watchers.remove(uri)
+    return EmptyResult()
+
+
+async def listen(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+    """As long as the request is open."""
+    with ctx.lifespan_context.watchers.watching(map(str, params.notifications.resource_subscriptions or ())):
+        return await LISTEN(ctx, params)
+
+
+def scrub(value: Any) -> Any:
+    """The same value without lone surrogates, which the SDK refuses and clients hang on."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {scrub(name): scrub(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, (list, tuple)):
+        return [scrub(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _server() -> Server[Any]:
+    server: Server[Any] = Server(
+        "ccswarm",
+        version=__version__,
+        title="ccswarm",
+        instructions=INSTRUCTIONS,
+        cache_hints={"tools/list": CacheHint(ttl_ms=CACHE_MS), "server/discover": CacheHint(ttl_ms=CACHE_MS)},
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=unsubscribe,
+        on_subscriptions_listen=listen,
+    )
+    server.middleware.clear()  # tracing without an exporter takes 5 % of every call
+    return server
+
+
+SERVER = _server()
+assert BY_NAME.keys() >= set(CHANGING)

@@ -1,0 +1,164 @@
+"""The swarm for any MCP client, on standard input and output: start runs, follow them, read what came of them.
+
+The SDK takes half a second to import, and the store of the runs as long. Until they are there the first questions get
+recorded answers, and everything else waits in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from ccswarm.servers._json_lines import LineReader, Message, Refused, encode, parse
+from ccswarm.servers.base import Entrance
+from ccswarm.servers.mcp.first_answers import FirstAnswers
+from ccswarm.servers.mcp.stdio import Wire
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ccswarm.servers.mcp.dispatch import Conversation
+    from ccswarm.servers.mcp.wire_log import Trace
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FLUSH_SECONDS = 0.3
+CLOSE_SECONDS = 20.0
+"""Longest way out; whatever is not handed back by then is found by others as after a crash."""
+
+log = logging.getLogger(__name__)
+
+
+class Peer:
+    """The one client of this process."""
+
+    def __init__(self, entrance: Entrance) -> None:
+        self._entrance = entrance
+        self._wire = Wire()
+        self._first = FirstAnswers()
+        self._conversation: Conversation | None = None
+        self._trace = _trace() if entrance.trace else None
+        self._waiting: list[tuple[Message, bool]] = []
+
+    async def run(self) -> None:
+        """Serve until the client is gone, or somebody ends this process; then hand back what is unfinished."""
+        ending, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def end() -> None:
+            if ending.is_set():
+                os._exit(1)
+            ending.set()
+
+        for number in SIGNALS:
+            loop.add_signal_handler(number, end)
+        told = asyncio.create_task(ending.wait())
+        serving = asyncio.create_task(self._serve())
+        try:
+            await asyncio.wait({told, serving}, return_when=asyncio.FIRST_COMPLETED)
+            serving.cancel()
+            await asyncio.wait({serving})
+            if self._conversation:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_SECONDS):
+                        await self._conversation.close()
+            await self._wire.flushed(FLUSH_SECONDS)
+            if self._trace:
+                await asyncio.to_thread(self._trace.close, FLUSH_SECONDS)
+        finally:
+            told.cancel()
+
+    async def _serve(self) -> None:
+        loading: asyncio.Task[None] | None = None
+        lines = LineReader()
+        while chunk := await self._wire.read():
+            for line in lines.feed(chunk):
+                self._take(line)
+            loading = loading or asyncio.create_task(self._load())
+            await self._wire.room()
+        if loading and any("id" in message and not answered for message, answered in self._waiting):
+            await loading  # what was asked before the end is answered
+        if self._conversation:
+            await self._conversation.settle()
+
+    def _take(self, line: bytes | Refused) -> None:
+        try:
+            if isinstance(line, Refused):
+                raise line
+            if self._trace:
+                self._trace.received(line)
+            message = parse(line)
+        except Refused as refused:
+            for answer in refused.answers:
+                self._send(answer)
+            return
+        if message is None:
+            return
+        if self._conversation:
+            self._conversation.receive(message)
+            return
+        answer = self._first.answer(message) if "id" in message else None
+        if answer:
+            self._send(answer)
+        if answer is None or message["method"] == "initialize":
+            self._waiting.append((message, answer is not None))
+
+    async def _load(self) -> None:
+        sdk = await asyncio.to_thread(_import_sdk)
+        self._conversation = conversation = sdk.Conversation(self._entrance, self._send)
+        for message, answered in self._waiting:
+            conversation.receive(message, answered=answered)
+        self._waiting.clear()
+
+    def _send(self, message: Message) -> None:
+        if self._trace:
+            self._trace.sent(message)
+        self._wire.write(encode(message))
+
+
+def _trace() -> Trace:
+    from ccswarm.servers.mcp.wire_log import Trace
+
+    return Trace()
+
+
+def _import_sdk() -> ModuleType:
+    # All that is made meanwhile stays; looking for garbage in it takes 90 of 800 ms.
+    gc.disable()
+    try:
+        from ccswarm.servers.mcp import dispatch
+    finally:
+        gc.enable()
+    return dispatch
+
+
+class McpServer:
+    """Every protocol version, both eras, on one pipe in any order."""
+
+    name = "mcp"
+
+    def main(self, entrance: Entrance) -> int:
+        """See Server. Ends the process itself: threads that import, or wait for the client, would hold it up."""
+
+        async def serve() -> None:
+            code = 1
+            try:
+                await Peer(entrance).run()
+                code = 0
+            except Exception:
+                log.exception("the server ends")
+            finally:
+                os._exit(code)
+
+        told = logging.StreamHandler()
+        # dbos warns of every step that is cancelled.
+        told.addFilter(lambda record: record.name.startswith("ccswarm") or record.levelno >= logging.ERROR)
+        logging.basicConfig(level=logging.WARNING, format="ccswarm: %(message)s", handlers=[told])
+        asyncio.run(serve())
+        return 0
+
+
+PLUGIN = McpServer()

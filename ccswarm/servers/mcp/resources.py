@@ -1,0 +1,172 @@
+"""Runs as resources: ``run://list`` and, of each run, its result, its events and its journal; and who is told when
+one of them changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ccswarm.app import JOURNALS, App
+from ccswarm.errors import InvalidArguments, RunNotFound, SwarmError
+from ccswarm.journal import files
+from ccswarm.runs.feed import Feed
+from ccswarm.runs.status import facts_of, run_id_of
+from ccswarm.runs.status import runs as listed
+from ccswarm.servers.mcp.toolsets.swarm.answers import result_of
+from ccswarm.servers.mcp.toolsets.swarm.calls import event_of, list_runs
+from ccswarm.servers.mcp.toolsets.workbench import Desk
+
+ADDRESS = re.compile(r"run://([A-Za-z0-9_-]{1,200})/(result|events|journal)\Z")
+LIST = "run://list"
+PARTS = {
+    "result": ("What came of a run: its tasks with their results", "application/json"),
+    "events": ("What happened in a run, one JSON document a line", "application/x-ndjson"),
+    "journal": ("The calls of a run as this machine's workers recorded them, one a line", "application/x-ndjson"),
+}
+RUNS_ON_A_PAGE = 20
+MOST_LISTED = 1000
+MOST_CHARS = 1_000_000
+"""Of one resource; what is left out is told in its last line."""
+
+Tell = Callable[[str], Awaitable[None]]
+"""Says that the resource of that address has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One that can be read."""
+
+    uri: str
+    name: str
+    description: str
+    mime: str
+
+
+async def page(desk: Desk, cursor: str) -> tuple[list[Resource], str]:
+    """One page of resources, and the cursor of the next; empty after the last. Raises InvalidArguments."""
+    with desk.used():
+        found = await listed((await desk.looking()).engine, MOST_LISTED)
+    ids = [run.id for run in found]
+    if cursor and cursor not in ids:
+        raise InvalidArguments("no such cursor", suggestion="begin without one")
+    start = ids.index(cursor) + 1 if cursor else 0
+    shown = ids[start : start + RUNS_ON_A_PAGE]
+    resources = [] if cursor else [Resource(LIST, "runs", "The runs there are, the newest first", "application/json")]
+    resources += [
+        Resource(f"run://{run}/{part}", f"{run[:12]} {part}", *about) for run in shown for part, about in PARTS.items()
+    ]
+    return resources, shown[-1] if shown and start + RUNS_ON_A_PAGE < len(ids) else ""
+
+
+async def read(desk: Desk, uri: str) -> tuple[str, str]:
+    """Its text and type. Raises RunNotFound, also for what is no address of a resource."""
+    with desk.used():
+        return await _read(desk, uri)
+
+
+async def _read(desk: Desk, uri: str) -> tuple[str, str]:
+    if uri == LIST:
+        return json.dumps((await list_runs(desk, {"limit": 100})).facts["runs"], ensure_ascii=False), "application/json"
+    found = ADDRESS.match(uri)
+    if not found:
+        raise RunNotFound(f"{uri[:200]!r} is no resource", suggestion="run://list, run://RUN/result, events or journal")
+    app = await desk.looking()
+    run_id, part = await run_id_of(app.engine, found[1]), found[2]
+    if part == "result":
+        text = result_of(await facts_of(app.engine, run_id))
+        return text if len(text) <= MOST_CHARS else json.dumps({"run": run_id, "use": "read_result"}), PARTS[part][1]
+    if part == "events":
+        events = await Feed(app.engine, run_id).past()
+        return _lines(event_of(one) for one in events), PARTS[part][1]
+    return await asyncio.to_thread(_journal, app, run_id), PARTS[part][1]
+
+
+def _journal(app: App, run_id: str) -> str:
+    records = files.read(app.state_directory / JOURNALS, run_id)
+    return _lines({"event": one.event, "at": one.at, "worker": one.worker, **one.facts} for one in records)
+
+
+def _lines(documents: Iterable[dict[str, Any]]) -> str:
+    lines: list[str] = []
+    size = 0
+    for document in documents:
+        line = json.dumps(document, ensure_ascii=False)
+        size += len(line) + 1
+        if size > MOST_CHARS:
+            lines.append(json.dumps({"event": "truncated", "after": len(lines)}))
+            break
+        lines.append(line)
+    return "".join(f"{line}\n" for line in lines)
+
+
+class Watchers:
+    """Follows those runs that somebody subscribed to, and tells of each change once."""
+
+    def __init__(self, desk: Desk, tell: Tell) -> None:
+        self._desk, self._tell = desk, tell
+        self._wanted: Counter[str] = Counter()
+        self._following: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def wanted(self) -> set[str]:
+        """The addresses that somebody wants to hear of."""
+        return {uri for uri, count in self._wanted.items() if count > 0}
+
+    @contextmanager
+    def watching(self, uris: Iterable[str]) -> Generator[None]:
+        """As long as the block runs."""
+        uris = list(uris)
+        for uri in uris:
+            self.add(uri)
+        try:
+            yield
+        finally:
+            for uri in uris:
+                self.remove(uri)
+
+    def add(self, uri: str) -> None:
+        """Somebody wants to hear of it."""
+        self._wanted[uri] += 1
+        found = ADDRESS.match(uri)
+        if found and found[1] not in self._following:
+            self._following[found[1]] = asyncio.create_task(self._follow(found[1]))
+
+    def remove(self, uri: str) -> None:
+        """One less."""
+        self._wanted[uri] = max(0, self._wanted[uri] - 1)
+        found = ADDRESS.match(uri)
+        if found and not any(one.startswith(f"run://{found[1]}/") for one in self.wanted):
+            task = self._following.pop(found[1], None)
+            if task:
+                task.cancel()
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        for task in self._following.values():
+            task.cancel()
+
+    async def _follow(self, name: str) -> None:
+        with suppress(SwarmError), self._desk.used():  # a run that is not there never changes
+            app = await self._desk.looking()
+            feed = Feed(app.engine, await run_id_of(app.engine, name))
+            await feed.past()
+            async with feed.coming() as queue:
+                one = await queue.get()
+                while one:
+                    while one and not queue.empty():
+                        one = queue.get_nowait()
+                    await self._changed(name)
+                    one = one and await queue.get()
+            await self._changed(name)
+
+    async def _changed(self, name: str) -> None:
+        for uri in sorted(self.wanted):
+            if uri.startswith(f"run://{name}/") or uri == LIST:
+                await self._tell(uri)

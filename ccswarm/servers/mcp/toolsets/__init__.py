@@ -1,0 +1,1 @@
+"""What the MCP server offers: the swarm's own tools, and Orchestre's."""

@@ -1,0 +1,1 @@
+"""Orchestre's tools: analysis, plans, research, review, starters."""

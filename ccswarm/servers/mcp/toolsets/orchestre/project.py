@@ -1,0 +1,233 @@
+"""initialize_project: a starter is written by a run, with an agent of the configuration, so that everything that holds
+for agents' calls holds for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ccswarm.config import config
+from ccswarm.config.config import Loaded
+from ccswarm.config.settings import AgentSettings, Settings
+from ccswarm.errors import UsageInvalid
+from ccswarm.plan import check as plans
+from ccswarm.plan.origin import GATE_TOOLS, Origin, gate_problems
+from ccswarm.plan.shell_text import quote
+from ccswarm.runs import service
+from ccswarm.runs.status import facts_of
+from ccswarm.servers.mcp.toolsets.orchestre.base import REQUIREMENTS, Desk, Facts, Given, OrchestreTool, Refusal, takes
+from ccswarm.servers.mcp.toolsets.orchestre.starters import ABOUT, NEXT, files_of
+from ccswarm.servers.mcp.toolsets.swarm import calls
+
+WAIT_SECONDS = 45.0
+"""Longest wait for the run; it goes on after that."""
+
+TASK, LIST = "write", "list"
+
+
+async def initialize_project(desk: Desk, given: Given) -> Given:
+    loaded = await desk.loaded()
+    name, template = str(given["projectName"]), str(given["template"])
+    if template not in ABOUT:
+        raise Refusal(
+            "Template not found",
+            "TEMPLATE_NOT_FOUND",
+            "Choose one of the available templates",
+            {"availableTemplates": list(ABOUT)},
+        )
+    files = files_of(template, name, given.get("requirements", ""))
+    place = _place(desk, loaded, given["projectPath"], name)
+    _free(place, files)
+    base = place
+    while not base.is_dir():
+        base = base.parent
+    folder = Path(os.path.relpath(place, base))
+    text, settings = _planned(loaded.settings, name, template, folder, files)
+    run, _ = await desk.begin({"plan": text}, settings, str(base), loaded, origin=Origin.SERVER)
+    told = await _followed(desk, run)
+    project: Facts = {"projectName": name, "template": template, "projectPath": str(place), "run": run}
+    if not told["over"]:
+        return {
+            "status": "in_progress",
+            "message": f"The files are being written by run {run}, which is {told['status']}",
+            "project": project,
+            "nextSteps": [told["next"]],
+        }
+    written = await _written(desk, run)
+    sizes = {path: written.get(str(folder / path)) for path in files}
+    if missing := [path for path, content in files.items() if sizes[path] != len(content.encode())]:
+        raise Refusal(
+            f"The project was not written: run {run} {told['status']}",
+            "PROJECT_NOT_CREATED",
+            f"read_result {run} tells why",
+            {"run": run, "missing": missing, "files": sorted(set(files) - set(missing))},
+        )
+    return {
+        "project": {**project, "files": list(files)},
+        "nextSteps": [f"cd {shlex.quote(str(place))}", *NEXT[template]],
+    }
+
+
+def _place(desk: Desk, loaded: Loaded, path: str, name: str) -> Path:
+    """The project's folder: ``path`` where it ends with the project's name, else the one of that name in it."""
+    if not path.startswith("/"):
+        raise Refusal(f"projectPath {path[:200]!r} is not absolute", "INVALID_PATH", "Give it from / on")
+    place = Path(path) if Path(path).name == name else Path(path) / name
+    try:
+        return desk.within(str(place), loaded)
+    except UsageInvalid:
+        root = desk.root(loaded)
+        raise Refusal(
+            f"projectPath {path[:200]!r} is not in the workspace {root}",
+            "PATH_NOT_ALLOWED",
+            "Give a path inside of it, or start the server with another --workspace",
+            {"workspace": str(root)},
+        ) from None
+
+
+def _free(place: Path, files: Mapping[str, str]) -> None:
+    """Raises Refusal where a file would be written over, or something else is in the way."""
+    folders = {parent for path in files for parent in (place / path).parents}
+    there = [path for path in files if os.path.lexists(place / path)]
+    there += [
+        os.path.relpath(folder, place)
+        for folder in sorted(folders)
+        if os.path.lexists(folder) and (not folder.is_dir() or (folder.is_symlink() and folder.is_relative_to(place)))
+    ]
+    if there:
+        raise Refusal(
+            f"In {place} there is already {', '.join(there)}: nothing is written over",
+            "PROJECT_EXISTS",
+            "Choose another projectName or projectPath",
+            {"existingFiles": there},
+        )
+
+
+def _planned(own: Settings, name: str, template: str, folder: Path, files: Mapping[str, str]) -> tuple[str, Settings]:
+    """The run's plan, as text and read, for the first agent that may carry it out. Raises Refusal."""
+    server = own.swarm.shell
+    task = _task(server, name, template, folder, files)
+    problems: list[str] = []
+    for agent in own.agents:
+        if agent.workspace == "shared":
+            # Its steps are all there is to it, whoever thinks for the agent otherwise; its grants and approvals stay.
+            follower: Facts = {"name": agent.name, "brain": service.PLAYBOOK, "settings": {}}
+            text = json.dumps({"agents": [follower], "tasks": [{**task, "agent": agent.name}]}, indent=1)
+            settings = service.named(config.parse_plan(text, own), name.lstrip("-")[:63])
+            problems = [*plans.check(settings, None), *gate_problems(settings.tasks[0].gates, [agent], server)]
+            if not problems:
+                return text, settings
+    raise Refusal(
+        "No agent is configured that could write files" + (f": {'; '.join(problems[:3])}" if problems else ""),
+        "NO_AGENT_CONFIGURED",
+        _advice(server, own.agents),
+    )
+
+
+def _advice(server: str, agents: tuple[AgentSettings, ...]) -> str:
+    grants = ", ".join(f'"{server}.{tool}"' for tool in GATE_TOOLS)
+    added = " Agents with a clone of their own are left out." if any(one.workspace == "clone" for one in agents) else ""
+    return (
+        f"The person configures an MCP server {server} (ai-session mcp-server --stdio, trusted = true) and an "
+        f"[[agents]] with grants = [{grants}]; ccswarm init writes such a configuration.{added}"
+    )
+
+
+def _task(server: str, name: str, template: str, folder: Path, files: Mapping[str, str]) -> Facts:
+    """Steps never fail by themselves, so that the terminal is closed in any case: what was written is looked at
+    afterwards, by the gate and by whoever reads the list."""
+    folders = sorted({str((folder / path).parent) for path in files})
+    quoted = " ".join(quote(str(folder / path)) for path in files)
+    session: Facts = {"session_id": "${steps.open.session_id}"}
+    items = [{"path": _literal(str(folder / path)), "content": _literal(text)} for path, text in files.items()]
+    return {
+        "id": TASK,
+        "text": f"Write the starter {template} as {name}.",
+        "steps": [
+            {
+                "id": "open",
+                "tool": f"{server}.create_session",
+                "args": {"name": "${run.id}-" + TASK, "working_directory": "${workspace}"},
+            },
+            {
+                "id": "folders",
+                "tool": f"{server}.execute_command",
+                "args": {**session, "command": _literal(f"mkdir -p -- {' '.join(map(quote, folders))}")},
+            },
+            {
+                "id": "files",
+                "tool": f"{server}.execute_command",
+                "for_each": items,
+                # noclobber: a file that is there by now is left as it is.
+                "args": {**session, "command": "(set -C; cat > ${q:item.path})", "stdin": "${item.content}"},
+            },
+            {
+                "id": LIST,
+                "tool": f"{server}.execute_command",
+                "args": {**session, "command": _literal(f"wc -c -- {quoted}")},
+            },
+            {"id": "close", "tool": f"{server}.close_session", "args": session},
+        ],
+        "gates": [{"command": f"ls -- {quoted} >/dev/null"}],
+    }
+
+
+def _literal(text: str) -> str:
+    """Text of a plan that stands for itself."""
+    return text.replace("${", "$${")
+
+
+async def _followed(desk: Desk, run: str) -> Facts:
+    """What run_events says of the run when it is over, waits for a person, or has taken its time."""
+    deadline, cursor = time.monotonic() + WAIT_SECONDS, ""
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        told = (await calls.run_events(desk, {"run": run, "cursor": cursor, "wait_seconds": left})).facts
+        if told["over"] or told["approvals"] or told["status"] in ("paused", "interrupted") or not left:
+            return told
+        cursor = told["cursor"]
+
+
+async def _written(desk: Desk, run: str) -> dict[str, int]:
+    """How many bytes each file has, by the run's own list."""
+    facts = await facts_of((await desk.looking()).engine, run)
+    result: Any = facts["tasks"].get(TASK, {}).get("result")
+    try:
+        output = str(result["steps"][LIST]["output"])
+    except (TypeError, KeyError):
+        return {}
+    rows = [line.split(None, 1) for line in output.splitlines()]
+    return {row[1]: int(row[0]) for row in rows if len(row) == 2 and row[0].isdecimal()}
+
+
+TOOLS = (
+    OrchestreTool(
+        "initialize_project",
+        "Begin a project",
+        "Write a small starter that runs and has tests, in a new folder of the workspace; nothing is written over. An "
+        "agent of the configuration writes it, in a run. Templates: "
+        + "; ".join(f"{name}: {about}" for name, about in ABOUT.items())
+        + ".",
+        takes(
+            {
+                "projectName": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[a-z0-9-]+$"},
+                "template": {"type": "string", "minLength": 1, "description": f"One of: {', '.join(ABOUT)}."},
+                "projectPath": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 4000,
+                    "description": "Absolute, in the workspace: the project's folder, or the one to make it in.",
+                },
+                "requirements": {**REQUIREMENTS, "description": "Kept in the project's README."},
+            },
+            ("projectName", "template", "projectPath"),
+        ),
+        initialize_project,
+    ),
+)

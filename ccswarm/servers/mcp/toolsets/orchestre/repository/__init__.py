@@ -1,0 +1,1 @@
+"""What a repository holds: languages, manifests, history."""

@@ -1,0 +1,155 @@
+"""Orchestre's tools beside the swarm's own: arguments are checked as its document has it, calls are counted, and what
+tools answer is put into its envelope.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ccswarm import __version__
+from ccswarm.config import config
+from ccswarm.errors import SwarmError
+from ccswarm.servers.mcp.toolsets.orchestre import context, model_tools, project
+from ccswarm.servers.mcp.toolsets.orchestre.base import Desk, Facts, Given, OrchestreTool, Refusal
+from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
+
+ALL = (*context.TOOLS, *project.TOOLS, *model_tools.TOOLS)
+BY_NAME: dict[str, OrchestreTool] = {tool.name: tool for tool in sorted(ALL, key=lambda tool: tool.name)}
+
+MAIN = ("analysis", "plan", "project", "consensus")
+"""What a tool's answer is about, where it has one of these."""
+FREE = frozenset(tool.name for tool in context.TOOLS)
+"""They cost nothing, and are not counted."""
+
+MOST_CALLS = 10
+PERIOD_SECONDS = 60.0
+SHOWN_NAMES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The answer to one call. ``facts`` are the same as ``text``, None where the call failed."""
+
+    text: str
+    facts: Facts | None
+
+
+class MissingFields(Exception):
+    """Arguments are not there that must be; ``details`` names all of them. Nothing was done, and nothing counted."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(details)
+        self.details = details
+
+
+class Limits:
+    """How often each operation of a connection was called: at most MOST_CALLS in any PERIOD_SECONDS. ``clock`` is in
+    seconds, and never goes back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._calls: dict[str, deque[float]] = {}
+
+    def count(self, operation: str) -> None:
+        """One more call. Raises Refusal where that is too many; it is not counted then."""
+        now, calls = self._clock(), self._calls.setdefault(operation, deque())
+        while calls and now - calls[0] >= PERIOD_SECONDS:
+            calls.popleft()
+        if len(calls) >= MOST_CALLS:
+            wait = math.ceil(calls[0] + PERIOD_SECONDS - now)
+            raise Refusal(
+                f"{operation} was called {MOST_CALLS} times within {PERIOD_SECONDS:g} seconds",
+                "RATE_LIMIT_EXCEEDED",
+                f"Call it again in {wait} seconds",
+                {"retryAfterSeconds": wait},
+            )
+        calls.append(now)
+
+
+async def call(desk: Desk, name: str, arguments: Given) -> Told:
+    """One call of a tool in ``BY_NAME``; what goes wrong in it is an answer too. Raises MissingFields."""
+    tool = BY_NAME[name]
+    kinds = tool.input_schema["properties"]
+    # null is what programs write for what they do not give, where it is no value itself.
+    given = {
+        key: value
+        for key, value in arguments.items()
+        if value is not None or "type" not in kinds.get(key, {"type": ""})
+    }
+    redacted = Redaction(config.server_environment())
+    try:
+        given = checked(tool, given)
+        if name not in FREE:
+            desk.own(Limits).count(name)
+        with desk.used():
+            answer = await tool.run(desk, given)
+    except Refusal as refusal:
+        return _failed(redacted, refusal.error, refusal.code, refusal.suggestion, refusal.more)
+    except SwarmError as problem:
+        return _failed(redacted, problem.message, problem.code.upper(), problem.suggestion, {})
+    metadata: Facts = {"timestamp": _now(), "version": __version__}
+    if ignored := sorted(set(given) - set(kinds)):
+        metadata["ignored"] = ignored[:SHOWN_NAMES]
+    # What still goes on has not succeeded.
+    head = {} if answer.get("status") == "in_progress" else {"success": True}
+    facts = redacted({**head, **answer, **as_documented(answer), "metadata": metadata})
+    return Told(json.dumps(facts, indent=2, ensure_ascii=False), facts)
+
+
+def as_documented(answer: Given) -> Facts:
+    """The same under the names that the document has: ``data``, and ``phases`` of a plan. What stands there already as
+    a whole is not told twice."""
+    main = next((name for name in MAIN if isinstance(answer.get(name), dict)), "")
+    if not main:
+        return {"data": {name: value for name, value in answer.items() if name not in ("status", "message")}}
+    data: Facts = dict(answer[main])
+    return {"phases": data.pop("phases", []), "data": data} if main == "plan" else {"data": data}
+
+
+def checked(tool: OrchestreTool, given: Given) -> Facts:
+    """The arguments as the tool gets them. Raises MissingFields for those that are not there; Refusal, with every
+    problem, for those that do not fit."""
+    required = tool.input_schema.get("required", ())
+    if missing := [name for name in required if name not in given]:
+        raise MissingFields("; ".join(f"Missing required field: {name}" for name in missing))
+    fitting = dict(given)
+    if isinstance(text := given.get("requirements"), str):
+        fitting["requirements"] = text.strip()
+    empty = [name for name in required if fitting[name] == ""]
+    # An empty text is told once, not as too short as well.
+    problems = tool.arguments.problem({name: value for name, value in fitting.items() if name not in empty}).split("; ")
+    told = {f"$: {name!r} is a required property" for name in empty}
+    words = [f"{_words(name).capitalize()} {'are' if name.endswith('s') else 'is'} required" for name in empty]
+    words += [re.sub(r"^\$\.?(?=\w)", "", one) for one in problems if one and one not in told]
+    if empty:
+        raise Refusal("; ".join(words), f"MISSING_{_words(empty[0]).upper().replace(' ', '_')}", _provide(tool, empty))
+    if words:
+        raise Refusal("; ".join(words), "INVALID_ARGUMENTS", f"See the input schema of {tool.name}")
+    return fitting
+
+
+def _failed(redacted: Redaction, error: str, code: str, suggestion: str, more: Mapping[str, Any]) -> Told:
+    facts: Facts = {"error": error, "code": code, **more, "suggestion": suggestion}
+    return Told(json.dumps(redacted(facts), indent=2, ensure_ascii=False), None)
+
+
+def _provide(tool: OrchestreTool, names: list[str]) -> str:
+    kinds = [f"{_words(name)} as a {tool.input_schema['properties'][name].get('type', 'value')}" for name in names]
+    return f"Provide {'project ' if names[0] == 'requirements' else ''}{', '.join(kinds)}"
+
+
+def _words(name: str) -> str:
+    """``projectName``: project name."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

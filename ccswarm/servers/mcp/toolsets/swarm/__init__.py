@@ -1,0 +1,1 @@
+"""Tools that start, follow and stop runs."""

@@ -1,0 +1,213 @@
+"""What clients are told of runs: facts with a schema, and the same in words."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccswarm.engines.base import Execution
+from ccswarm.models import RunStatus
+from ccswarm.runs.events import asked, cut, task_of
+from ccswarm.runs.status import all_waiting, status_of
+from ccswarm.servers.mcp.toolsets.swarm.tools import INTERRUPTED, PAGE_CHARS, Facts
+
+HERE = "this server"
+MOST_CHARS = 2000
+"""Of one text in an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool answers: ``facts`` as its schema has it, and ``text`` with the same for who reads only that."""
+
+    text: str
+    facts: Facts
+
+
+def answered(lines: Iterable[str], facts: Facts) -> Answer:
+    """What to do next stands last."""
+    return Answer("\n".join((*lines, *(["next: " + facts["next"]] if facts["next"] else []))), facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Carriers:
+    """The workers that are alive, and which of them is this process."""
+
+    alive: frozenset[str]
+    own: str = ""
+
+    def of(self, run: Execution) -> str:
+        """Who carries a run out: a worker, ``here``, or nobody."""
+        if run.status is not RunStatus.RUNNING or run.worker not in self.alive:
+            return ""
+        return HERE if run.worker == self.own else run.worker
+
+    def status(self, run: Execution, waiting: bool = False) -> str:
+        """``waiting``: only people's answers are missing."""
+        if run.status is RunStatus.RUNNING and not self.of(run):
+            return INTERRUPTED
+        return status_of(run, waiting).value
+
+
+def next_of(status: str, run: str, approvals: Sequence[Facts], anybody: bool) -> str:
+    """What a client does next; ``anybody``: a worker is alive."""
+    short = run[:12]
+    match status:
+        case "queued" if not anybody:
+            return f"nobody carries it out now: resume_run {short} does"
+        case "queued" | "running":
+            return f"run_events with run {short}, the last cursor and wait_seconds 45 follows it"
+        case "waiting_approval":
+            words = "; ".join(f"{one['agent']} asks for {one['tool']}: {one['answer']}" for one in approvals)
+            return f"a person has to answer in a terminal, you cannot: {words}. Then run_events follows it"
+        case "paused" | "interrupted":
+            return f"resume_run {short} continues with it"
+        case "succeeded":
+            return f"read_result {short} reads what came of it"
+        case "cancelled":
+            return f"resume_run {short} continues with it, read_result {short} reads what was done"
+        case _:
+            return f"read_result {short} tells why; resume_run {short} does again what did not succeed"
+
+
+def approvals_in(found: Iterable[Mapping[str, Any]]) -> list[Facts]:
+    """Questions as clients are told of them."""
+    return [
+        {
+            "id": one["id"],
+            "task": one.get("task_id") or one.get("task", ""),
+            "agent": one["agent"],
+            "tool": one["tool"],
+            "arguments": dict(one.get("arguments", {})),
+            "answer": f"ccswarm approve {one['id']}",
+        }
+        for one in found
+    ]
+
+
+def lines_of_approvals(approvals: Sequence[Facts]) -> list[str]:
+    """One for each, with what is asked."""
+    return [
+        f"waits for a person: {one['id']}: {one['agent']} in {one['task']} wants to call {asked(one)}"
+        for one in approvals
+    ]
+
+
+def status_answer(facts: Mapping[str, Any], run: Execution, carriers: Carriers) -> Answer:
+    """Of ``run_status``; ``facts`` are those of ``runs_facts``."""
+    approvals = approvals_in(facts["approvals"])
+    status = carriers.status(run, facts["status"] == RunStatus.WAITING_APPROVAL)
+    tasks: list[Facts] = [
+        {
+            "task": name,
+            "status": one["status"],
+            "agent": one["agent"],
+            "attempts": one["attempts"],
+            "seconds": _between(one["started_at"], one["ended_at"]),
+            "summary": str(one["summary"])[:MOST_CHARS],
+        }
+        for name, one in facts["tasks"].items()
+    ]
+    shown: Facts = {
+        "run": run.id,
+        "name": facts["name"],
+        "status": status,
+        "over": run.status.over,
+        "worker": carriers.of(run),
+        "workspace": facts["workspace"],
+        "seconds": _between(run.created_at, run.ended_at or time.time()),
+        "tasks": tasks,
+        "usage": dict(facts["usage"]),
+        "approvals": approvals,
+        "error": facts["error"],
+        "next": next_of(status, run.id, approvals, bool(carriers.alive)),
+    }
+    head = f"{run.id} ({facts['name']}): {status}, {shown['seconds']:g} s, in {facts['workspace']}"
+    by = [f"carried out by {shown['worker']}"] if shown["worker"] else []
+    error = [f"error: {facts['error']}"] if facts["error"] else []
+    used = [f"used: {json.dumps(shown['usage'])}"] if shown["usage"] else []
+    return answered((head, *by, *error, *map(_line, tasks), *used, *lines_of_approvals(approvals)), shown)
+
+
+def _line(task: Facts) -> str:
+    words = [f"{task['task']}: {task['status']}"]
+    words += [f"by {task['agent']}"] if task["agent"] else []
+    words += [f"attempt {task['attempts']}"] if task["attempts"] > 1 else []
+    words += [f"{task['seconds']:g} s"] if task["seconds"] else []
+    return ", ".join(words) + (f": {cut(task['summary'])}" if task["summary"] else "")
+
+
+def runs_answer(found: Sequence[Execution], tasks: Sequence[Execution], carriers: Carriers) -> Answer:
+    """Of ``list_runs``; ``tasks`` are those that are not over."""
+    rows: list[Facts] = []
+    for run in found:
+        result: Mapping[str, Any] = run.result or {}
+        counts: Mapping[str, int] = (run.shown or {}).get("counts", {})
+        if result:
+            counts = Counter(task["status"] for task in result.get("tasks", {}).values())
+        own = {task_of(run.id, task.id): task for task in tasks if task.id.startswith(f"{run.id}.")}
+        begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
+        rows.append(
+            {
+                "run": run.id,
+                "status": carriers.status(run, all_waiting(run, own)),
+                "begun": begun,
+                "seconds": _between(run.created_at, run.ended_at),
+                "tasks": ", ".join(f"{count} {what}" for what, count in counts.items()),
+            }
+        )
+    lines = [f"{row['run']}: {row['status']}, begun {row['begun']}, tasks: {row['tasks'] or '-'}" for row in rows]
+    then = "run_status RUN shows how far one is" if rows else "start_run starts one"
+    return answered(lines or ["There are no runs."], {"runs": rows, "next": then})
+
+
+def result_of(facts: Mapping[str, Any], task: str = "") -> str:
+    """What came of a run, or of one task, as text: JSON but for an answer that is text itself."""
+    if task:
+        result = facts["tasks"][task]["result"]
+        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=1)
+    kept = ("status", "agent", "attempts", "summary", "result")
+    tasks = {name: {key: one.get(key) for key in kept} for name, one in facts["tasks"].items() if "." not in name}
+    shown = {"run": facts["run"], "status": facts["status"], "error": facts["error"], "tasks": tasks}
+    return json.dumps(shown, ensure_ascii=False, indent=1)
+
+
+def page_answer(run: str, task: str, status: str, text: str, offset: int) -> Answer:
+    """Of ``read_result``."""
+    page = text[offset : offset + PAGE_CHARS]
+    following = offset + len(page)
+    more = following < len(text)
+    then = f"read_result with offset {following} reads on" if more else ""
+    facts: Facts = {
+        "run": run,
+        "task": task,
+        "status": status,
+        "text": page,
+        "offset": offset,
+        "next_offset": following,
+        "more": more,
+        "total_chars": len(text),
+        "next": then,
+    }
+    head = f"{run}{' ' + task if task else ''}: {status}, characters {offset} to {following} of {len(text)}"
+    return answered((head, page), facts)
+
+
+def shortened(value: Any) -> Any:
+    """The same with long texts cut, which say so."""
+    if isinstance(value, str):
+        left = len(value) - MOST_CHARS
+        return value if left <= 0 else f"{value[:MOST_CHARS]}… ({left} characters more)"
+    if isinstance(value, Mapping):
+        return {str(name): shortened(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, list | tuple):
+        return [shortened(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _between(began: float, ended: float) -> float:
+    return round(ended - began, 1) if began and ended else 0

@@ -1,0 +1,291 @@
+"""The tools' work: each takes a desk and arguments that fit its schema, and answers or raises SwarmError."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ccswarm import app as apps
+from ccswarm.app import App
+from ccswarm.engines.base import Execution
+from ccswarm.errors import ConfigInvalid, InvalidArguments, PlanInvalid, ServerUnavailable, SwarmError, UnknownTool
+from ccswarm.models import RunStatus
+from ccswarm.plan import check as plans
+from ccswarm.runs import service
+from ccswarm.runs.events import Happening, told
+from ccswarm.runs.feed import Feed
+from ccswarm.runs.status import facts_of, run_id_of, tasks_going
+from ccswarm.runs.status import runs as listed
+from ccswarm.servers.mcp.toolsets.swarm.answers import (
+    Answer,
+    Carriers,
+    answered,
+    approvals_in,
+    lines_of_approvals,
+    next_of,
+    page_answer,
+    result_of,
+    runs_answer,
+    shortened,
+    status_answer,
+)
+from ccswarm.servers.mcp.toolsets.swarm.cursor import Position
+from ccswarm.servers.mcp.toolsets.swarm.tools import BY_NAME, INTERRUPTED, Facts
+from ccswarm.servers.mcp.toolsets.workbench import Desk
+from ccswarm.toolbox.discovery import called
+
+EVENT_CHARS = 24_000
+"""Of the events in one answer, about 8,000 tokens."""
+
+INSTEAD = {
+    "ccswarm runs list": "list_runs shows the runs there are",
+    "ccswarm runs show": "read_result reads what came of it, start_run begins another one",
+    "write the steps": "give a plan: TOML with [[steps]] (id, tool = SERVER.TOOL, args); list_agents shows who may use "
+    "what",
+    "ccswarm config reference": "check_plan names every problem of a plan; a configuration is corrected by the person",
+    "ccswarm doctor": "check_plan names what is wrong; ccswarm doctor in a terminal says more",
+}
+"""What a client does where a person would use a terminal, by how the words for the person begin."""
+
+Given = Mapping[str, Any]
+
+
+async def call(desk: Desk, name: str, arguments: Given) -> Answer:
+    """One call. Raises SwarmError: UnknownTool, InvalidArguments with every problem, and what the tool raises."""
+    if name not in BY_NAME:
+        raise UnknownTool(f"there is no tool {name[:80]!r}", suggestion=f"there is: {', '.join(BY_NAME)}")
+    if problem := BY_NAME[name].arguments.problem(arguments):
+        raise InvalidArguments(problem, suggestion=f"see the input schema of {name}")
+    try:
+        with desk.used():
+            return await WORK[name](desk, arguments)
+    except SwarmError as error:
+        words = next((ours for theirs, ours in INSTEAD.items() if error.suggestion.startswith(theirs)), None)
+        error.suggestion = words or error.suggestion
+        raise
+
+
+async def start_run(desk: Desk, given: Given) -> Answer:
+    loaded = await desk.loaded()
+    settings = service.named(desk.meant(given, loaded), given.get("name", ""))
+    directory = desk.directory(given.get("workspace", "."), loaded)
+    run, notes = await desk.begin(given, settings, directory, loaded, origin=desk.origin(given))
+    return await _changed(desk, run, "is started", notes)
+
+
+async def resume_run(desk: Desk, given: Given) -> Answer:
+    app = await desk.looking()
+    meant = await run_id_of(app.engine, given["run"])
+    run = await desk.go_on(meant)
+    notes = [] if run == meant else [f"{meant} is over; {run} does again what did not succeed in it"]
+    return await _changed(desk, run, "continues", notes)
+
+
+async def pause_run(desk: Desk, given: Given) -> Answer:
+    return await _changed(desk, (await service.stop(await desk.looking(), given["run"], "pause")).id, "is paused")
+
+
+async def cancel_run(desk: Desk, given: Given) -> Answer:
+    return await _changed(desk, (await service.stop(await desk.looking(), given["run"], "cancel")).id, "is cancelled")
+
+
+async def _changed(desk: Desk, run: str, what: str, notes: Sequence[str] = ()) -> Answer:
+    app = await desk.looking()
+    carriers = await carriers_of(desk, app)
+    status = carriers.status(await app.engine.status(run))
+    facts: Facts = {
+        "run": run,
+        "status": status,
+        "notes": list(notes),
+        "next": next_of(status, run, (), bool(carriers.alive)),
+    }
+    return answered((f"{run} {what}: {status}", *notes), facts)
+
+
+async def run_status(desk: Desk, given: Given) -> Answer:
+    app = await desk.looking()
+    run_id = await run_id_of(app.engine, given["run"])
+    facts = await facts_of(app.engine, run_id)
+    return status_answer(facts, await app.engine.status(run_id), await carriers_of(desk, app))
+
+
+async def list_runs(desk: Desk, given: Given) -> Answer:
+    app = await desk.looking()
+    found = await listed(app.engine, given.get("limit", 20))
+    tasks: Sequence[Execution] = []
+    if any(not run.status.over for run in found):
+        tasks = await tasks_going(app.engine)
+    return runs_answer(found, tasks, await carriers_of(desk, app))
+
+
+async def run_events(desk: Desk, given: Given) -> Answer:
+    app = await desk.looking()
+    run_id = await run_id_of(app.engine, given["run"])
+    position = Position(run_id, given.get("cursor", ""))
+    carriers = await carriers_of(desk, app)
+    before = await app.engine.status(run_id)
+    feed = Feed(app.engine, run_id, position.counts)
+    found, last = await feed.past(), before.status.over
+    wait: float = given.get("wait_seconds", 0)
+    if not found and not last and wait and carriers.status(before) not in (RunStatus.PAUSED, INTERRUPTED):
+        found, last = await _awaited(feed, wait)
+    events: list[Facts] = []
+    size = 0
+    for one in found[: given.get("limit", 50)]:
+        shown = event_of(one)
+        size += len(json.dumps(shown))
+        if events and size > EVENT_CHARS:
+            break
+        position.take(one)
+        events.append(shown)
+    summary, run = await facts_of(app.engine, run_id), await app.engine.status(run_id)
+    approvals = approvals_in(summary["approvals"])
+    status = carriers.status(run, summary["status"] == RunStatus.WAITING_APPROVAL)
+    more = len(events) < len(found)
+    # What was recorded since the events were read belongs to the next answer, also where it is the end.
+    over = last and not more
+    again = f"call again with cursor {position}: there is more"
+    facts: Facts = {
+        "run": run_id,
+        "status": status,
+        "over": over,
+        "events": events,
+        "cursor": str(position),
+        "more": more,
+        "approvals": approvals,
+        "next": again if run.status.over and not over else next_of(status, run_id, approvals, bool(carriers.alive)),
+    }
+    lines = [one["told"] for one in events] or ["nothing new"]
+    return answered((f"{run_id}: {status}; cursor {position}", *lines, *lines_of_approvals(approvals)), facts)
+
+
+async def _awaited(feed: Feed, seconds: float) -> tuple[list[Happening], bool]:
+    """What happens next, with all that came with it, nothing after that time; and whether nothing more will come."""
+    found: list[Happening] = []
+    async with feed.coming() as queue:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                one = await queue.get()
+                while one:
+                    found.append(one)
+                    if queue.empty():
+                        return found, False
+                    one = queue.get_nowait()
+                return found, True
+    return found, False
+
+
+def event_of(one: Happening) -> Facts:
+    """As clients get it: its facts, and itself in words."""
+    return {**shortened(one.to_json()), "told": told(one)}
+
+
+async def list_approvals(desk: Desk, given: Given) -> Answer:
+    app = await desk.looking()
+    run = await run_id_of(app.engine, given["run"]) if "run" in given else ""
+    asked = [one for one in await app.swarm.approvals() if one["task_id"].startswith(f"{run}." if run else "")]
+    approvals = approvals_in(asked)
+    then = "show the person what is asked and the command that answers it; you cannot answer" if approvals else ""
+    lines = [f"{line} -- {one['answer']}" for line, one in zip(lines_of_approvals(approvals), approvals, strict=True)]
+    return answered(lines or ["Nothing waits for a person."], {"approvals": approvals, "next": then})
+
+
+async def list_agents(desk: Desk, given: Given) -> Answer:
+    del given
+    loaded = await desk.loaded()
+    settings = loaded.settings
+    shown = {"name", "type", "capabilities", "brain", "grants", "approval", "workspace"}
+    agents = [one.model_dump(mode="json", include=shown) for one in settings.agents]
+    lines = [
+        f"{one['name']}: {one['type']}, brain {one['brain']}, may use {', '.join(one['grants']) or 'nothing'}, "
+        f"a person is asked: {one['approval']}, workspace {one['workspace']}"
+        + (f", capable of {', '.join(one['capabilities'])}" if one["capabilities"] else "")
+        for one in agents
+    ]
+    thinking = any(one["brain"] != "playbook" for one in agents)
+    then = "start_run with a task in words, or a plan" if thinking else "start_run with a plan: no agent here thinks"
+    facts: Facts = {
+        "agents": agents,
+        "servers": [server.name for server in settings.mcp.servers],
+        "tasks": [task.id for task in settings.tasks],
+        "workspace": str(desk.root(loaded)),
+        "topology": settings.swarm.topology,
+        "next": then if agents else "the person writes a configuration: ccswarm init",
+    }
+    rest = [f"{name}: {', '.join(facts[name]) or 'none'}" for name in ("servers", "tasks")]
+    rest += [f"{name}: {facts[name]}" for name in ("workspace", "topology")]
+    return answered((*lines, *rest) if lines else ("There are no agents.", *rest), facts)
+
+
+async def check_plan(desk: Desk, given: Given) -> Answer:
+    loaded = await desk.loaded()
+    problems: list[str] = []
+    told_: Facts = {"stages": [], "tasks": []}
+    try:
+        settings = desk.meant(given, loaded)
+        problems = plans.check(settings, None)
+        with suppress(PlanInvalid):  # its needs, which are among the problems
+            told_ = plans.describe(settings)
+        if not problems and not given.get("offline", False):
+            problems = plans.check(settings, await called(settings, desk.directory(".", loaded)))
+            problems += await asyncio.to_thread(apps.brain_problems, settings)
+    except (ConfigInvalid, PlanInvalid) as error:
+        problems = [*problems, *re.sub(r"^(the plan|/\S+\.toml): ", "", error.message).split("; ")]
+    except ServerUnavailable as error:
+        problems = [*problems, error.message]
+    placed = [_placed(problem) for problem in problems]
+    tasks: list[Facts] = [
+        {
+            "task": task["id"],
+            "text": str(task.get("text", "")),
+            "agents": task["agents"],
+            "needs": list(task.get("needs", ())),
+            "steps": [f"{step['id']}: {step['tool']}" for step in task["steps"]],
+        }
+        for task in told_["tasks"]
+    ]
+    then = "fix these places" if problems else "start_run with the same arguments"
+    facts: Facts = {
+        "valid": not problems,
+        "problems": placed,
+        "stages": told_["stages"],
+        "tasks": tasks,
+        "next": then,
+    }
+    lines = problems or ["It can be carried out."]
+    order = [f"{one['task']}: {', '.join(one['agents'])}; {'; '.join(one['steps'])}" for one in tasks]
+    return answered((*lines, *([] if problems else order)), facts)
+
+
+def _placed(problem: str) -> Facts:
+    place, rest = plans.placed(problem)
+    return {"place": place, "problem": rest}
+
+
+async def read_result(desk: Desk, given: Given) -> Answer:
+    app = await desk.looking()
+    run_id = await run_id_of(app.engine, given["run"])
+    facts, task = await facts_of(app.engine, run_id), given.get("task", "")
+    if task and task not in facts["tasks"]:
+        names = ", ".join(facts["tasks"])
+        raise InvalidArguments(f"the run has no task {task[:80]!r}", suggestion=f"there is: {names}")
+    status = facts["tasks"][task]["status"] if task else facts["status"]
+    return page_answer(run_id, task, status, result_of(facts, task), given.get("offset", 0))
+
+
+async def carriers_of(desk: Desk, app: App) -> Carriers:
+    """Who is there to carry runs out."""
+    return Carriers(frozenset(await desk.workers(app)), desk.worker)
+
+
+WORK: dict[str, Callable[[Desk, Given], Awaitable[Answer]]] = {
+    work.__name__: work
+    for work in (
+        cancel_run, check_plan, list_agents, list_approvals, list_runs, pause_run, read_result, resume_run, run_events,
+        run_status, start_run,
+    )
+}  # fmt: skip

@@ -1,0 +1,318 @@
+"""What a client's calls are carried out with: the configuration as it is now, the store of the runs, and a worker from
+the first run on that is started or gone on with here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ccswarm import app as apps
+from ccswarm.app import App
+from ccswarm.config import config
+from ccswarm.config.config import Loaded
+from ccswarm.config.settings import Settings
+from ccswarm.errors import PlanInvalid, RunNotFound, SwarmError, UsageInvalid
+from ccswarm.models import RunStatus
+from ccswarm.plan import check as plans
+from ccswarm.plan.origin import Origin
+from ccswarm.runs import service
+from ccswarm.runs.status import MOST_TASKS, ended_here
+from ccswarm.servers.base import Entrance, who_takes_words
+from ccswarm.system.confined_files import begin
+
+log = logging.getLogger(__name__)
+
+MOST_PLAN_BYTES = 1_000_000
+REST_SECONDS = 60.0
+"""Between looks whether anything is still to be carried out here."""
+
+CHECK_SECONDS = 35.0
+"""Longest look at the servers before a run starts, so that the call ends before clients give up."""
+
+
+Own = TypeVar("Own")
+
+
+class Opened:
+    """An app that is open from when it is first needed, in a task of its own, because it ends who opened it when its
+    store is lost; then the next one to need it opens it anew."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[App] | None = None
+        self._end = asyncio.Event()
+
+    @property
+    def app(self) -> App | None:
+        """The app while it is open."""
+        there = self._ready and self._ready.done() and not self._ready.exception() and self._task
+        return self._ready.result() if there and self._ready and not there.done() else None
+
+    async def get(self, enter: Callable[[], AbstractAsyncContextManager[App]]) -> App:
+        """Raises what opening it raises."""
+        if self._task is None or self._task.done():
+            self._end = asyncio.Event()
+            self._ready = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._keep(enter, self._ready, self._end))
+        assert self._ready
+        return await asyncio.shield(self._ready)
+
+    async def close(self) -> None:
+        """What it had under way is handed back. From the beginning on ``app`` is none."""
+        task, self._task, self._ready = self._task, None, None
+        if task:
+            self._end.set()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _keep(
+        self, enter: Callable[[], AbstractAsyncContextManager[App]], ready: asyncio.Future[App], end: asyncio.Event
+    ) -> None:
+        try:
+            async with enter() as app:
+                ready.set_result(app)
+                await end.wait()
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(error)
+                ready.exception()  # whoever waits is told; nobody may
+
+
+class Desk:
+    """One client's. ``entrance`` is what its process was started with. Whoever holds an app does so while it is
+    ``used``."""
+
+    def __init__(self, entrance: Entrance, rest_seconds: float = REST_SECONDS) -> None:
+        self._entrance = entrance
+        self._rest_seconds = rest_seconds
+        self._looking, self._working = Opened(), Opened()
+        self._changing = asyncio.Lock()
+        self._users = 0
+        self._ending = asyncio.Event()
+        self.resting: asyncio.Task[None] | None = None
+        """Over when this process executes nothing any more, until it is to work again."""
+        self.begun: set[str] = set()
+        """Runs that were started or gone on with here."""
+        self._own: dict[type[Any], Any] = {}
+        self._told = False
+
+    def own(self, kind: type[Own]) -> Own:
+        """The one thing of that kind that this client has, made when it is first asked for."""
+        if kind not in self._own:
+            self._own[kind] = kind()
+        return self._own[kind]
+
+    @contextmanager
+    def used(self) -> Generator[None]:
+        """As long as the block runs no app is closed but at the end of all."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+
+    async def loaded(self) -> Loaded:
+        """For what begins something. Raises ConfigInvalid, ConfigChanged."""
+        loaded = await self._entrance.loaded()
+        if not self._told:
+            self._told = True
+            for told in who_takes_words(loaded.settings, (), "orchestre"):
+                log.warning("%s", told)
+        return loaded
+
+    def last(self) -> Loaded:
+        """For what looks at runs or stops them. Raises ConfigInvalid."""
+        return self._entrance.last()
+
+    def root(self, loaded: Loaded) -> Path:
+        """The directory that no client leaves. Raises UsageInvalid where that would be everything."""
+        return self._entrance.root(loaded)
+
+    def within(self, path: str, loaded: Loaded) -> Path:
+        """A path of a client's, relative to the root, with links followed. Raises UsageInvalid where it leads out."""
+        root = self.root(loaded)
+        try:
+            found = (root / path).resolve()
+        except (OSError, ValueError, RuntimeError):
+            found = None
+        if found is None or not found.is_relative_to(root):
+            raise UsageInvalid(f"{path[:200]!r} is not in the workspace {root}", suggestion="give a path inside of it")
+        return found
+
+    def directory(self, path: str, loaded: Loaded) -> str:
+        """Where a run works. Raises UsageInvalid."""
+        found = self.within(path, loaded)
+        if not found.is_dir():
+            raise UsageInvalid(f"the workspace {found} is no directory", suggestion="leave it out, or name another one")
+        return str(found)
+
+    def _text(self, arguments: Mapping[str, Any], settings: Settings, loaded: Loaded) -> str:
+        """The plan that was given, as TOML; empty where it is the configuration's own."""
+        if plan := str(arguments.get("plan", "")).strip():
+            return self._read(plan, loaded)[1]
+        if arguments.get("task"):
+            (task,) = settings.tasks
+            text = json.dumps(task.text, ensure_ascii=False).replace("\x7f", "\\u007f")
+            return f'[[tasks]]\nid = "{task.id}"\nagent = "{task.agent}"\ntext = {text}\n'
+        return ""
+
+    def _read(self, plan: str, loaded: Loaded) -> tuple[str, str]:
+        """Where a plan stands, and its text. Raises UsageInvalid."""
+        if "\n" in plan or "=" in plan or plan.startswith(("[", "{")):
+            return "the plan", plan
+        file = self.within(plan, loaded)
+        found = begin(file, MOST_PLAN_BYTES)
+        if found is None or found[1] > MOST_PLAN_BYTES:
+            raise UsageInvalid(f"{file} is no plan", suggestion="give the path of a .toml file, or its text")
+        return str(file), found[0].decode(errors="replace")
+
+    def meant(self, arguments: Mapping[str, Any], loaded: Loaded) -> Settings:
+        """The configuration with the tasks that ``task``, ``plan`` or neither means. Raises ConfigInvalid, PlanInvalid,
+        UsageInvalid."""
+        task, plan = str(arguments.get("task", "")).strip(), str(arguments.get("plan", "")).strip()
+        if task and plan:
+            raise UsageInvalid("both a task and a plan were given", suggestion="give one of them")
+        if task:
+            return service.in_words(task, loaded.settings)
+        if plan:
+            where, text = self._read(plan, loaded)
+            return service.planned(text, loaded.settings, where)
+        if not loaded.settings.tasks:
+            raise PlanInvalid(
+                f"{loaded.path or 'there is no configuration, and so'}: there are no tasks",
+                suggestion="give a task or a plan",
+            )
+        return loaded.settings
+
+    @staticmethod
+    def origin(arguments: Mapping[str, Any]) -> Origin:
+        """Who wrote the tasks that ``meant`` finds: the person where they are the configuration's own."""
+        given = any(str(arguments.get(name, "")).strip() for name in ("task", "plan"))
+        return Origin.CLIENT if given else Origin.PERSON
+
+    async def looking(self) -> App:
+        """To look at runs, and to stop them."""
+        if app := self._working.app:
+            return app
+        settings = self.last().settings
+        return await self._looking.get(lambda: apps.submitting(settings, config.state_directory()))
+
+    async def working(self, settings: Settings) -> App:
+        """To start runs and go on with them: this process executes from now on, until there is nothing more to be
+        carried out. Servers that the configuration names since then are known when it is opened anew."""
+        async with self._changing:
+            # A name that is kept over restarts is that of `ccswarm worker`.
+            engine = settings.engine.model_copy(update={"worker_id": ""})
+            settings = settings.model_copy(update={"engine": engine})
+            app = self._working.app
+            changed = app and (app.settings.mcp, app.settings.engine) != (settings.mcp, engine)
+            if app and changed and not await self._wanted(app) and self._users <= 1:
+                await self._working.close()
+            state, environ = config.state_directory(), config.server_environment()
+            app = await self._working.get(lambda: apps.working(settings, state, environ))
+            if self.resting is None or self.resting.done():
+                self.resting = asyncio.create_task(self._rest())
+            return app
+
+    async def _rest(self) -> None:
+        """A worker looks for work several times a second, and takes what others queue: neither is wanted of a server
+        that only waits for its client."""
+        while self._working.app:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._rest_seconds):
+                    await self._ending.wait()
+                    return
+            async with self._changing:
+                with suppress(SwarmError):
+                    app = self._working.app
+                    if app and not await self._wanted(app) and not self._users:
+                        await self._working.close()
+
+    async def _wanted(self, app: App) -> bool:
+        """Whether something is carried out here, or was begun here and is queued."""
+        for one in await app.engine.list(unfinished=True, limit=MOST_TASKS):
+            here = one.status is RunStatus.RUNNING and one.worker == self.worker
+            if here or (one.status is RunStatus.QUEUED and one.id in self.begun):
+                return True
+        return False
+
+    async def begin(
+        self,
+        arguments: Mapping[str, Any],
+        settings: Settings,
+        directory: str,
+        loaded: Loaded,
+        *,
+        origin: Origin,
+    ) -> tuple[str, list[str]]:
+        """The id of a run of ``settings`` that is queued now, or was with the same ``call_key`` before, and what is
+        worth knowing; ``origin`` is who wrote its tasks. Raises PlanInvalid, ServerUnavailable."""
+        service.refuse(plans.check(settings, None))
+        key, plan = str(arguments.get("call_key", "")), self._text(arguments, settings, loaded)
+        app = await self.working(settings)
+        run_id = apps.new_run_id()
+        if key:
+            run_id = "run_" + hashlib.sha256(f"{self.root(loaded)}\0{key}".encode()).hexdigest()[:32]
+            with suppress(RunNotFound):
+                return (await app.engine.status(run_id)).id, ["it was started before with this call_key"]
+        files = loaded.sources
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                warnings = await service.check(app, settings, directory, files)
+        except TimeoutError:
+            warnings = ["the servers did not tell their tools in time: the plan was not checked against them"]
+        if loaded.path and plan:
+            files.append(service.kept(app, run_id, plan))
+        await service.submit(app, settings, directory, files, run_id, origin=origin)
+        self.begun.add(run_id)
+        return run_id, warnings
+
+    async def go_on(self, text: str) -> str:
+        """The id of the run that goes on here: the one that is named, or one that does what did not succeed in it."""
+        app = await self.working((await self.loaded()).settings)
+        started = await (await service.go_on(app, text))
+        self.begun.add(started.id)
+        return started.id
+
+    async def unfinished(self, app: App) -> list[Any]:
+        """What was begun here and is not over."""
+        found: list[Any] = []
+        for run_id in self.begun:
+            with suppress(RunNotFound):
+                run = await app.engine.status(run_id)
+                found += [] if run.status.over else [run]
+        return found
+
+    @property
+    def worker(self) -> str:
+        """What this process is called among the workers; empty while it is none."""
+        app = self._working.app
+        return apps.worker_name(app.settings) if app else ""
+
+    async def workers(self, app: App) -> set[str]:
+        """Those that are alive."""
+        beats: Mapping[str, float] = (await app.engine.health())["workers"]
+        lost = app.settings.engine.lost_after_seconds
+        return {name for name, age in beats.items() if age < lost and not ended_here(name)}
+
+    async def close(self) -> None:
+        """What was begun here goes on where another worker is; else it is paused, and not begun again by whoever
+        happens to work next."""
+        self._ending.set()
+        try:
+            if app := self._working.app:
+                others = await self.workers(app) - {self.worker}
+                for run in [] if others else await self.unfinished(app):
+                    if run.status is not RunStatus.PAUSED:
+                        await app.engine.pause(run.id)
+        except SwarmError:
+            pass  # a store that cannot be used finds out by itself that nobody works any more
+        finally:
+            async with self._changing:
+                await asyncio.gather(self._working.close(), self._looking.close())

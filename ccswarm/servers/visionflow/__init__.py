@@ -1,0 +1,1 @@
+"""VisionFlow's protocol: swarms, agents and tasks over TCP."""

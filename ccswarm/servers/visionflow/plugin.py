@@ -1,0 +1,288 @@
+"""VisionFlow: swarms for programs that connect over TCP and write JSON-RPC 2.0, one message a line.
+
+Each connection's requests are answered in the order they come. Nothing is sent that was not asked for. Until the first
+message that is one, anything else ends the connection: a web page can have a browser send a head of HTTP and then lines
+of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+from ccswarm import __version__
+from ccswarm.config.settings import Settings
+from ccswarm.errors import OperatorError, SwarmError
+from ccswarm.servers._json_lines import LineReader, Message, Refused, Spread, encode, is_foreign, parse
+from ccswarm.servers._rate_limit import Rates
+from ccswarm.servers.base import Admission, Grounds, Listening, who_takes_words
+from ccswarm.servers.visionflow.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MESSAGES,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REFUSED,
+    Fault,
+)
+from ccswarm.servers.visionflow.methods import METHODS, TOOLS, call, listed
+from ccswarm.servers.visionflow.swarms import TYPES, Swarms
+from ccswarm.wire.peers import user_of
+
+PORT = 9500
+PORT_VARIABLE, TOKEN_VARIABLE = "MCP_TCP_PORT", "TCP_AUTH_TOKEN"
+VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MOST_LINE_BYTES = 1 << 20
+IDLE_SECONDS = 300.0
+"""Without a line that is whole, and with nothing to be answered."""
+WRITE_SECONDS = 30.0
+"""Longest that a client may leave an answer unread."""
+CLOSE_SECONDS = 5.0
+"""For answers that are under way when the server ends."""
+MOST_WRONG_TOKENS = 5
+UNKNOWN_SECONDS = 30.0
+"""For a client to show its token."""
+UNKNOWN_SHARE = 2
+"""Strangers have at most one of so many connections, so that they keep nobody out."""
+
+UNKNOWN_ADVICE = "call authenticate with the token first; the user who started this server sees it with: ccswarm token"
+
+log = logging.getLogger(__name__)
+
+
+class Talk:
+    """One connection."""
+
+    def __init__(
+        self,
+        swarms: Swarms,
+        rates: Rates,
+        admission: Admission,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        idle_seconds: float = IDLE_SECONDS,
+        unknown_seconds: float = UNKNOWN_SECONDS,
+    ) -> None:
+        self._swarms, self._rates, self._admission = swarms, rates, admission
+        self._reader, self._writer = reader, writer
+        self._address = str((writer.get_extra_info("peername") or ("?",))[0])
+        self._is_free = self.is_known = admission.is_free(user_of(writer.get_extra_info("socket")))
+        self._has_begun = False
+        self._spread = Spread(MOST_LINE_BYTES)
+        self._wrong = 0
+        self._reading: asyncio.Task[bytes] | None = None
+        self._over = False
+        self._idle_seconds, self._unknown_seconds = idle_seconds, unknown_seconds
+
+    async def run(self) -> None:
+        """Until the client has gone, has been idle for too long, or did not say in time who it is."""
+        lines, loop = LineReader(MOST_LINE_BYTES), asyncio.get_running_loop()
+        since = came = loop.time()
+        with suppress(TimeoutError, ConnectionError):
+            while not self._over and self._wrong < MOST_WRONG_TOKENS:
+                idle, unknown = since + self._idle_seconds, came + self._unknown_seconds
+                async with asyncio.timeout_at(idle if self.is_known else min(idle, unknown)):
+                    data = await self._read()
+                if not (self._has_begun or lines.held_bytes) and is_foreign(data):
+                    break
+                if not data:
+                    await self._answer_all(lines.feed(b"\n") if lines.held_bytes else ())
+                    await self._answer_all(self._spread.rest())
+                    break
+                if await self._answer_all(lines.feed(data)):
+                    since = loop.time()
+
+    def end(self) -> None:
+        """What was asked is answered, and nothing more is read."""
+        self._over = True
+        if self._reading:
+            self._reading.cancel()
+
+    async def _read(self) -> bytes:
+        """What came; nothing where there will be no more."""
+        self._reading = asyncio.create_task(self._reader.read(1 << 16))
+        try:
+            return await self._reading
+        except asyncio.CancelledError:
+            if not self._over:
+                raise
+            return b""
+        finally:
+            self._reading.cancel()
+            self._reading = None
+
+    async def _answer_all(self, lines: Iterable[bytes | Refused]) -> bool:
+        """Whether there were any."""
+        some = False
+        for line in self._spread.joined(lines):
+            some = True
+            for answer in await self._answers(line):
+                self._writer.write(encode(answer))
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self._writer.drain()
+            if (self._over and not self._has_begun) or self._wrong >= MOST_WRONG_TOKENS:
+                break
+        return some
+
+    async def _answers(self, line: bytes | Refused) -> list[Message]:
+        try:
+            if isinstance(line, Refused):
+                raise line
+            message = parse(line)
+        except Refused as refused:
+            return self._refusals(line, [_plain(answer) for answer in refused.answers])
+        if message is None:
+            is_json = line.lstrip()[:1] == b"{"
+            return [] if is_json or not line.strip() else self._refusals(line, [_error(None, Fault(PARSE_ERROR))])
+        self._has_begun = True
+        if "id" not in message:
+            return []
+        try:
+            if not self._rates.take(self._address, asyncio.get_running_loop().time()):
+                raise Fault(REFUSED, message="Rate limit exceeded")
+            result = await self._result(message["method"], message.get("params", {}))
+        except Fault as fault:
+            return [_error(message["id"], fault)]
+        except SwarmError as error:
+            told = f"{error.message}; {error.suggestion}" if error.suggestion else error.message
+            return [_error(message["id"], Fault(INTERNAL_ERROR, "", told))]
+        except Exception as error:
+            log.exception("%s failed", message["method"][:80])
+            return [_error(message["id"], Fault(INTERNAL_ERROR, "", type(error).__name__))]
+        return [{"jsonrpc": "2.0", "id": message["id"], "result": result}]
+
+    def _refusals(self, line: bytes | Refused, answers: list[Message]) -> list[Message]:
+        """What a line gets that is no message: before the first one that is it is the last, and HTTP gets nothing."""
+        self._over = self._over or not self._has_begun
+        foreign = not self._has_begun and isinstance(line, bytes) and is_foreign(line)
+        return [] if foreign else answers
+
+    async def _result(self, method: str, params: Mapping[str, Any]) -> Any:
+        if method == "authenticate":
+            return self._authenticated(params)
+        if method == "initialize":
+            return _initialized(params, __version__ if self.is_known else "")
+        if not self.is_known:
+            raise Fault(REFUSED, "", UNKNOWN_ADVICE, message="Authentication required")
+        match method:
+            case "ping":
+                return {}
+            case "tools/list":
+                return {"tools": listed()}
+            case "tools/call":
+                return await self._tool(params)
+            case _ if method in METHODS:
+                return await call(self._swarms, METHODS[method], params, as_tool=False)
+            case _:
+                raise Fault(METHOD_NOT_FOUND, "method", f"There is no method {method[:80]!r}")
+
+    async def _tool(self, params: Mapping[str, Any]) -> Any:
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or name not in TOOLS:
+            raise Fault(INVALID_PARAMS, "name", f"Must be one of: {', '.join(TOOLS)}")
+        if arguments is not None and not isinstance(arguments, dict):
+            raise Fault(INVALID_PARAMS, "arguments", "Must be an object")
+        given = cast("Mapping[str, Any]", arguments or {})
+        facts = await call(self._swarms, TOOLS[name], given, as_tool=True)
+        return {"content": [{"type": "text", "text": json.dumps(facts, ensure_ascii=False)}]}
+
+    def _authenticated(self, params: Mapping[str, Any]) -> Any:
+        given = params.get("token")
+        if not self._is_free and (not isinstance(given, str) or self._admission.caller([given]) is None):
+            self._wrong += 1
+            raise Fault(REFUSED, message="Authentication failed")
+        self.is_known = True
+        return {"authenticated": True}
+
+
+def _initialized(params: Mapping[str, Any], version: str) -> Any:
+    """Whatever a client calls its version, it is told one that there is."""
+    asked = params.get("protocolVersion")
+    return {
+        "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
+        "capabilities": {"tools": {"listChanged": False}},
+        "serverInfo": {"name": "ccswarm", "version": version},
+    }
+
+
+def _error(request_id: Any, fault: Fault) -> Message:
+    return {"jsonrpc": "2.0", "id": request_id, "error": fault.to_json()}
+
+
+def _plain(answer: Message) -> Message:
+    """A refused line's answer in this protocol's words."""
+    error = answer["error"]
+    return {**answer, "error": {**error, "message": MESSAGES[error["code"]], "data": {"message": error["message"]}}}
+
+
+class Visionflow:
+    """The dialect of ``ccswarm serve --tcp``."""
+
+    name = "visionflow"
+
+    def settings(self, settings: Settings, variables: Mapping[str, str]) -> Settings:
+        """See Dialect."""
+        return settings
+
+    async def serve(self, grounds: Grounds, listening: Listening, stop: asyncio.Event) -> None:
+        """See Dialect."""
+        host, port = listening.host or "127.0.0.1", grounds.port(listening, PORT_VARIABLE, PORT)
+        named = [token] if (token := grounds.variables.get(TOKEN_VARIABLE, "")) else []
+        admission = await asyncio.to_thread(grounds.admission, listening, host, TOKEN_VARIABLE, named)
+        swarms, rates, talks = Swarms(grounds), Rates(listening.requests), dict[asyncio.Task[Any], Talk]()
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task
+            try:
+                one = Talk(swarms, rates, admission, reader, writer)
+                strangers = sum(not each.is_known for each in talks.values())
+                room = (
+                    one.is_known or bool(admission.named) or strangers < max(1, listening.connections // UNKNOWN_SHARE)
+                )
+                if len(talks) >= listening.connections or not room or stop.is_set():
+                    writer.write(encode(_error(None, Fault(REFUSED, message="Too many connections"))))
+                    return
+                talks[task] = one
+                await one.run()
+            finally:
+                talks.pop(task, None)
+                writer.close()
+                with suppress(ConnectionError, TimeoutError):
+                    async with asyncio.timeout(CLOSE_SECONDS):
+                        await writer.wait_closed()
+
+        await swarms.open()
+        try:
+            try:
+                server = await asyncio.start_server(talk, host, port, limit=1 << 16)
+            except OSError as error:
+                raise OperatorError(
+                    f"{host} port {port} cannot be listened at: {error.strerror or error}",
+                    suggestion=f"give another --port, or set {PORT_VARIABLE}",
+                ) from None
+            async with server:
+                where = server.sockets[0].getsockname()
+                grounds.tell(f"VisionFlow is served at {where[0]} port {where[1]}")
+                grounds.tell_admission(admission, host, TOKEN_VARIABLE, self.name)
+                for told in who_takes_words(grounds.entrance.last().settings, TYPES, self.name):
+                    grounds.tell(told)
+                await stop.wait()
+                server.close()
+                for one in talks.values():
+                    one.end()
+                if talks:
+                    await asyncio.wait(list(talks), timeout=CLOSE_SECONDS)
+                left = list(talks)
+                for task in left:
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+        finally:
+            await swarms.close()
+
+
+PLUGIN = Visionflow()

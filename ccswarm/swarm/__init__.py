@@ -1,0 +1,1 @@
+"""A run, its tasks and an agent at each: durable, scheduled, reviewed."""

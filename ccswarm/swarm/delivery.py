@@ -1,0 +1,171 @@
+"""What becomes of work that gates and reviews accepted: merged, merged when a person agrees, or left on a branch.
+
+Every method is durable: what happens in it is a recorded step, and a person's word is waited for by the flow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ccswarm.config.settings import Merge
+from ccswarm.engines.base import Flow
+from ccswarm.models import Json, RunStatus
+from ccswarm.swarm.agent import APPROVAL_SECONDS, STOP, Ending, stopped, tell
+from ccswarm.swarm.gates import LONGEST_SECONDS, Checked
+from ccswarm.swarm.time_budgets import TimeBudgets
+from ccswarm.swarm.tree import Tree, blocked
+from ccswarm.telemetry.base import Telemetry
+
+MERGE = "swarm.merge"
+"""What is asked for where a person is asked whether work is merged; no agent can call it."""
+
+MOST_MERGES = 10
+"""How often gates look at the merge anew because something else was committed meanwhile."""
+
+Check = Callable[[str, str], Awaitable[Checked]]
+"""Runs the task's gates in a directory; the second is what that is called in the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How work ended; where it succeeded, ``feedback`` is what does not hold of it, and ``commit`` is what was judged
+    where it is in a tree of its own. A person may have ``agreed`` to merging it, or ``returned`` it."""
+
+    ending: Ending
+    commit: str = ""
+    feedback: str = ""
+    agreed: bool = False
+    returned: bool = False
+
+
+class Delivery:
+    """Of one attempt at a task, ``number``. ``check`` is None where it has no gates; ``needed``: other tasks wait for
+    its work. ``facts`` are for the result of the task: what another run needs to deliver the work (``unmerged``),
+    whether a person refused it, and what git would have done that was ``not_run``."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        tree: Tree,
+        how: Merge,
+        *,
+        number: str,
+        agent: str,
+        needed: bool,
+        check: Check | None,
+        time: TimeBudgets,
+        telemetry: Telemetry,
+    ) -> None:
+        self.facts: dict[str, Any] = {}
+        self._flow = flow
+        self._tree = tree
+        self._how = how
+        self._number = number
+        self._agent = agent
+        self._needed = needed
+        self._check = check
+        self._time = time
+        self._telemetry = telemetry
+
+    async def agreed(self, done: Judged, visit: int) -> Judged:
+        """Accepted work, with what a person says to merging it where one has to be asked: once for each ``visit``."""
+        if self._how != "ask" or done.agreed or done.feedback or done.ending.status != RunStatus.SUCCEEDED:
+            return done
+        size = await self._tree.size(done.commit, visit)
+        if not size["files"]:
+            return done
+        answer = await self._asked(done.commit, str(size["told"]), visit)
+        if isinstance(answer, Ending):
+            return replace(done, ending=replace(answer, result=done.ending.result, usage=done.ending.usage))
+        by, reason = str(answer.get("by") or "a person"), str(answer.get("reason") or "")
+        if answer.get("approved") is True:
+            return replace(done, agreed=True)
+        if answer.get("again") is True:
+            return replace(done, feedback=f"{by} gave the work back: {reason}", returned=True)
+        self.facts = {"refused": True}
+        why = f"{by} did not agree to merging it" if answer else "nobody agreed to merging it within a week"
+        return replace(done, ending=replace(done.ending, status=RunStatus.FAILED, summary=f"{why}: {reason}"))
+
+    async def deliver(self, done: Judged) -> Judged:
+        """Merge it, or leave it on a branch; what of it is wrong where that cannot be, is its ending then."""
+        return await (self._on_branch if self._how == "branch" else self._merged)(done)
+
+    async def _merged(self, done: Judged) -> Judged:
+        ending, judged = done.ending, [done.commit]
+        for turn in range(1, MOST_MERGES + 1):
+            left = await self._time.left()
+            seconds = left.seconds if left else None
+            merge = await self._tree.merge(done.commit, judged if self._check else None, turn, seconds)
+            if merge.problem:
+                return self._waiting(done, blocked(merge.problem, ending))
+            if not merge.candidate or not self._check:
+                self.facts = {"not_run": list(merge.not_run)} if merge.not_run else {}
+                return replace(done, ending=ending)
+            checked = await self._check(merge.directory, f"merge{turn}")
+            await self._tree.withdraw(merge.directory)
+            ending = replace(ending, usage=ending.usage + checked.usage)
+            if checked.ending:
+                return replace(done, ending=replace(checked.ending, result=ending.result, usage=ending.usage))
+            if checked.problem:
+                why = f"merged with what was committed meanwhile, {merge.head[:12]}: {checked.problem}"
+                return replace(done, ending=replace(ending, status=RunStatus.FAILED, summary=why))
+            judged.append(merge.candidate)
+        why = f"something else was committed {MOST_MERGES} times while its gates looked at the merge; ccswarm resume"
+        return self._waiting(done, blocked(f"{why} tries it again", ending))
+
+    async def _on_branch(self, done: Judged) -> Judged:
+        branch, problem = await self._tree.leave_on_branch(done.commit, waits=self._needed)
+        if problem:
+            return self._waiting(done, blocked(problem, done.ending))
+        if not branch:
+            return done
+        if self._needed:
+            return self._waiting(done, blocked(f"other tasks wait for its merge: git merge {branch}", done.ending))
+        said = f"its work is on a branch: git merge {branch}"
+        summary = "; ".join(filter(None, (done.ending.summary, said)))
+        return replace(done, ending=replace(done.ending, summary=summary))
+
+    def _waiting(self, done: Judged, ending: Ending) -> Judged:
+        """Until a person has done something, and another run delivers it."""
+        self.facts = self._tree.unmerged(done.ending, done.commit, agreed=done.agreed)
+        return replace(done, ending=ending)
+
+    async def _asked(self, commit: str, told: str, visit: int) -> dict[str, Any] | Ending:
+        """What a person answered, nothing where nobody did; or how the attempt ended meanwhile."""
+        run, _, task = self._number.partition(".")
+        name = f"{run[:12]}.{task}"
+        question: dict[str, Json] = {
+            "id": "ap_" + hashlib.sha256(f"{self._number}\0{MERGE}{visit}\0{commit}".encode()).hexdigest()[:12],
+            "agent": self._agent,
+            "tool": MERGE,
+            "arguments": {"task": name, "changes": told, "commit": commit},
+            "question": f"merge {told} of {name}?",
+        }
+        number = str(question["id"])
+        await self._time.left()
+        left = await self._time.left(attempt=False)
+        await self._flow.publish({"approvals": [question]})
+        await tell(self._flow, "approval.asked", **question)  # who hears it may answer at once
+        stop = asyncio.create_task(self._flow.receive(STOP, left.seconds if left else LONGEST_SECONDS))
+        answer = asyncio.create_task(self._answer(number))
+        try:
+            done = await self._flow.first([stop, answer])
+        finally:
+            for task in (stop, answer):
+                task.cancel()
+            await asyncio.gather(stop, answer, return_exceptions=True)
+        await self._flow.publish({"approvals": []})
+        await self._time.left(attempt=False)
+        if stop in done:
+            return stopped(stop.result(), LONGEST_SECONDS, left)
+        facts: dict[str, Any] = dict(answer.result() or {})
+        about = {**facts, "id": number, "approved": facts.get("approved") is True}
+        await tell(self._flow, "approval.answered", **about)
+        return facts
+
+    async def _answer(self, number: str) -> Any:
+        return await self._telemetry.asked(number, self._flow.receive(f"approval:{number}", APPROVAL_SECONDS))

@@ -1,0 +1,150 @@
+"""Checks after an agent's work: a command whose exit code decides, or any tool's answer.
+
+The orchestrator runs the gates that the person wrote. All others act for an agent: each call is one of that agent's
+own, so its grants, its approval and its budgets hold for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ccswarm.brains.base import CallTool, Finish, Step
+from ccswarm.config.settings import AgentSettings, Expect, Gate
+from ccswarm.engines.base import Flow
+from ccswarm.models import CallOutcome, Usage
+from ccswarm.plan.expectations import unmet
+from ccswarm.swarm.agent import ORCHESTRATOR, Agent, Ending, Work
+from ccswarm.swarm.time_budgets import TimeBudgets
+
+WAIT_SECONDS = 45.0
+"""One call's; servers and clients give up on longer ones."""
+
+LONGEST_SECONDS = 365 * 86400.0
+"""A gate has a time of its own, in which the time of people does not count."""
+
+SHOWN_CHARS = 2000
+
+Calls = Generator[CallTool, CallOutcome, str]
+"""Calls one after the other, each sent its outcome; returns what does not hold, ``""`` where all does."""
+
+
+def orchestrator(shell: str, gates: Sequence[Gate], *more: str) -> AgentSettings:
+    """The agent that a person's gates are run by: the tools of the shell server and of ``more``, and those that gates
+    name."""
+    servers = dict.fromkeys(f"{name}.*" for name in (shell, *more))
+    return AgentSettings(name=ORCHESTRATOR, type=ORCHESTRATOR, grants=(*servers, *(g.tool for g in gates if g.tool)))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """``problem`` is what the first gate that does not hold said; ``""`` where all hold. ``ending`` is how the task
+    ended where the gates could not be carried on with: it was stopped, or a budget is used up."""
+
+    problem: str = ""
+    usage: Usage = field(default_factory=Usage)
+    ending: Ending | None = None
+
+
+class Gates:
+    """The gates of one task. ``directory`` is where its commands run; ``agent`` is whom they act for, ``""`` where they
+    are the person's; ``time`` is what bounds them all."""
+
+    def __init__(
+        self, flow: Flow, work: Work, shell: str, directory: str, visit: str, agent: str, time: TimeBudgets
+    ) -> None:
+        self._flow = flow
+        self._work = replace(work, timeout_seconds=LONGEST_SECONDS)
+        self._shell = shell
+        self._directory = directory
+        self._visit = visit
+        self._agent = agent
+        self._time = time
+
+    async def check(self, gates: Sequence[Gate]) -> Checked:
+        """One after the other, until one does not hold."""
+        usage = Usage()
+        for number, gate in enumerate(gates):
+            check = self._check(f"gate{self._visit}.{number}", gate)
+            ending = await Agent(self._flow, self._work).run(check, await self._time.left())
+            usage += ending.usage
+            if check.problem is None:
+                return Checked(usage=usage, ending=ending)
+            if check.problem:
+                what = gate.tool or (shlex.quote(gate.command) if "\n" in gate.command else gate.command)
+                return Checked(f"gate `{what}`: {check.problem}", usage)
+        return Checked(usage=usage)
+
+    def _check(self, name: str, gate: Gate) -> _Check:
+        afterwards: list[CallTool] = []
+        return _Check(self._tool(name, gate) if gate.tool else self._command(name, gate, afterwards), afterwards)
+
+    def _tool(self, name: str, gate: Gate) -> Calls:
+        assert not self._agent
+        outcome = yield CallTool(name, gate.tool, gate.args, timeout_seconds=gate.timeout_seconds, as_host=True)
+        return unmet(gate.expect, outcome)
+
+    def _command(self, name: str, gate: Gate, afterwards: list[CallTool]) -> Calls:
+        seed = f"{self._flow.id}\0{name}"
+        session = {"session_id": "gate-" + hashlib.sha256(seed.encode()).hexdigest()[:12]}
+        where = {"working_directory": self._directory} if self._directory else {}
+        question = self._call(f"{name}.run", "execute_command", {"command": gate.command, **where})
+
+        def call(step: str, tool: str, **given: object) -> CallTool:
+            return replace(self._call(f"{name}.{step}", tool, given), asked_as=question)
+
+        afterwards.append(call("close", "close_session", **session))
+        made = yield call("open", "create_session", name=session["session_id"], **where)
+        if not made.ok:
+            afterwards.clear()
+            return _words(made)
+        left = gate.timeout_seconds
+        seconds = min(left, WAIT_SECONDS)
+        outcome = yield call("run", "execute_command", **session, command=gate.command, timeout_seconds=seconds)
+        turn = 0
+        while outcome.ok and (outcome.structured or {}).get("status") == "running":
+            left -= outcome.duration_seconds
+            if left <= 0:
+                return f"not done within {gate.timeout_seconds:g} s"
+            turn += 1
+            seconds = min(left, WAIT_SECONDS)
+            outcome = yield call(f"wait{turn}", "read_output", **session, wait_for="finish", timeout_seconds=seconds)
+        problem = unmet(Expect(exit_code=0), replace(outcome, text=""))
+        return f"{problem}\n{outcome.text[-SHOWN_CHARS:]}" if problem else ""
+
+    def _call(self, name: str, tool: str, given: Mapping[str, object]) -> CallTool:
+        return CallTool(name, f"{self._shell}.{tool}", given, agent=self._agent, as_host=not self._agent)
+
+
+class _Check:
+    """A Thinking that makes ``calls``, and those of ``afterwards`` when it is over, whatever ended it. ``problem`` is
+    None until it has come to its end."""
+
+    def __init__(self, calls: Calls, afterwards: Sequence[CallTool]) -> None:
+        self.problem: str | None = None
+        self._calls = calls
+        self._afterwards = afterwards
+        self._begun = False
+
+    async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
+        """See Thinking."""
+        if self._begun and not ended:
+            return []
+        try:
+            step = self._calls.send(*ended.values()) if self._begun else next(self._calls)
+        except StopIteration as over:
+            self.problem = over.value
+            return [Finish("succeeded")]
+        self._begun = True
+        return [step]
+
+    async def over(self) -> Sequence[CallTool]:
+        """See Lasting."""
+        self._calls.close()
+        return self._afterwards
+
+
+def _words(outcome: CallOutcome) -> str:
+    return f"{outcome.code or outcome.status}: {outcome.message or outcome.text[:SHOWN_CHARS]}"

@@ -1,0 +1,29 @@
+"""A question to a person that belongs to no run: may an agent make this one call?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ccswarm.engines.base import Flow
+from ccswarm.models import CallRequest, Json
+from ccswarm.swarm.agent import APPROVAL_SECONDS, approval_id, shown, tell
+
+QUESTION = "question"
+ASKED = "approval.asked"
+"""The event that tells that the question can be answered now."""
+
+
+def question_of(request: CallRequest) -> dict[str, Any]:
+    """What is asked of a person before a call is made; always the same of the same call."""
+    arguments = {name: shown(value) for name, value in request.arguments.items()}
+    number = approval_id(request.task_id, request)
+    return {"id": number, "agent": request.agent, "tool": request.tool, "arguments": arguments}
+
+
+async def ask(flow: Flow, payload: Json) -> Json:
+    """A durable function: what the person answered, or nothing where nobody did in time."""
+    await flow.publish({"approvals": [payload]})
+    await tell(flow, ASKED, **payload)  # who hears it may answer at once
+    answer: Json = await flow.receive(f"approval:{payload['id']}", APPROVAL_SECONDS)
+    await flow.publish({"approvals": []})
+    return answer or {}

@@ -1,0 +1,111 @@
+"""What other agents say of an agent's work before it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ccswarm.config.settings import SwarmSettings, TaskSettings
+from ccswarm.engines.base import Flow, Outcome
+from ccswarm.models import Json, RunStatus, Usage
+from ccswarm.swarm.agent import PART, STOP, Ending, stopped, tell
+from ccswarm.swarm.time_budgets import TimeLeft
+
+ASKED = """Review what agent {agent} did in this directory. Its task was:
+
+{text}
+
+It reports:
+
+{summary}
+
+{more}
+Look for yourself; what it reports is no evidence. Change nothing. Finish as succeeded if the work can be accepted, and
+as failed if it has to be done again: then say exactly what is wrong."""
+
+
+LONGEST_SECONDS = 365 * 86400.0
+DEPTH = SwarmSettings().spawn_depth
+
+
+class Review:
+    """Of one visit. ``payload`` is the task's, with its budget among those ``above``; ``directory`` is where its work
+    lies, unless it is a commit that is ``shown`` to each reviewer in a copy. ``usage`` is what it has cost."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        payload: Mapping[str, Any],
+        directory: str,
+        visit: int,
+        shown: Mapping[str, Json] | None = None,
+    ) -> None:
+        self._flow = flow
+        self._payload = payload
+        self._task = TaskSettings.model_validate(payload["task"])
+        self._directory = directory
+        self._visit = visit
+        self._shown = shown
+        self.usage = Usage()
+
+    async def held(self, ending: Ending, left: TimeLeft | None = None) -> str | Ending:
+        """``""`` when as many of those who were asked accept it as have to, else what the others say; how the task ends
+        where it was stopped meanwhile, or the time that budgets leave is over."""
+        review = self._task.review
+        numbers = {name: f"{self._flow.id}.review{self._visit}.{name}" for name in review.by}
+        for name, number in numbers.items():
+            await self._flow.start(PART, number, self._given(name, ending), agent=name, priority=self._task.priority)
+        await tell(self._flow, "review.asked", by=list(numbers), visit=self._visit)
+        seconds = max(left.seconds, 0.0) if left else LONGEST_SECONDS
+        stop = asyncio.create_task(self._flow.receive(STOP, seconds))
+        asked = {name: asyncio.create_task(self._over(number)) for name, number in numbers.items()}
+        ended: Ending | None = None
+        try:
+            while waited := [task for task in asked.values() if not task.done()]:
+                done = await self._flow.first(waited if ended else [stop, *waited])
+                if not ended and stop in done:
+                    ended = stopped(stop.result(), LONGEST_SECONDS, left)
+                    for number in numbers.values():
+                        await self._flow.send(number, STOP, ended.summary)
+        finally:
+            tasks = [stop, *asked.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        said = {name: await self._verdict(name, task.result()) for name, task in asked.items()}
+        if ended:
+            return ended
+        against = {name: why for name, why in said.items() if why}
+        if len(said) - len(against) >= (review.quorum or len(said)):
+            return ""
+        return "\n".join(f"review by {name}: {why}" for name, why in against.items())
+
+    async def _over(self, number: str) -> Outcome:
+        return await self._flow.outcome(number)
+
+    async def _verdict(self, name: str, outcome: Outcome) -> str:
+        facts: Mapping[str, Any] = outcome.result or {"status": outcome.status, "summary": outcome.error}
+        self.usage += Usage(**facts.get("usage", {}))
+        accepted = facts["status"] == RunStatus.SUCCEEDED
+        why = "" if accepted else str(facts["summary"] or facts["status"])
+        told = {"by": name, "visit": self._visit, "accepted": accepted, "summary": str(facts["summary"])}
+        await tell(self._flow, "review.said", **told)
+        return why
+
+    def _given(self, reviewer: str, ending: Ending) -> dict[str, Any]:
+        """A task for the reviewer, who works where the work lies, or in a copy of it."""
+        review = self._task.review
+        facts = {"agent": self._payload["agent"], "text": self._task.text, "summary": ending.summary}
+        text = ASKED.format(**facts, more=f"{review.text}\n" if review.text else "")
+        steps = [step.model_dump(mode="json", exclude_defaults=True) for step in review.steps]
+        task = {"id": f"{self._task.id}-review", "text": text, "agent": reviewer, "steps": steps}
+        where = "clone" if self._shown else "shared"
+        agents = [{**one, "workspace": where} if one["name"] == reviewer else one for one in self._payload["agents"]]
+        changed: dict[str, Any] = {"task": task, "agent": reviewer, "agents": agents, "unmerged": None}
+        if self._shown:
+            # What is handed on would be merged, and is not what was reviewed.
+            changed |= {"shown": self._shown, "depth": self._payload["swarm"].get("spawn_depth", DEPTH)}
+        else:
+            changed |= {"workspace": self._directory}
+        return {**self._payload, **changed, "inputs": {}, "attempt": self._visit, "pause_seconds": 0}

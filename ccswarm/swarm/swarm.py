@@ -1,0 +1,247 @@
+"""The swarm: its durable functions on an engine, what is asked of it and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+
+from ccswarm.config.settings import Settings
+from ccswarm.engines.base import RUNS, Engine, Flow
+from ccswarm.errors import AnsweredAlready, PlanInvalid, RunNotFound, UsageInvalid
+from ccswarm.models import CallRequest, Json, Priority, RunStatus, Usage
+from ccswarm.plan.crew import Crew
+from ccswarm.plan.origin import Author, Origin
+from ccswarm.swarm.agent import PART, SAY, STEPS, STOP, TASK
+from ccswarm.swarm.leases import STAYING, Places
+from ccswarm.swarm.question import QUESTION, ask, question_of
+from ccswarm.swarm.run import RUN, RunFlow
+from ccswarm.swarm.task import Hands, TaskFlow, plain
+from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox import questions
+
+log = logging.getLogger(__name__)
+
+MOST_RUNS = 10_000
+Tidy = Callable[[Sequence[str]], object]
+
+
+def payload_of(
+    plan: Settings, run_id: str, workspace: str, files: Sequence[str] = (), origin: Origin = Origin.CLIENT
+) -> dict[str, Any]:
+    """What a run is submitted with. Servers are not in it, for their variables may be secrets: a worker has its own,
+    and those of ``files``, where the plan came from."""
+    shown = plan.model_dump(mode="json", exclude_defaults=True, exclude={"mcp", "engine", "telemetry"})
+    author = Author(origin).to_json()
+    given = {"run_id": run_id, "workspace": workspace, "plan": shown, "files": list(files), "author": author}
+    return {**given, "steps": STEPS}
+
+
+class Swarm:
+    """Defines runs, tasks and their parts on an engine. Made once in every process that executes or submits."""
+
+    def __init__(
+        self, engine: Engine, hands: Hands | None = None, telemetry: Telemetry | None = None, tidy: Tidy | None = None
+    ) -> None:
+        """``tidy`` is called when a run is over here, in a thread, with it and the runs that are not."""
+        self.engine = engine
+        self._tidy = tidy
+        self._telemetry = telemetry or Telemetry()
+        self._hands = hands
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._places = Places(engine, hands.release if hands else None)
+        engine.define(RUN, self._run, queue=RUNS)
+        engine.define(TASK, self._task)
+        engine.define(PART, self._task, queue=RUNS)
+        engine.define(QUESTION, ask, queue=RUNS)
+
+    async def submit(
+        self,
+        plan: Settings,
+        run_id: str,
+        workspace: str,
+        files: Sequence[str] = (),
+        priority: Priority = "medium",
+        *,
+        origin: Origin = Origin.CLIENT,
+    ) -> None:
+        """Queue a run; ``files`` are the configuration and the plan it was read from, ``origin`` is who wrote its
+        tasks. Raises PlanInvalid where it has no task, ConfigInvalid where it has no agent."""
+        if not plan.tasks:
+            raise PlanInvalid("the plan has no tasks", suggestion="add [[tasks]] with steps, or [[steps]]")
+        Crew(plan.swarm, plan.agents)
+        await self.engine.submit(RUN, run_id, payload_of(plan, run_id, workspace, files, origin), priority=priority)
+
+    async def ask(self, execution_id: str, request: CallRequest) -> str:
+        """Has a person asked whether a call beside any run may be made, and returns the question's id; a second time
+        with that execution's id does nothing. It tells ``approval.asked`` when it can be answered, and is over, with
+        the answer as its result, when it was."""
+        question = question_of(request)
+        await self.engine.submit(QUESTION, execution_id, question, agent=request.agent)
+        return str(question["id"])
+
+    async def call_off(self, run_id: str, why: str) -> None:
+        """Tell a run to end: its tasks are told to stop, and what they have done is kept. Raises RunNotFound."""
+        await self.engine.send(run_id, STOP, why)
+
+    async def withdraw(self, run_id: str, task: str, why: str, seconds: float) -> None:
+        """A task of a run ends, or never begins, and the run goes on without it. Where it is under way it is told to
+        stop, and cancelled when that takes longer than ``seconds``. Returns when it is over."""
+        number = f"{run_id}.{task}"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                try:
+                    await self.engine.send(number, STOP, why)
+                except RunNotFound:
+                    # An execution of that name is there from now on, and the run cannot start another one.
+                    await self.engine.submit(TASK, number, {})
+                    if (await self.engine.status(number)).payload:
+                        await self.engine.send(number, STOP, why)
+                await self.engine.wait(number)
+                return
+        await self.engine.cancel(number)
+        await self.engine.wait(number)
+
+    async def again(
+        self, run_id: str, new_id: str, plan: Settings | None = None, files: Sequence[str] | None = None
+    ) -> None:
+        """Queue a new run of what did not succeed in one that is over, with the results of what did; ``plan`` instead
+        of the one it had, read from ``files``. Work that could not be merged is merged now, and not done again. Raises
+        RunNotFound, UsageInvalid where it is not over or all of it succeeded."""
+        found = await self.engine.status(run_id)
+        result: dict[str, Any] | None = found.result
+        if not found.status.over or not result:
+            raise UsageInvalid(f"{run_id} is not over", suggestion=f"ccswarm resume {run_id}")
+        if result["status"] == RunStatus.SUCCEEDED:
+            raise UsageInvalid(f"{run_id} succeeded: there is nothing left of it", suggestion="ccswarm run")
+        done = {name: one for name, one in result["tasks"].items() if one["status"] == RunStatus.SUCCEEDED}
+        blocked = {name: one for name, one in result["tasks"].items() if one.get("unmerged")}
+        unmerged = {name: {**one["unmerged"], "result": one["result"]} for name, one in blocked.items()}
+        payload = {
+            **found.payload,
+            "steps": STEPS,
+            "run_id": new_id,
+            "continues": run_id,
+            "done": done,
+            "unmerged": unmerged,
+        }
+        if plan:
+            payload |= {"plan": payload_of(plan, new_id, "")["plan"]}
+        if files is not None:
+            payload |= {"files": list(files)}
+        await self.engine.submit(RUN, new_id, payload)
+
+    async def say(self, task_id: str, text: str, *, by: str, key: str) -> None:
+        """To the agent of a task, which hears it with its next step; the same ``key`` is heard once. Raises
+        RunNotFound."""
+        await self.engine.send(task_id, SAY, {"by": by, "text": text}, key=key)
+
+    async def answer(
+        self, number: str, *, approved: bool, by: str, reason: str = "", task_id: str = "", again: bool = False
+    ) -> None:
+        """A person's word on what ``approvals`` shows; ``task_id`` is the task that asks, where that is known. Work
+        that is to be merged is done ``again``, with the reason as what is wrong of it. Raises RunNotFound where nothing
+        waits, AnsweredAlready where somebody was quicker: only the first answer counts."""
+        if not task_id:
+            found = [question["task_id"] for question in await self.approvals() if question["id"] == number]
+            if not found:
+                raise RunNotFound(f"nothing waits for approval {number!r}", suggestion="ccswarm approvals")
+            task_id = found[0]
+        word = {"approved": approved, "by": by, "reason": reason} | ({"again": True} if again else {})
+        if not await self.engine.send(task_id, questions.topic(number), word, key=number):
+            first = await self.answer_to(number, task_id) or word
+            came = "agreed" if first["approved"] else "refused"
+            why = f": {first['reason']}" if first["reason"] else ""
+            raise AnsweredAlready(
+                f"{number} was answered already: {first['by']} {came}{why}", suggestion="ccswarm approvals"
+            )
+
+    async def answer_to(self, number: str, task_id: str) -> dict[str, Any] | None:
+        """See ``questions.answer_to``."""
+        return await questions.answer_to(self.engine, number, task_id)
+
+    async def approvals(self) -> list[dict[str, Any]]:
+        """See ``questions.waiting``."""
+        return await questions.waiting(self.engine)
+
+    def staying(self, directory: str) -> AbstractAsyncContextManager[None]:
+        """Meanwhile the servers that were started for a directory go on, whatever run ends there."""
+        return self._places.task(directory, STAYING)
+
+    async def _run(self, flow: Flow, payload: Json) -> Json:
+        if why := _of_another_version(payload):
+            tasks = {task["id"]: {**why, "agent": "", "attempts": 0} for task in payload["plan"]["tasks"]}
+            return {"status": RunStatus.FAILED, "tasks": tasks, "usage": plain(Usage())}
+        root, whole = payload.get("root", flow.id), "root" not in payload
+        async with self._places.run(root, whole=whole):
+            result = await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
+        if whole and self._tidy:
+            self._afterwards(self._tidied(self._tidy, flow.id))
+        return result
+
+    async def _task(self, flow: Flow, payload: Json) -> Json:
+        assert self._hands, "this process only submits"
+        if not payload:
+            return {"status": RunStatus.CANCELLED, "summary": "withdrawn", "result": None, "usage": {}, "scope": ""}
+        if why := _of_another_version(payload):
+            return why
+        root = payload.get("root", payload["run_id"])
+        async with self._places.task(payload["workspace"], root):
+            task = TaskFlow(flow, payload, self._hands, self._telemetry)
+            try:
+                return await self._told(flow.id, root, task.carry_out())
+            except asyncio.CancelledError:
+                staying = self.staying(payload["workspace"])
+                await staying.__aenter__()  # before the place is tidied, which would end the server that is needed
+                self._afterwards(self._leave(flow.id, staying, task))
+                raise
+
+    def _afterwards(self, work: Coroutine[Any, Any, None]) -> None:
+        """``settled`` waits for it."""
+        leaving = asyncio.create_task(work)
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    async def _tidied(self, tidy: Tidy, ended: str) -> None:
+        try:
+            unfinished = [run.id for run in await self.engine.list(top=True, unfinished=True, limit=MOST_RUNS)]
+            await asyncio.to_thread(tidy, [ended, *unfinished])
+        except Exception as error:  # nobody waits for it, and the next run's end does it
+            log.info("what old runs left was not removed: %s", error)
+
+    async def _leave(self, execution_id: str, staying: AbstractAsyncContextManager[None], task: TaskFlow) -> None:
+        """What a task that was cancelled or paused has open does not go on; another worker may go on with any other."""
+        try:
+            await task.leave((await self.engine.status(execution_id)).status)
+        except Exception as error:  # nobody waits for it
+            log.warning("what %s left open was not ended: %s", execution_id, error)
+        finally:
+            await staying.__aexit__(None, None, None)
+
+    async def settled(self) -> None:
+        """Returns when what was cancelled here has nothing open any more."""
+        while self._leaving:
+            await asyncio.wait(list(self._leaving))
+
+    async def _told(self, execution_id: str, root: str, work: Coroutine[Any, Any, Json]) -> Json:
+        logged = _logged(execution_id, work)
+        return await self._telemetry.execution(execution_id, root, logged, self.engine.status)
+
+
+def _of_another_version(payload: Json) -> dict[str, Any]:
+    """How an execution ends that another version of ccswarm began: what is recorded of it would not fit what this one
+    does. Empty where that is not so."""
+    if payload.get("steps") == STEPS:
+        return {}
+    why = "it was begun by another version of ccswarm, which this one cannot go on with; ccswarm resume does it anew"
+    return {"status": RunStatus.FAILED, "summary": why, "result": None, "usage": {}, "scope": ""}
+
+
+async def _logged(execution_id: str, work: Coroutine[Any, Any, Json]) -> Json:
+    """Tells, at level INFO, what this process executes: id, status, summary."""
+    log.info("%s: %s %s", execution_id, RunStatus.RUNNING.value, "")
+    result = await work
+    log.info("%s: %s %s", execution_id, str(result["status"]), result.get("summary", ""))
+    return result

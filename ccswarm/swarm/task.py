@@ -1,0 +1,480 @@
+"""One task: a durable function in which one agent does it, where it works, what must hold afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ccswarm.brains.base import Assignment, Brain, Means, Settled
+from ccswarm.clones.clones import Clone, Workspaces
+from ccswarm.config import plugins
+from ccswarm.config.settings import AgentSettings, Budget, SwarmSettings, TaskSettings
+from ccswarm.engines.base import Flow
+from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
+from ccswarm.models import Json, RunStatus, ToolInfo, Usage
+from ccswarm.plan.crew import Crew
+from ccswarm.plan.origin import Author, Origin, gate_problems
+from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Work, tell
+from ccswarm.swarm.delivery import Delivery, Judged
+from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
+from ccswarm.swarm.reviews import Review
+from ccswarm.swarm.terminals import CLEANER, Fence, Terminals, tools_for_ending
+from ccswarm.swarm.time_budgets import TimeBudgets, time_budgets
+from ccswarm.swarm.tree import Tree, blocked, clone_of, facts_of, first_tree, place, shown_tree
+from ccswarm.telemetry.base import Telemetry
+
+log = logging.getLogger(__name__)
+
+
+class Hands(Protocol):
+    """What a worker process has to do the work with."""
+
+    process: str
+    means: Means
+
+    async def call(
+        self,
+        agents: Mapping[str, AgentSettings],
+        directory: str,
+        crew: Crew | None = None,
+        files: Sequence[str] = (),
+    ) -> Call:
+        """The way to the tools for agents that work in ``directory``, and for what those of ``crew`` have with each
+        other, with the servers of ``files`` beside those of this process."""
+        ...
+
+    async def tools(
+        self,
+        agents: Mapping[str, AgentSettings],
+        agent: str,
+        directory: str,
+        crew: Crew | None = None,
+        files: Sequence[str] = (),
+    ) -> list[ToolInfo]:
+        """What an agent is granted."""
+        ...
+
+    async def release(self, directory: str) -> None:
+        """Nobody works in ``directory`` any more."""
+        ...
+
+    def workspaces(self, repository: str) -> Workspaces:
+        """The clones of the repository a run works on."""
+        ...
+
+
+class TaskFlow:
+    """Its agent's workspace, its brain's work, its gates and reviews, the way of its work back."""
+
+    def __init__(
+        self, flow: Flow, payload: Mapping[str, Any], hands: Hands, telemetry: Telemetry | None = None
+    ) -> None:
+        self._flow = flow
+        self._id = flow.id
+        """Also when the flow is over."""
+        self._telemetry = telemetry or Telemetry()
+        self._payload = payload
+        self._hands = hands
+        self._task = TaskSettings.model_validate(payload["task"])
+        self._swarm = SwarmSettings.model_validate(payload["swarm"])
+        agents = [AgentSettings.model_validate(one) for one in payload["agents"]]
+        self._crew = Crew(self._swarm, agents, payload.get("depth", 0))
+        self._agent = self._crew.agents[payload["agent"]]
+        self._gates_act_for = Author.of(payload).gates_act_for(self._agent.name)
+        self._run_id: str = payload["run_id"]
+        self._root: str = payload.get("root", self._run_id)
+        self._files: tuple[str, ...] = tuple(payload.get("files", ()))
+        self._facts: dict[str, Any] = {}
+        """More of the result: see ``Delivery.facts``."""
+        self._fence = Fence()
+        self._most_visits = 1
+        self._first = False
+        self._opened: dict[str, tuple[str, bool]] = {}
+        self._directory: str = payload["workspace"]
+        own, scope = ("task", f"{self._run_id}.{self._task.id}", self._task.budget), f"{self._root}/{self._agent.name}"
+        parts = self._agent.workspace == "clone" or self._task.gates or self._task.review.by
+        budgets = time_budgets(own, ("agent", scope, self._agent.budget))
+        self._time = TimeBudgets(flow, budgets, self._task.timeout_seconds if parts else 0.0)
+
+    async def carry_out(self) -> Json:
+        if pause := self._payload["pause_seconds"]:
+            await self._flow.sleep(pause)
+        try:
+            ending = await self._carry_out()
+        except (PlanInvalid, WorkspaceUnusable) as error:
+            ending = Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}")
+        except Conflict as error:
+            ending = Ending(RunStatus.BLOCKED, f"{error.message}; {error.suggestion}")
+        await self._shut(ending)
+        facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
+        return {**facts, "usage": plain(ending.usage), **self._facts}
+
+    async def _carry_out(self) -> Ending:
+        await self._time.left()
+        if left := self._payload.get("unmerged"):
+            return await self._delivered(left)
+        if not (tree := await self._tree()):
+            done = await self._visits(self._payload["workspace"], None)
+            await self._time.left()
+            return await self._closed(done.ending)
+        self._directory = tree.directory
+        try:
+            try:
+                done = await self._visits(tree.directory, tree)
+            except PlanInvalid as error:
+                done = Judged(Ending(RunStatus.FAILED, f"{error.message}; {error.suggestion}"))
+            if self._payload.get("shown"):
+                await self._time.left()
+                await tree.discard()
+                ending = done.ending
+            else:
+                ending = await self._ended(tree, done)  # which has ended its terminals, unless they are kept
+                ending = await self._closed(ending) if self._keeps(ending) else ending
+        except asyncio.CancelledError:
+            raise  # who is told to leave still needs the tools
+        except BaseException:
+            await self._hands.release(tree.directory)
+            raise
+        await self._hands.release(tree.directory)
+        return ending
+
+    async def _delivered(self, left: Mapping[str, Any]) -> Ending:
+        """What another run could not deliver: the work is done, and is not done again."""
+        tree = self._tree_in(clone_of(left["clone"]))
+        done = Judged(
+            Ending(RunStatus.SUCCEEDED, left["summary"], left["result"]),
+            str(left.get("commit") or ""),
+            agreed=left.get("agreed") is True,
+        )
+        try:
+            self._require_gates()
+            if not done.commit:
+                done = await self._judged(tree.directory, tree, done.ending, 1)
+            return await self._ended(tree, await self._agreed(tree, done, 1))
+        finally:
+            await self._hands.release(tree.directory)
+
+    async def _ended(self, tree: Tree, done: Judged) -> Ending:
+        """Work that counts is delivered, all other is kept apart."""
+        if done.ending.status == RunStatus.SUCCEEDED and not done.feedback:
+            delivery = self._delivery(tree)
+            done = await delivery.deliver(done)
+            self._facts |= delivery.facts
+            if done.ending.status == RunStatus.SUCCEEDED:
+                return done.ending
+        ending = done.ending
+        if done.feedback:
+            ending = Ending(RunStatus.FAILED, done.feedback, ending.result, ending.usage)
+        if "unmerged" in self._facts:
+            return ending
+        if self._keeps(ending):
+            return replace(
+                ending, summary="; ".join(filter(None, (ending.summary, f"its work is in {tree.clone.path}")))
+            )
+        kept = await tree.keep(self._task.timeout_seconds)  # of a task whose time is over, too
+        return replace(ending, summary="; ".join(filter(None, (ending.summary, kept))))
+
+    async def _agreed(self, tree: Tree, done: Judged, visit: int) -> Judged:
+        """With a person's word, where one has to agree; nobody is asked about what another attempt was first in."""
+        if done.ending.status == RunStatus.SUCCEEDED and not done.feedback and not await self._is_first():
+            return Judged(replace(done.ending, status=RunStatus.FAILED, summary="another attempt held before this one"))
+        delivery = self._delivery(tree)
+        done = await delivery.agreed(done, visit)
+        self._facts |= delivery.facts
+        return done
+
+    async def _is_first(self) -> bool:
+        """Whether this attempt holds before those beside it do; the same whenever it is asked."""
+        beside = self._task.attempts
+        if not self._first and beside > 1 and not self._payload.get("unmerged"):
+            scope = f"{self._run_id}.{self._task.id}/first{(self._payload['attempt'] - 1) // beside}"
+            if await self._flow.spend(scope, {"firsts": 1}, {"firsts": 1}):
+                return False
+        self._first = True
+        return True
+
+    def _delivery(self, tree: Tree) -> Delivery:
+        return Delivery(
+            self._flow,
+            tree,
+            self._swarm.merge,
+            number=self._flow.id,
+            agent=self._agent.name,
+            needed=bool(self._payload.get("needed")),
+            check=self._checked_apart if self._task.gates else None,
+            time=self._time,
+            telemetry=self._telemetry,
+        )
+
+    async def _end_terminals(self, clone: Clone) -> str:
+        """Nothing of the agent's changes a clone any more; why that is not so."""
+        await self._fence.settled()
+        servers = {self._shell(), *self._servers()}
+        problems = [await (await self._terminals(one, clone.path)).end() for one in sorted(servers)]
+        return next(filter(None, problems), "")
+
+    async def _closed(self, ending: Ending) -> Ending:
+        """The end, without the terminals that the attempt opened, or with how a person gets to them."""
+        if not self._servers():
+            return ending
+
+        async def closed(_: str) -> Json:
+            await self._fence.settled()
+            those = [await self._terminals(server) for server in self._servers()]
+            if self._keeps(ending):
+                names = [f"{one.shell}: ai-session attach {name}" for one in those for name in await one.names()]
+                return {"said": f"its terminals are open, {', '.join(names)}" if names else ""}
+            return {"said": "; ".join(filter(None, [await one.end() for one in those]))}
+
+        said = (await self._flow.step("close terminals", closed))["said"]
+        return replace(ending, summary="; ".join(filter(None, (ending.summary, said)))) if said else ending
+
+    def _servers(self) -> list[str]:
+        """Where agents opened terminals, or were about to."""
+        return sorted({name for name, as_host in self._opened.values() if not as_host})
+
+    def _keeps(self, ending: Ending) -> bool:
+        """Whether a person wants to see what an attempt that came to nothing left."""
+        return self._agent.keep == "failed" and ending.status != RunStatus.SUCCEEDED
+
+    async def _quiet(self, visit: int) -> str:
+        """What the agent left running in its terminals changes nothing that gates and reviewers look at; why that is
+        not so."""
+        if not self._servers():
+            return ""
+
+        async def quieted(_: str) -> Json:
+            await self._fence.settled()
+            problems: list[str] = []
+            for terminals in [await self._terminals(server) for server in self._servers()]:
+                if self._agent.keep == "failed":
+                    await terminals.interrupt()
+                else:
+                    problems.append(await terminals.end())
+            return {"problem": next(filter(None, problems), "")}
+
+        return str((await self._flow.step(f"end terminals {visit}", quieted))["problem"])
+
+    async def _shut(self, ending: Ending) -> None:
+        """Nothing of the attempt opens any more; what was just being opened is ended. Nothing of that is recorded."""
+        if not await self._fence.shut() or self._keeps(ending):
+            return
+        for server in self._servers():
+            if problem := await (await self._terminals(server)).end():
+                log.warning("%s: %s", self._id, problem)
+        if self._directory != self._payload["workspace"]:
+            await self._hands.release(self._directory)
+
+    async def leave(self, status: RunStatus) -> None:
+        """The attempt is not gone on with here, and that is why: what it opened is ended where it was cancelled, and
+        interrupted where it was paused; another worker goes on with all other. Nothing of it is recorded."""
+        await self._fence.shut()
+        for server in (
+            sorted({name for name, _ in self._opened.values()}) if status.over or status is RunStatus.PAUSED else ()
+        ):
+            terminals = await self._terminals(server)
+            if status is RunStatus.PAUSED:
+                await terminals.interrupt()
+            elif problem := await terminals.end():
+                log.warning("%s: %s", self._id, problem)
+        if self._directory != self._payload["workspace"]:
+            await self._hands.release(self._directory)
+
+    async def _terminals(self, server: str, path: Path | str = "") -> Terminals:
+        cleaner = AgentSettings(name=CLEANER, grants=tools_for_ending(server))
+        call = await self._hands.call({CLEANER: cleaner}, self._directory, None, self._files)
+        return Terminals(call, server, self._id, path, run_id=self._root, task_id=self._id)
+
+    async def _visits(self, directory: str, tree: Tree | None) -> Judged:
+        """The agent's work, given back to it as often as the task allows when a gate or a review does not hold."""
+        brain: Brain = plugins.load("brains", self._agent.brain)
+        priced = any("dollars" in one.caps for one in self._allowances(self._agent.name))
+        if wrong := brain.problems(self._agent, self._hands.means.secret, priced=priced):
+            raise PlanInvalid("; ".join(wrong), suggestion="fix it, or give the agent another brain")
+        self._require_gates()
+        work = await self._work(directory)
+        tools = await self._tools(directory) if brain.wants_tools else []
+        feedback, usage, thinking, judged = "", Usage(), None, Judged(Ending(RunStatus.FAILED))
+        given_back = self._task.gates or self._task.review.by or self._swarm.merge == "ask"
+        self._most_visits = (self._task.visits or brain.visits) if given_back else 1
+        visit, last = 0, self._most_visits
+        while visit < last:
+            visit += 1
+            thinking = brain.begin(self._assignment(tools, directory, feedback, visit), self._hands.means, thinking)
+            ending = await Agent(self._flow, work).run(thinking, await self._time.left())
+            ending.usage = usage = usage + ending.usage
+            if ending.status != RunStatus.SUCCEEDED:
+                judged = Judged(ending)
+                break
+            judged = await self._judged(directory, tree, ending, visit)
+            usage = judged.ending.usage
+            if tree and not self._payload.get("shown"):
+                judged = await self._agreed(tree, judged, visit)
+            if not (feedback := judged.feedback):
+                break
+            if judged.returned:
+                last = visit + self._most_visits
+        if isinstance(thinking, Settled):
+            await thinking.settled()
+        if tree or not judged.feedback:
+            return judged
+        return Judged(replace(judged.ending, status=RunStatus.FAILED, summary=feedback))
+
+    async def _judged(self, directory: str, tree: Tree | None, ending: Ending, visit: int) -> Judged:
+        """What gates and reviews say of one visit: of what lies in ``directory``, or of the commit made of the tree."""
+        commit, shown = "", None
+        if tree:
+            presented = await tree.present(visit, gates=bool(self._task.gates), seconds=await self._seconds())
+            if presented.problem:
+                self._facts |= tree.unmerged(ending, "")
+                return Judged(blocked(presented.problem, ending))
+            commit, directory = presented.commit, presented.directory
+            shown = {"clone": facts_of(tree.clone), "commit": commit}
+        elif (self._task.gates or self._task.review.by) and (problem := await self._quiet(visit)):
+            return Judged(replace(ending, status=RunStatus.FAILED, summary=problem))
+        checked = await self._checked(directory, str(visit))
+        usage = ending.usage + checked.usage
+        if tree and self._task.gates:
+            await tree.withdraw(directory)
+            await self._hands.release(directory)
+        if checked.ending:
+            return Judged(replace(checked.ending, result=ending.result, usage=usage))
+        feedback = checked.problem
+        if not feedback and self._task.review.by:
+            payload = {**self._payload, "above": self._of_task()}
+            review = Review(self._flow, payload, directory, visit, shown)
+            said = await review.held(ending, await self._time.left())
+            usage = usage + review.usage
+            if isinstance(said, Ending):
+                return Judged(replace(said, result=ending.result, usage=usage))
+            feedback = said
+        return Judged(replace(ending, usage=usage), commit, feedback)
+
+    async def _seconds(self) -> float | None:
+        """How long the task may still go on."""
+        left = await self._time.left()
+        return left.seconds if left else None
+
+    def _require_gates(self) -> None:
+        """Raises PlanInvalid for gates that may not be run, before anything is done."""
+        agent = self._crew.agents.get(self._gates_act_for)
+        if wrong := list(gate_problems(self._task.gates, [agent], self._swarm.shell)) if agent else []:
+            raise PlanInvalid("; ".join(wrong), suggestion="leave the gates out")
+
+    async def _checked_apart(self, directory: str, visit: str) -> Checked:
+        """In a directory that is removed afterwards."""
+        checked = await self._checked(directory, visit)
+        await self._hands.release(directory)
+        return checked
+
+    async def _checked(self, directory: str, visit: str) -> Checked:
+        if not self._task.gates:
+            return Checked()
+        work = await self._work(directory)
+        gates = Gates(self._flow, work, self._swarm.shell, directory, visit, self._gates_act_for, self._time)
+        checked = await gates.check(self._task.gates)
+        if not checked.ending:
+            await tell(self._flow, "gate.failed" if checked.problem else "gates.held", said=checked.problem)
+        return checked
+
+    async def _work(self, directory: str) -> Work:
+        # Apart from the agents, so that none of them can have what the orchestrator is granted.
+        gates = () if self._gates_act_for else self._task.gates
+        hosts = {ORCHESTRATOR: orchestrator(self._swarm.shell, gates, self._shell())}
+        host = self._fence.around(await self._hands.call(hosts, directory, None, self._files))
+        call = self._fence.around(await self._hands.call(self._crew.agents, directory, self._crew, self._files))
+        return Work(
+            self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
+            self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._opened,
+        )  # fmt: skip
+
+    def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """What the run of the tasks that ``agent`` hands on is started with. Raises PlanInvalid, BudgetExhausted."""
+        plan = self._crew.delegated(agent, tasks)
+        shown = {
+            "swarm": self._payload["swarm"],
+            "agents": self._payload["agents"],
+            "tasks": [task.model_dump(mode="json", exclude_defaults=True) for task in plan.tasks],
+        }
+        given = {name: self._payload[name] for name in ("workspace", "files") if name in self._payload}
+        helpers, depth = [helper.name for helper in plan.agents], self._crew.depth + 1
+        above = [[scope, caps] for scope, caps in self._of_task()]
+        author = Author(Origin.AGENT, agent).to_json()
+        made = {"plan": shown, "root": self._root, "depth": depth, "helpers": helpers, "above": above}
+        return {**given, **made, "author": author, "steps": STEPS}
+
+    def _assignment(self, tools: list[ToolInfo], directory: str, feedback: str, visit: int) -> Assignment:
+        task = self._task.model_dump(mode="json", exclude_defaults=True) | {"visits": self._most_visits}
+        return Assignment(
+            self._root,
+            self._task.id,
+            self._agent.name,
+            task,
+            self._payload["inputs"],
+            tools,
+            {**self._agent.settings, "prompt": self._agent.prompt, "visit": visit, "attempt": self._payload["attempt"]},
+            feedback,
+            directory,
+            self._shell(),
+            self._agent.type,
+            self._agent.grants,
+        )
+
+    def _shell(self) -> str:
+        """The server of the terminals that the agent's brain itself may need."""
+        return str(self._agent.settings.get("shell") or self._swarm.shell)
+
+    def _allowances(self, name: str) -> list[Allowance]:
+        agent = self._crew.agents.get(name)
+        scopes = (
+            ("run", self._root, _caps(self._swarm.budget)),
+            ("agent", f"{self._root}/{name}", _caps(agent.budget if agent else Budget())),
+            *(("task", scope, caps) for scope, caps in self._of_task()),
+        )
+        return [Allowance(kind, scope, caps) for kind, scope, caps in scopes if caps]
+
+    def _of_task(self) -> list[tuple[str, dict[str, float]]]:
+        """The budget of the task, and of those whose work was handed on to it: by scope, what may be used."""
+        above = [(str(scope), dict(caps)) for scope, caps in self._payload.get("above", ())]
+        own = _caps(self._task.budget)
+        return [*above, *([(f"{self._run_id}.{self._task.id}", own)] if own else [])]
+
+    async def _tools(self, directory: str) -> list[ToolInfo]:
+        async def listed(_: str) -> Json:
+            agents, name = self._crew.agents, self._agent.name
+            return [asdict(tool) for tool in await self._hands.tools(agents, name, directory, self._crew, self._files)]
+
+        return [ToolInfo(**facts) for facts in await self._flow.step("tools", listed)]
+
+    async def _tree(self) -> Tree | None:
+        if self._agent.workspace != "clone":
+            return None
+        workspaces = self._hands.workspaces(self._payload["workspace"])
+        if shown := self._payload.get("shown"):
+            return self._tree_in(
+                await shown_tree(self._flow, workspaces, shown, "review" + self._flow.id.rpartition(".review")[2])
+            )
+        name = f"{self._task.id}.{self._payload['attempt']}"
+        return self._tree_in(await first_tree(self._flow, workspaces, place(self._root, self._run_id), name))
+
+    def _tree_in(self, clone: Clone) -> Tree:
+        workspaces = self._hands.workspaces(self._payload["workspace"])
+        title = f"{self._task.id}: {self._task.text or self._agent.name}"
+        return Tree(self._flow, workspaces, clone, self._end_terminals, self._files, title)
+
+
+def _caps(budget: Budget) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in (("calls", budget.calls), ("tokens", budget.tokens), ("dollars", budget.dollars))
+        if value
+    }
+
+
+def plain(usage: Usage) -> dict[str, Any]:
+    """As JSON."""
+    return asdict(usage)

@@ -1,0 +1,139 @@
+"""What a worker process does the work with: servers started where an agent works, a toolbox for each run's agents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ccswarm.brains.base import Means
+from ccswarm.clients.base import ToolClient
+from ccswarm.clones.clones import Workspaces
+from ccswarm.config import plugins
+from ccswarm.config.settings import AgentSettings, ServerSettings
+from ccswarm.journal.masks import Masks
+from ccswarm.journal.writer import Journal
+from ccswarm.models import CallOutcome, CallRequest, ToolInfo
+from ccswarm.plan.crew import Crew
+from ccswarm.swarm.agent import Call
+from ccswarm.telemetry.base import Telemetry
+from ccswarm.toolbox.toolbox import Toolbox
+
+
+class ToolHands:
+    """The ``Hands`` of a swarm over real servers. ``environ`` is what they may be given of, and what git is run with.
+
+    A server that names no directory is started once for each directory that agents work in: what it may touch by
+    default is that directory, an agent's own clone or the run's workspace. ``servers_of`` reads those that the files
+    of a run named when it was started, for runs that were begun by another process.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[ServerSettings],
+        state_directory: Path,
+        environ: Mapping[str, str],
+        journal: Journal,
+        servers_of: Callable[[tuple[str, ...]], Sequence[ServerSettings]] = lambda _: (),
+        secret: Callable[[str], str] = lambda _: "",
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.process = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._servers = {server.name: server for server in servers}
+        self._servers_of = servers_of
+        self._state = state_directory
+        self._environ = environ
+        self._journal = journal
+        self._telemetry = telemetry
+        self._clients: dict[tuple[str, str], ToolClient] = {}
+        self._toolboxes: dict[tuple[str, str], Toolbox] = {}
+        self._workspaces: dict[str, Workspaces] = {}
+        self._mask = Masks(environ)
+        self.means = Means(secret, environ, state_directory)
+
+    def toolbox(
+        self,
+        agents: Mapping[str, AgentSettings],
+        directory: str,
+        crew: Crew | None = None,
+        files: Sequence[str] = (),
+    ) -> Toolbox:
+        """The one for these agents in ``directory``. Raises ConfigInvalid for files that are wrong."""
+        those = [agent.model_dump(mode="json") for agent in agents.values()]
+        who = json.dumps([crew and crew.key, list(files), *those], sort_keys=True)
+        if (who, directory) not in self._toolboxes:
+            reached = self._reached(directory, tuple(files))
+            if crew:
+                mail = plugins.load("clients", "mail")(self._state / "mail", crew, list(reached))
+                reached[mail.name] = mail
+            self._toolboxes[who, directory] = Toolbox(
+                reached, agents, self._journal, mask=self._mask, process=self.process, telemetry=self._telemetry
+            )
+        return self._toolboxes[who, directory]
+
+    async def call(
+        self,
+        agents: Mapping[str, AgentSettings],
+        directory: str,
+        crew: Crew | None = None,
+        files: Sequence[str] = (),
+    ) -> Call:
+        """See ``swarm.Hands``."""
+        toolbox = self.toolbox(agents, directory, crew, files)
+
+        async def send(request: CallRequest) -> CallOutcome:
+            return await toolbox.call(request, budget=None, approved=lambda one: bool(one.approval))
+
+        return send
+
+    async def tools(
+        self,
+        agents: Mapping[str, AgentSettings],
+        agent: str,
+        directory: str,
+        crew: Crew | None = None,
+        files: Sequence[str] = (),
+    ) -> list[ToolInfo]:
+        """See ``swarm.Hands``."""
+        return list(await self.toolbox(agents, directory, crew, files).discover_tools(agent))
+
+    async def release(self, directory: str) -> None:
+        """See ``swarm.Hands``."""
+        self._toolboxes = {key: box for key, box in self._toolboxes.items() if key[1] != directory}
+        gone = [self._clients.pop(key) for key in [key for key in self._clients if key[1] == directory]]
+        await asyncio.gather(*(client.close() for client in gone), return_exceptions=True)
+
+    def workspaces(self, repository: str) -> Workspaces:
+        """See ``swarm.Hands``."""
+        if repository not in self._workspaces:
+            self._workspaces[repository] = Workspaces(Path(repository), self._state / "workspaces", self._environ)
+        return self._workspaces[repository]
+
+    async def close(self) -> None:
+        """Ends every server that was started here."""
+        self._toolboxes.clear()
+        clients, self._clients = self._clients, {}
+        await asyncio.gather(*(client.close() for client in clients.values()), return_exceptions=True)
+
+    def _reached(self, directory: str, files: tuple[str, ...]) -> dict[str, ToolClient]:
+        found: dict[str, ToolClient] = {}
+        servers = self._servers | {server.name: server for server in self._servers_of(files)}
+        for server in servers.values():
+            own = bool(server.command or server.args) and not server.cwd
+            key = (server.model_dump_json(), directory if own else "")
+            if key not in self._clients:
+                settings = server.placed_in(self._without_links(directory)) if own and directory else server
+                self._clients[key] = plugins.load("clients", server.protocol).open(
+                    settings, env=self._environ, state_directory=self._state
+                )
+            found[server.name] = self._clients[key]
+        return found
+
+    def _without_links(self, directory: str) -> str:
+        """Where a run works has none; the state directory may lie behind those that the person made."""
+        at = Path(directory)
+        return str(self._state.resolve() / at.relative_to(self._state)) if at.is_relative_to(self._state) else directory

@@ -1,0 +1,1 @@
+"""What a collector is told of runs, where one is set."""

@@ -1,0 +1,123 @@
+"""Spans and metrics on their way to a collector: made here, queued, and sent from threads of their own.
+
+A collector that does not answer costs the queue's oldest spans and one warning, never a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+from ccswarm import __version__
+from ccswarm.config.settings import TelemetrySettings
+
+FLUSH_SECONDS = 1.0
+"""How long leaving may be held up by what was not sent yet."""
+
+SHOWN_CHARS = 300
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Providers:
+    """What makes spans and metrics. ``close`` once."""
+
+    traces: TracerProvider
+    metrics: MeterProvider
+
+    @classmethod
+    def exporting(
+        cls,
+        settings: TelemetrySettings,
+        of_signal: Callable[[TelemetrySettings, str], str],
+        masked: Callable[[str], str],
+        ids: IdGenerator,
+    ) -> Providers:
+        """Those that send to the configured addresses, as OpenTelemetry's own variables further say. Raises whatever
+        is wrong with those. ``ids`` makes those of spans."""
+        traces_to, metrics_to = of_signal(settings, "traces"), of_signal(settings, "metrics")
+        warn_once(traces_to or metrics_to, masked)
+        resource, headers = resource_of(), settings.headers or None
+        traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
+        if traces_to:
+            traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(traces_to, headers=headers)))
+        readers: list[MetricReader] = []
+        if metrics_to:
+            exporter = OTLPMetricExporter(metrics_to, headers=headers)
+            readers.append(PeriodicExportingMetricReader(exporter, settings.metrics_seconds * 1000))
+        return cls(traces, MeterProvider(readers, resource, shutdown_on_exit=False))
+
+    async def close(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Send what is left; what takes longer is given up. The loop goes on meanwhile."""
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def work(shut: Callable[[], None], last: bool) -> None:
+            try:
+                shut()
+            finally:
+                if last and not loop.is_closed():
+                    loop.call_soon_threadsafe(over.set)
+
+        # Side by side, for either may wait; and not in the executor's threads, which the interpreter would wait for.
+        metrics = threading.Thread(target=work, args=(self.metrics.shutdown, False), daemon=True)
+        metrics.start()
+
+        def both() -> None:
+            self.traces.shutdown()
+            metrics.join()
+
+        threading.Thread(target=work, args=(both, True), daemon=True).start()
+        try:
+            async with asyncio.timeout(seconds):
+                await over.wait()
+        except TimeoutError:
+            log.info("telemetry that was not sent within %g s is given up", seconds)
+
+
+def resource_of() -> Resource:
+    """What all of it is told of; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say more, or otherwise."""
+    own = {
+        "service.name": "ccswarm",
+        "service.version": __version__,
+        "service.instance.id": str(uuid.uuid4()),
+        "host.name": platform.node(),
+    }
+    return Resource.create().merge(Resource(own)).merge(OTELResourceDetector().detect())
+
+
+def warn_once(address: str, masked: Callable[[str], str]) -> None:
+    """Of all that OpenTelemetry's packages complain about, this log gets the first."""
+    logger = logging.getLogger("opentelemetry")
+    logger.propagate = False
+    logger.handlers = [_FirstOnly(address, masked)]
+
+
+class _FirstOnly(logging.Handler):
+    def __init__(self, address: str, masked: Callable[[str], str]) -> None:
+        super().__init__(logging.WARNING)
+        where = urlsplit(address)  # whose user and query may be keys
+        self._address = f"{where.scheme}://{where.hostname}:{where.port}" if where.port else where.hostname
+        self._masked = masked
+        self._said = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._said:
+            self._said = True
+            why = self._masked(record.getMessage())[:SHOWN_CHARS]
+            log.warning("telemetry to %s is in trouble, said once; calls go on: %s", self._address, why)

@@ -1,0 +1,1 @@
+"""The only sender of calls: granted, checked, counted, recorded."""

@@ -1,0 +1,80 @@
+"""The servers of the configuration, asked side by side what tools they have."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccswarm.config import config, plugins
+from ccswarm.config.settings import PLAYBOOK, AgentSettings, ServerSettings, Settings, SwarmSettings
+from ccswarm.errors import ServerUnavailable, SwarmError
+from ccswarm.models import ToolInfo
+from ccswarm.plan.check import able
+from ccswarm.plan.crew import Crew
+from ccswarm.toolbox.grants import Grants
+
+OWN = "swarm"
+"""The server that every swarm has for its agents' messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What one server answered: its tools, or ``problem`` and what to do about it. ``seconds`` are from its start to
+    its list; ``about`` is what it said of itself, ``notes`` what is wrong with the list."""
+
+    server: str
+    seconds: float
+    tools: Sequence[ToolInfo] = ()
+    problem: str = ""
+    suggestion: str = ""
+    about: str = ""
+    notes: Sequence[str] = field(default_factory=list[str])
+
+
+async def own_listing() -> Listing:
+    """Of the swarm's own server, which is no process: it is only listed, for nobody."""
+    crew = Crew(SwarmSettings(), [AgentSettings(name="nobody")])
+    client = plugins.load("clients", "mail")(config.state_directory() / "mail", crew)
+    return Listing(OWN, 0.0, await client.list_tools())
+
+
+async def listings(servers: Iterable[ServerSettings], directory: str) -> list[Listing]:
+    """Each server's, in the same order. They are started in ``directory`` as for agents, and ended."""
+    state, environ = config.state_directory(), config.server_environment()
+
+    async def listing(server: ServerSettings) -> Listing:
+        placed = server if server.cwd or server.url else server.placed_in(directory)
+        began = time.monotonic()
+        client: Any = None
+        try:
+            client = plugins.load("clients", placed.protocol).open(placed, env=environ, state_directory=state)
+            tools = await client.list_tools()
+            return Listing(server.name, time.monotonic() - began, tools, about=client.about, notes=client.notes)
+        except SwarmError as error:
+            return Listing(server.name, time.monotonic() - began, (), error.message, error.suggestion)
+        except Exception as error:  # whatever one server does must not cost the tools of the others
+            problem = f"server {server.name} cannot be used: {type(error).__name__}: {error}"
+            return Listing(server.name, time.monotonic() - began, (), problem, "report this")
+        finally:
+            if client is not None:
+                await client.close()
+
+    return await asyncio.gather(*map(listing, servers))
+
+
+async def called(settings: Settings, directory: str) -> dict[str, ToolInfo]:
+    """By full name, the tools of those servers that the tasks call, or that agents who think may call. Raises
+    ServerUnavailable."""
+    tools = [step.tool for task in settings.tasks for step in task.steps]
+    tools += [gate.tool for task in settings.tasks for gate in task.gates]
+    names = {tool.partition(".")[0] for tool in tools}
+    doers = [agent for task in settings.tasks for agent in able(settings, task) if agent.brain != PLAYBOOK]
+    names |= {one.name for one in settings.mcp.servers for agent in doers if Grants(agent.grants).may_reach(one.name)}
+    found = await listings([one for one in settings.mcp.servers if one.name in names], directory)
+    if broken := [one for one in found if one.problem]:
+        advice = f"{broken[0].suggestion or 'fix it'}; or check without servers: --offline"
+        raise ServerUnavailable("; ".join(one.problem for one in broken), suggestion=advice)
+    return {tool.full_name: tool for one in [*found, await own_listing()] for tool in one.tools}

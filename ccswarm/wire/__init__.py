@@ -1,0 +1,1 @@
+"""Who connects, what strangers show, and HTTP read strictly."""
