@@ -210,14 +210,15 @@ async def test_what_was_printed_at_the_prompt_is_no_part_of_the_next_output(call
     first = await caller.execute(f"cat {fifo} &")
     session = caller.session
     await until(session, lambda: session.at.ready)
-    await asyncio.to_thread(fifo.write_text, "late line\n")
-    await until(session, lambda: b"late line" in session.log.read(session.log.first, session.log.end))
-    second = await caller.execute("echo own")
-    assert second["output"] == "own\n"
-    if session.shell.draws_before_ready:
-        assert second["late_output"].startswith("late line")
-        assert f"of {first['command_id']}" in second["note"]
-    assert "late_output" not in await caller.execute("echo quiet")
+    with await asyncio.to_thread(fifo.open, "w", buffering=1) as held:  # who printed it lives when it is named
+        held.write("late line\n")
+        await until(session, lambda: b"late line" in session.log.read(session.log.first, session.log.end))
+        second = await caller.execute("echo own")
+        assert second["output"] == "own\n"
+        if session.shell.draws_before_ready:
+            assert second["late_output"].startswith("late line")
+            assert f"of {first['command_id']}" in second["note"]
+        assert "late_output" not in await caller.execute("echo quiet")
 
 
 async def test_a_process_substitution_is_named_with_its_command(caller: Caller, home: Path) -> None:
