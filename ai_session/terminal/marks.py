@@ -124,8 +124,10 @@ class _Awaited:
 
     def among(self, data: bytes, position: int) -> set[tuple[int, int]]:
         begin = self._begin.search(data, position)
-        end = self._end.search(data, begin.end() if begin else position)
-        return {match.span() for match in (begin, end) if match and match.end() - match.start() <= MAX_MARK_BYTES}
+        # It may have begun before: then what ends it may come before a second beginning.
+        ends = (self._end.search(data, start) for start in {position, begin.end() if begin else position})
+        found = (begin, *ends)
+        return {match.span() for match in found if match and match.end() - match.start() <= MAX_MARK_BYTES}
 
 
 def caught_up(nonce: str, number: int) -> bytes:

@@ -198,6 +198,7 @@ many = st.lists(
 
 @given(many, st.binary(max_size=20))
 @example(flood(b"D;1;0;;;/", 500) + mark(b"C;9;1") + flood(b"D;1;0;;;/", 500) + mark(b"D;9;0;;;/"), b"")
+@example(mark(b"C;9;1") + flood(b"D;1;0;;;/", 20) + flood(b"A;9;130;;;/", 2) + mark(b"C;9;1"), b"")
 def test_of_a_flood_the_state_of_the_shell_and_the_end_of_the_command_are_known(data: bytes, between: bytes) -> None:
     data = mark(b"R;1;5") + data + between.replace(b"\x1b", b"") + mark(b"P")
     all_of_them, skimmed = one_by_one(data, 9), MarkScanner(NONCE).feed(data, 9)
