@@ -305,9 +305,10 @@ class SessionMachine:
             assert session.state() is SessionState.EXITED, session.exit
             assert session.exit == model.exit, session.exit
         elif model.begun is None:
-            assert session.state() is SessionState.READY
+            # A change of size, which taking a session up is too, wakes its shell for a moment.
+            await asyncio.to_thread(spin, lambda: session.state() is SessionState.READY, "the shell is not ready")
         else:
-            # A change of size wakes a reader for a moment.
+            # So it does a reader.
             await self._until_shown()
             reads = model.begun.kind == "reader"
             state = session.state()
