@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -230,9 +231,21 @@ async def test_a_process_substitution_is_named_with_its_command(caller: Caller, 
     assert first["command_id"] in second["note"]
 
 
+def children(session: Session) -> list[str]:
+    """The programs that its shell has started and that run."""
+    assert session.terminal
+    pid, names = session.terminal.pid, list[str]()
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):
+            names.append(Path(f"/proc/{child}/comm").read_text().strip())
+    return names
+
+
 async def test_commands_that_leave_nothing_behind_get_no_notes(caller: Caller) -> None:
     holder = caller.session.holder
     for command in ("seq 3 | cat", "echo $(echo x)", "sh -c 'exit 0'", "sleep 1000 >/dev/null 2>&1 &", "echo last"):
         assert (await caller.execute(command)).get("note", "") == "", command
         # What fish starts to draw its prompt, after it has reported it, has ended when it reads.
         await asyncio.to_thread(spin, lambda: (h := holder()) is not None and h.input_mode is not None)
+        # What was begun in the background is the program by then, and no copy of the shell with the shell's output.
+        await asyncio.to_thread(spin, lambda: all(name == "sleep" for name in children(caller.session)))
