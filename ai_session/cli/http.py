@@ -50,7 +50,7 @@ def run(
     own_calls: bool = False,
 ) -> None:
     """Serve what ``make`` makes, an application found at ``path``, and say so once clients are answered. ``own_calls``
-    as of http_server.serve."""
+    as of http.server.serve."""
     from ai_session.http import server
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,6 +1,6 @@
 """Arguments and options of verbs that start often, said in the verb's own signature without the parser's library.
 
-``cli_quick`` reads them as they are typed; ``cli`` hands them to typer, which shows the help and words the errors.
+``quick`` reads them as they are typed; ``cli`` hands them to typer, which shows the help and words the errors.
 
 The twin of this file in the other package is the same but for the package's name.
 """

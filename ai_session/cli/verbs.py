@@ -50,6 +50,6 @@ SECTIONS: dict[str, dict[str, Callable[[], Any]]] = {
         "completion": lambda: import_module("ai_session.cli.completion").completion,
     },
 }
-"""Functions, and groups of them: with the options of ``cli_options``, or with typer's."""
+"""Functions, and groups of them: with the options of ``options``, or with typer's."""
 
 VERBS = {name: load for section in SECTIONS.values() for name, load in section.items()}

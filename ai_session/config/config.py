@@ -27,7 +27,7 @@ PREFIX = "AI_SESSION_"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 SOCKET_PATH_LIMIT = 100
 BOX_WRITABLE = "box-writable.jsonl"
-"""In the runtime directory: where boxes may write, as gate_written.py keeps it."""
+"""In the runtime directory: where boxes may write, as gate/written.py keeps it."""
 """Bytes; sun_path takes 107, and the longest name beside ``sock`` in the directory is 6 bytes longer."""
 
 STANDARD = {

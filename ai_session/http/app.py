@@ -49,15 +49,15 @@ class Tokens:
         self._access = access
 
     def token(self, scope: Scope) -> Any:
-        """As http_exchange.Tokens."""
+        """As guard.Tokens."""
         return self._mcp.token(scope)
 
     def subject(self, scope: Scope) -> str:
-        """As http_exchange.Tokens."""
+        """As guard.Tokens."""
         return self._mcp.subject(scope)
 
     def insufficient_scope(self, required: str, granted: list[str]) -> str:
-        """As http_exchange.Tokens."""
+        """As guard.Tokens."""
         return self._access.challenges.insufficient_scope(required, granted)
 
 

@@ -1,6 +1,6 @@
 """A program: protects paths inside a box that stands already, then ends.
 
-``python -I -S box_guard.py PID`` reads a list of ``[path, kind]`` as JSON from standard input and mounts each path of
+``python -I -S guard.py PID`` reads a list of ``[path, kind]`` as JSON from standard input and mounts each path of
 the mount namespace of PID onto itself: ``kept`` so that it cannot be moved, ``closed`` so that it cannot be written
 either; ``hidden`` is covered with something empty. It writes what could not be done to standard output, as a list of
 ``[path, why]``. A process of its own, because only one with a single thread can join a user namespace. Standard library

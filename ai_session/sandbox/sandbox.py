@@ -79,7 +79,7 @@ class Boxed:
     known: Found = field(default_factory=Found)
     """What was there just before the box began."""
     guarded: tuple[tuple[str, str], ...] = ()
-    """Paths that are protected in the box, and how: see box_guard.py."""
+    """Paths that are protected in the box, and how: see guard.py."""
     later: tuple[tuple[str, str], ...] = ()
     """Those of them that are to be protected while the box stands still."""
     release: Callable[[], None] = field(default=lambda: None)

@@ -3,7 +3,7 @@
 A clone shares nothing with the repository it was made from, so nothing done in it can damage that one (a linked
 worktree can, and a shared object store cannot be read inside a sandbox). What an agent could have written, its clone's
 configuration, hooks and files, is never given to a program that would heed it: files and objects are read name by name
-without following links, and git only ever sees them in a repository of ours (``workspaces_git``).
+without following links, and git only ever sees them in a repository of ours (``git``).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Reads the configuration and plans, where a person has used them as they are: TOML → Settings. The only reader of
-TOML, and with ``config_files`` of ``os.environ``."""
+TOML, and with ``files`` of ``os.environ``."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Sent(Protocol):
 
 
 class Telemetry:
-    """Tells nobody anything. ``telemetry_spans`` has the one that does.
+    """Tells nobody anything. ``spans`` has the one that does.
 
     A run has the same ids whoever executes it, and is told when it is over; what is answered from its record is not
     told again.

@@ -98,7 +98,7 @@ class Job:
 
 
 class Jobs:
-    """What ``mcp_tasks.Tasks`` promises, for jobs in this process; and the tools that begin them."""
+    """What ``tasks.Tasks`` promises, for jobs in this process; and the tools that begin them."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}

@@ -18,7 +18,7 @@ Wire: ``channel``. A request ``{"n": 1, "op": ..., ...}`` is answered by ``{"n":
     stop                                                  hang up everything, remove the socket, end
 
 Ops may be added, never changed; an unknown one is answered by kind ``unknown_op``. The connection that owns is a
-lease: when it closes, each terminal's output goes to ``directory/log`` (format: see ``output_log``), which keeps its
+lease: when it closes, each terminal's output goes to ``directory/log`` (format: see terminal/log), which keeps its
 newest ``retain`` bytes. So commands do not wait for a reader until that much, or BACKLOG_BYTES, was not read by an
 owner, or the disk is full; from there on the terminal blocks its writers, so nothing is lost and the disk is not filled
 by a runaway. Nobody reads a terminal that is taken but its owner.

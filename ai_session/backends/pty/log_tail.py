@@ -1,4 +1,4 @@
-"""Appends to a session's log in its owner's stead, in the same format (see ``output_log``). Standard library only."""
+"""Appends to a session's log in its owner's stead, in the same format (see terminal/log). Standard library only."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Ended = Callable[[ToolResult], ToolResult]
 
 
 class Told(Protocol):
-    """What the gate knows of a call once it is over; see ``gate_trace.Trace``."""
+    """What the gate knows of a call once it is over; see ``gate.trace.Trace``."""
 
     outcome: str
     rule: str
@@ -23,7 +23,7 @@ class Told(Protocol):
 
 
 class Telemetry:
-    """Tells nobody anything. ``telemetry_spans`` has the one that does."""
+    """Tells nobody anything. ``spans`` has the one that does."""
 
     def call(self, call: ToolCall, trace: Told) -> AbstractContextManager[Ended]:
         """Around one call; what is yielded wants its result, where it has one. ``trace`` is read at the end."""

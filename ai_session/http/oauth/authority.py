@@ -32,7 +32,7 @@ PER_MINUTE = {
     "tokens": 120,
 }
 """For each address, user of this machine or browser; ``…_of_name`` for each person, ``…_of_all`` for all together,
-tokens for each client. Of sign-ins those that were wrong count: see oauth_tries."""
+tokens for each client. Of sign-ins those that were wrong count: see tries."""
 
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 DEFAULT_PORTS = {"http": 80, "https": 443}

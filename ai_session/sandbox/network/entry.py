@@ -160,7 +160,7 @@ def can_guard() -> bool:
 
 
 async def guard_inside(pid: int, guards: Sequence[tuple[str, str]]) -> None:
-    """Protects paths in the box of ``pid``, as box_guard.py takes them.
+    """Protects paths in the box of ``pid``, as sandbox/guard.py takes them.
 
     Raises SandboxUnavailable when one could not be, for it or the box is gone.
     """

@@ -1,6 +1,6 @@
 """A program: makes a listening socket inside another process's network namespace and hands it back, then ends.
 
-``python -I -S network_listener.py PID NET_INODE PORT`` sends the socket over descriptor 0, a Unix socket; a failure
+``python -I -S listener.py PID NET_INODE PORT`` sends the socket over descriptor 0, a Unix socket; a failure
 goes to standard error. A process of its own, because only one with a single thread can join a user namespace. Standard
 library only.
 """

@@ -98,7 +98,7 @@ class Protection:
         return len(self.read_only) + len(self.pins) + len(self.masked) + len(self.placeholders)
 
     def guards(self) -> list[tuple[str, str]]:
-        """Each path and its kind, as box_guard.py takes them."""
+        """Each path and its kind, as sandbox/guard.py takes them."""
         closed = (*self.read_only, *(placeholder.path for placeholder in self.placeholders))
         return [
             *((path, "kept") for path in self.pins),

@@ -1,5 +1,5 @@
 """Who is told that a resource or a list changed: by ``resources/subscribe`` in the handshake era, by
-``subscriptions/listen`` since 2026-07-28. Both hear the same changes, no oftener than ``session_changes`` says.
+``subscriptions/listen`` since 2026-07-28. Both hear the same changes, no oftener than ``sessions.changes`` says.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class CommandTasks:
         self._asked: OrderedDict[Who, Asked] = OrderedDict()
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> Any:
-        """As ``mcp_tools.call_tool``; a client that knows tasks gets one for a wait that is not over soon."""
+        """As ``tools.call_tool``; a client that knows tasks gets one for a wait that is not over soon."""
         given = params.arguments or {}
         asked = given.get("timeout_seconds")
         seconds = float(asked) if isinstance(asked, (int, float)) and asked >= 0 else None

@@ -49,7 +49,7 @@ PLACE = "place"
 """The step that looks at where the agent works."""
 
 Ask = Callable[[Model, Conversation], Awaitable[Mapping[str, Json]]]
-"""The next answer of a model, as ``llm_api.ask`` gives it."""
+"""The next answer of a model, as ``api.ask`` gives it."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ _FILE = TypeAdapter[dict[str, tuple[RecordedReply, ...]]](Replies)
 
 
 def ask(model: Model, conversation: Conversation, task_id: str, attempt: int, workspace: str) -> dict[str, Any]:
-    """The next reply recorded for the task, or for that attempt at it (``TASK~2``), as ``llm_api.ask`` answers.
+    """The next reply recorded for the task, or for that attempt at it (``TASK~2``), as ``api.ask`` answers.
     A relative file counts from the directory that is worked in. Its end is an error: the model has nothing more to say.
     """
     try:

@@ -122,7 +122,7 @@ IN_TERMINAL = (
         },
     ),
 )
-"""What ``llm_terminal`` does, and the list that people see: for agents that have a terminal."""
+"""What ``terminal`` does, and the list that people see: for agents that have a terminal."""
 
 
 def allowed(name: str) -> str:

@@ -346,7 +346,7 @@ class McpClients:
         scopes: Sequence[str] = (),
         seconds: float = 600.0,
     ) -> LoginFacts:
-        """See ``mcp_login.log_in``."""
+        """See ``login.log_in``."""
         from ccswarm.clients.mcp.login import log_in
 
         return await log_in(settings, env, state_directory, person, scopes=scopes, seconds=seconds)
@@ -354,13 +354,13 @@ class McpClients:
     async def log_out(
         self, settings: ServerSettings, env: Mapping[str, str], state_directory: Path
     ) -> tuple[bool, bool]:
-        """See ``mcp_login.log_out``."""
+        """See ``login.log_out``."""
         from ccswarm.clients.mcp.login import log_out
 
         return await log_out(settings, env, state_directory)
 
     async def login(self, settings: ServerSettings, state_directory: Path) -> LoginFacts | None:
-        """See ``mcp_login.kept``."""
+        """See ``login.kept``."""
         from ccswarm.clients.mcp.login import kept
 
         return await kept(settings, state_directory)

@@ -98,7 +98,7 @@ def lines_of_approvals(approvals: Sequence[Facts]) -> list[str]:
 
 
 def status_answer(facts: Mapping[str, Any], run: Execution, carriers: Carriers) -> Answer:
-    """Of ``run_status``; ``facts`` are those of ``runs_facts``."""
+    """Of ``run_status``; ``facts`` are those of ``runs.status``."""
     approvals = approvals_in(facts["approvals"])
     status = carriers.status(run, facts["status"] == RunStatus.WAITING_APPROVAL)
     tasks: list[Facts] = [
