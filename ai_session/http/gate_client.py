@@ -94,6 +94,8 @@ class Link:
         """Make a request; its number, to be ended with."""
         number = next(self._ids)
         self._waiting[number] = waiting
+        if self.ended:
+            waiting.put(None)
         self.send({"id": number, "method": method, **params})
         try:
             await self._writer.drain()
@@ -132,6 +134,7 @@ class RemoteGate:
         self._more = "" if authenticated else UNAUTHENTICATED
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
+        self._closed = False
 
     async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         """As Gate.call; a daemon that cannot be reached or goes away meanwhile is a result with ``is_error``."""
@@ -181,7 +184,8 @@ class RemoteGate:
         await self._ask("started")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Hang up, for good: later requests raise DaemonUnavailable."""
+        self._closed = True
         if self._connecting:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
@@ -190,13 +194,13 @@ class RemoteGate:
 
     async def link(self) -> Link:
         """The connection there is, or a new one. Raises DaemonUnavailable."""
-        link = self._link
-        if link is None or link.ended:
-            if self._connecting is None or self._connecting.done():
-                self._connecting = asyncio.create_task(self._connect())
-            link = await asyncio.shield(self._connecting)
-            self._link = link
-        return link
+        if self._link and not self._link.ended:
+            return self._link
+        if self._closed:
+            raise DaemonUnavailable("this server is shutting down", suggestion=LOST)
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._connect())
+        return await asyncio.shield(self._connecting)
 
     async def _ask(self, method: str, **params: Any) -> Message:
         link, replies = await self.link(), Replies()
@@ -219,7 +223,9 @@ class RemoteGate:
             except relay.Unreachable as error:
                 facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
                 raise error_named(facts) from None
-        return Link(*await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE_BYTES))
+        # Kept here, because whoever waits for it may have been cancelled meanwhile.
+        self._link = Link(*await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE_BYTES))
+        return self._link
 
     async def _dial(self) -> socket.socket:
         # Only the main thread may start a daemon from inside (it sets an alarm), and it must not wait here.

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ai_session.client import relay
-from ai_session.errors import Denied, InsufficientScope, UnknownTool
+from ai_session.errors import DaemonUnavailable, Denied, InsufficientScope, UnknownTool
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Answer, Principal, Question, ToolCall
 from ai_session.sessions.changes import Change
@@ -93,6 +93,34 @@ async def test_calls_lists_and_refusals_come_through(house: Path) -> None:
         assert odd.structured["error"]["code"] == "invalid_arguments"
         many = [gate.call(call_of(ALICE, "list_sessions")) for _ in range(50)]
         assert not any(result.is_error for result in await asyncio.gather(*many))
+
+
+def readers() -> list[str]:
+    """The tasks that read from a daemon."""
+    return [repr(task) for task in asyncio.all_tasks() if "Link._read" in repr(task)]
+
+
+async def given_up(gate: RemoteGate) -> None:
+    """Returns once a connection is there whose only caller has given up."""
+    caller = asyncio.create_task(gate.started())
+    await asyncio.sleep(0)
+    caller.cancel()
+    while True:
+        if readers():
+            return
+        await asyncio.sleep(0)
+
+
+async def test_a_connection_whose_only_caller_gave_up_serves_the_next_and_is_closed(house: Path) -> None:
+    async with gate_of(house) as gate:
+        await given_up(gate)
+        await gate.started()
+        assert len(readers()) == 1
+        await (await gate.link()).close()
+        await given_up(gate)
+    assert not readers()
+    with pytest.raises(DaemonUnavailable):
+        await gate.started()
 
 
 async def test_nobody_may_speak_for_nobody(house: Path) -> None:
