@@ -1,4 +1,4 @@
-"""Runs the official conformance suite over every way in and writes docs/conformance.md.
+"""Runs the official conformance suite over every way in and writes docs/reference/conformance.md.
 
 With --rows only the table of rows is written anew; what a run found stays.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.ai_session.conformance.rows import Row
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/conformance.md"
+PAGE = ROOT / "docs/reference/conformance.md"
 ROWS_BEGIN, ROWS_END = "<!-- rows -->\n", "<!-- end of rows -->\n"
 
 HEAD = """\

@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-LINK = re.compile(r"(\]\()([^)\s:#]+)")
+LINK = re.compile(r"(\]\()([^)\s:#]+)(?=[)#])")
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -9,8 +9,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 Facts = dict[str, Any]
 SERVERS = {
-    "tools.md": ("ai_session", "Tools of ai-session", "`ai-session mcp-server`", "../clients.md"),
-    "swarm-tools.md": ("ccswarm", "Tools of the swarm", "`ccswarm mcp-server`", "../ccswarm-mcp-server.md"),
+    "tools.md": ("ai_session", "Tools of ai-session", "`ai-session mcp-server`", "../howto/clients.md"),
+    "swarm-tools.md": ("ccswarm", "Tools of the swarm", "`ccswarm mcp-server`", "ccswarm-mcp-server.md"),
 }
 HINTS = {
     "readOnlyHint": "only looks",

@@ -298,7 +298,7 @@ class EngineSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """Where traces and metrics go (OpenTelemetry); without an address nothing is made of them."""
+    """Where traces and metrics are exported (OpenTelemetry); without an address there are none."""
 
     endpoint: str = Field(default="", description="A collector that takes OTLP over HTTP: http://localhost:4318.")
     traces_endpoint: str = Field(default="", description="Where traces go instead of there; none: nowhere.")

@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from ccswarm.config import config
 from ccswarm.config.settings import AgentSettings, Name, PlanStep, Section
 
-GUIDE = "docs/evaluation.md tells what a suite may say"
+GUIDE = "docs/howto/evaluation.md tells what a suite may say"
 TERMINAL = "terminal"
 RECORDED = "recorded:"
 """The model of brain llm that answers what ``replies`` say."""

@@ -1,4 +1,4 @@
-"""docs/ccswarm-cli.md is held against the program: every verb, its arguments, options and exit codes."""
+"""docs/reference/ccswarm-cli.md is held against the program: every verb, its arguments, options and exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from ccswarm.cli import main
 from ccswarm.cli.output import EXIT_CODES
 
-PAGE = (Path(__file__).parents[2] / "docs/ccswarm-cli.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/ccswarm-cli.md").read_text()
 EVERYWHERE = {"--json", "--config", "--help"}
 
 

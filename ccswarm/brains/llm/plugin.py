@@ -48,7 +48,7 @@ class LlmBrain:
         budget: Mapping[str, Any] = assignment.task.get("budget") or {}
         priced = bool(budget.get("dollars"))
         if wrong := list(_problems(settings, means.secret, priced)):
-            raise PlanInvalid("; ".join(wrong), suggestion="see docs/brains-llm.md")
+            raise PlanInvalid("; ".join(wrong), suggestion="see docs/reference/brains-llm.md")
         terminal = _terminal(assignment, settings)
         given = listed(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
         own = (*OWN, *IN_TERMINAL) if terminal else OWN

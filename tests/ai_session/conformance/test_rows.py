@@ -1,4 +1,4 @@
-"""Each row is shown by tests that are there, and docs/conformance.md says the same."""
+"""Each row is shown by tests that are there, and docs/reference/conformance.md says the same."""
 
 from __future__ import annotations
 

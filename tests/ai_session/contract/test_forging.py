@@ -1,4 +1,4 @@
-"""What a hostile program in a boxed shell can make its own session say, and what it cannot: see docs/sandbox.md."""
+"""What a hostile program in a boxed shell can and cannot make its session say: see docs/explanation/sandbox.md."""
 
 from __future__ import annotations
 

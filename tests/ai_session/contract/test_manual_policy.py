@@ -38,7 +38,7 @@ def blocks(page: str, language: str) -> list[str]:
 @pytest.fixture
 def house(world: Path, home: Path) -> Iterator[Path]:
     """A home with the manual's rules, in which commands are asked about."""
-    made = new_home(world, CONFIG + rules("policy.md"))
+    made = new_home(world, CONFIG + rules("reference/policy.md"))
     yield made
     stop_daemons(made)
 
@@ -54,7 +54,7 @@ def run(house: Path, line: str) -> str:
 
 
 def test_policy(house: Path) -> None:
-    said = {line.partition("#")[0].strip(): run(house, line) for line in shown("policy.md")}
+    said = {line.partition("#")[0].strip(): run(house, line) for line in shown("reference/policy.md")}
     assert len(said) == 9
     assert said["ai-session policy mode"] == "workspace\n"
     assert said["ai-session policy mode read-only"] == "read-only\nConfigured is workspace.\n"
@@ -76,7 +76,7 @@ def test_consent(house: Path) -> None:
     with client(house) as peer:
         greet(peer, {})
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
-        for line in shown("consent.md"):
+        for line in shown("explanation/consent.md"):
             question_id = asked(house, peer, f"head -c {next(numbers)} {'x' if '--prefix' in line else '*'}")
             grants = asking.approvals(house)["grants"]
             given = (

@@ -1,4 +1,4 @@
-"""docs/escape-battery.md: written from what was measured, and read back to compare with what is measured.
+"""docs/explanation/escape-battery.md: written from what was measured, and read back to compare with what is measured.
 
 ``python -m tests.ai_session.escape.page [SETTING...]`` measures and writes it.
 """
@@ -16,7 +16,7 @@ from tests.ai_session.escape import battery
 from tests.ai_session.escape.battery import ATTACKS, SETTINGS, WORKS
 from tests.ai_session.escape.model import Group, Severity
 
-PAGE = Path(__file__).parents[3] / "docs/escape-battery.md"
+PAGE = Path(__file__).parents[3] / "docs/explanation/escape-battery.md"
 INTRODUCTION = f"""# The escape battery
 
 {len(ATTACKS)} attacks and {len(WORKS)} pieces of ordinary work, typed into real sessions of a real daemon by

@@ -1,4 +1,4 @@
-"""docs/planting-battery.md: written from what was measured, and read back to compare with what is measured.
+"""docs/explanation/planting-battery.md: written from what was measured, and read back to compare with what is measured.
 
 ``python -m tests.ai_session.planting.page [SETTING...]`` measures and writes it.
 """
@@ -17,7 +17,7 @@ from tests.ai_session.planting.battery import SETTINGS
 from tests.ai_session.planting.cases import CASES
 from tests.ai_session.planting.model import GROUPS, Outcome
 
-PAGE = Path(__file__).parents[3] / "docs/planting-battery.md"
+PAGE = Path(__file__).parents[3] / "docs/explanation/planting-battery.md"
 Outcomes = Mapping[str, Outcome]
 INTRODUCTION = f"""# The planting battery
 

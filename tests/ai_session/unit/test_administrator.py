@@ -250,7 +250,7 @@ def test_no_session_is_looser_than_the_administrators_profile_whoever_wants_it()
 
 
 def test_the_example_of_the_manual_holds_what_it_says(home: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs/policy.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/policy.md").read_text()
     (text,) = re.findall(r"^```toml policy\.toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     found = read(written(home, text), UID)
     above = found.policy(UID)

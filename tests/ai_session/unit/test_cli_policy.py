@@ -93,7 +93,7 @@ def test_the_rules_of_the_shipped_file_are_those_of_the_manual_and_hold_when_the
     assert set(explained("--file", str(path), "--", "git", "push", "-f").values()) == {("deny", "no-force")}
     assert explained("--file", str(path), "--", "git", "push")["client in a box"] == ("ask", "push-asks")
     assert explained("--file", str(path), "--", "git", "log")["client without a box"] == ("allow", "looking-around")
-    manual = {line for line in (ROOT / "docs/policy.md").read_text().splitlines() if " = " in line}
+    manual = {line for line in (ROOT / "docs/reference/policy.md").read_text().splitlines() if " = " in line}
     assert {line for line in used.splitlines() if " = " in line and "#" not in line} <= manual | {
         line.partition("  ")[0] for line in manual
     }

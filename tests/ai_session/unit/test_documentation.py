@@ -133,14 +133,14 @@ QUESTIONS = {
     "How do I install ai-session?": "docs/howto/install.md",
     "What happens to sessions when the daemon crashes?": "docs/howto/after-a-crash.md",
     "how can I allow a domain": "docs/howto/allow-domains.md",
-    "what is the audit log": "docs/audit.md",
+    "what is the audit log": "docs/explanation/audit.md",
     "Claude Desktop configuration": "docs/howto/install.md",
     "what does exit code 124 mean": "docs/reference/ai-session.md",
-    "redaction of secrets": "docs/redaction.md",
-    "serve MCP over HTTP with OAuth": "docs/oauth.md",
+    "redaction of secrets": "docs/explanation/redaction.md",
+    "serve MCP over HTTP with OAuth": "docs/reference/oauth.md",
     "swarm topology ring": "docs/protocols/visionflow.md",
-    "what are the limits on memory of a box": "docs/sandbox.md",
-    "why is my command denied": "docs/policy.md",
+    "what are the limits on memory of a box": "docs/explanation/sandbox.md",
+    "why is my command denied": "docs/reference/policy.md",
 }
 
 

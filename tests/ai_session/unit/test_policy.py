@@ -182,7 +182,7 @@ def test_ordinary_lines_are_allowed(line: str) -> None:
 
 
 def test_the_page_tells_how_many_lines_are_tried() -> None:
-    page = (Path(__file__).parents[3] / "docs/policy.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/policy.md").read_text()
     assert f"| 0 of {len(set(HOSTILE))} / {len(set(ORDINARY))} of {len(set(ORDINARY))} |" in page
 
 

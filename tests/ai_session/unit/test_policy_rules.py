@@ -534,7 +534,7 @@ def test_who_is_selected_by_client_agent_tool_and_effect() -> None:
 
 
 def test_every_rule_of_the_manual_loads() -> None:
-    text = (ROOT / "docs/policy.md").read_text()
+    text = (ROOT / "docs/reference/policy.md").read_text()
     blocks = [block.partition("```")[0] for block in text.split("```toml\n")[1:]]
     tables = [table for block in blocks for table in tomllib.loads(block).get("policy", {}).get("rules", ())]
     assert len(load(tables)) >= 6

@@ -80,7 +80,9 @@ def test_the_suite_is_as_large_as_it_is_told() -> None:
 
 
 def test_the_suite_of_the_guide_is_one(tmp_path: Path) -> None:
-    found = re.search(r"^```toml\n(.*?)^```$", (ROOT / "docs/evaluation.md").read_text(), re.MULTILINE | re.DOTALL)
+    found = re.search(
+        r"^```toml\n(.*?)^```$", (ROOT / "docs/howto/evaluation.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     assert found
     (tmp_path / "mine.toml").write_text(found[1])
     (case,) = suite.load(tmp_path / "mine.toml").cases
