@@ -78,7 +78,7 @@ interactive programs, and commands that go on while you talk. Each session runs 
 can write to the workspace you choose and nowhere else, and reaches no network that you did not name.
 
 You can watch and type along, see a record of every call, and change what is allowed: install the command line with \
-`uv tool install ai-session`, then `ai-session ls`, `ai-session attach`, `ai-session audit tail`.
+`uv tool install .` in a clone of its repository, then `ai-session ls`, `ai-session attach`, `ai-session audit tail`.
 """
 
 

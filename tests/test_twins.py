@@ -15,6 +15,7 @@ TWINS = (
     "cli/table",
     "cli/parser",
     "cli/usage",
+    "config/extras",
     "config/mcp_clients",
     "wire/http_protocol",
     "wire/http_wire",

@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
+from ccswarm.config.extras import install
+
 With = Literal["claude", "codex", "gemini", "anthropic", "openai", "local", "none"]
 """Who thinks: a program on the command line, a vendor's model, one of this machine, nobody."""
 For = Literal["visionflow", "a2a", "orchestre"]
@@ -163,7 +165,7 @@ def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[Wit
         if not secret(name):
             continue
         if find_spec("pydantic_ai") is None:
-            missing = missing or f"{name} is set, and models need: pip install 'ai-session[llm]'"
+            missing = missing or f"{name} is set, and models need: {install('llm')}"
             continue
         return who, f"{name} is set"
     path = environ.get("PATH", os.defpath)
@@ -178,7 +180,7 @@ def needs(who: With, environ: Mapping[str, str], secret: Callable[[str], str]) -
     if who in CLIS and not shutil.which(who, path=environ.get("PATH", os.defpath)):
         return f"{who} is not installed: {INSTALL[who]}"
     if who in BRAINS and who != "none" and find_spec("pydantic_ai") is None:
-        return "models need: pip install 'ai-session[llm]'"
+        return f"models need: {install('llm')}"
     if who in KEYS and not secret(KEYS[who]):
         return f"{KEYS[who]} is not set"
     return ""

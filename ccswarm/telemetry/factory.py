@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ccswarm.config.extras import install
 from ccswarm.config.settings import TelemetrySettings
 from ccswarm.telemetry.base import Telemetry
 
 PROTOCOL = "http/protobuf"
-INSTALL = "pip install 'ai-session[otel]'"
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,9 @@ def open_telemetry(settings: TelemetrySettings, masked: Callable[[str], str]) ->
 
         return LiveTelemetry(Providers.exporting(settings, of_signal, masked, Ids()), masked)
     except ImportError as error:
-        log.warning("telemetry is configured, but %s is not installed; nothing is exported: %s", error.name, INSTALL)
+        log.warning(
+            "telemetry is configured, but %s is not installed; nothing is exported: %s", error.name, install("otel")
+        )
     except Exception as error:  # of settings and variables that the packages refuse
         log.warning("telemetry is configured, but cannot start: %s: %s", type(error).__name__, masked(str(error)))
     return Telemetry()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
+from ai_session.config.extras import install
 from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.base import Telemetry
 
 PROTOCOL = "http/protobuf"
-INSTALL = "pip install 'ai-session[otel]'"
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,9 @@ def open_telemetry(
             Providers.exporting(settings, of_signal, masked), tools=tools, masked=masked, levels=levels
         )
     except ImportError as error:
-        log.warning("telemetry is configured, but %s is not installed; nothing is exported: %s", error.name, INSTALL)
+        log.warning(
+            "telemetry is configured, but %s is not installed; nothing is exported: %s", error.name, install("otel")
+        )
     except Exception as error:  # of settings and variables that the packages refuse
         log.warning("telemetry is configured, but cannot start: %s: %s", type(error).__name__, masked(str(error)))
     return Telemetry()

@@ -48,6 +48,14 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\"(])")
 WORD = re.compile(r"[^\W_]+(?:[_./-][^\W_]+)*")
 PARTS = re.compile(r"[_./-]")
 
+WHAT_IS = re.compile(r"what(?:'s| is| are)\s+(?:an?\s+|the\s+)?(.+?)\s*\??\Z", re.IGNORECASE)
+DEFINES = re.compile(
+    r"(?:(?:An?|The) |(?=[A-Z`*]))[*`]*([\w -]+?)[*`]*(?:, [^.;:]+,)? (?:(?:is|are) (?:an?|the(?! same)|what)|lets|gives|says) "
+)
+HOW = re.compile(r"how\s+(?:do|can|to|should|would)\b", re.IGNORECASE)
+LEFT_OUT = frozenset({"docs/protocols/documents.md"})
+"""What compares these programs with their documents quotes questions, and answers none."""
+
 SAYING_NOTHING = """
 a about all also am an and any are as at be been but by can could did do does for from get give go had happen happens
 has have he her his how i if in into is it its just let like make may me mean meaning means mine more most must my no
@@ -65,6 +73,10 @@ class Section:
     path: str
     heading: str
     sentences: tuple[str, ...]
+    steps: tuple[str, ...] = ()
+    """Items of its numbered list, whole."""
+    opens: bool = False
+    """Whether its page begins with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,7 @@ def sections(path: str, text: str) -> Iterator[Section]:
     """The sections of a page, those without any text left out."""
     heading, block, fence, language = path, list[str](), "", ""
     found, code, before = list[str](), list[str](), 0
+    steps, numbered, opens = list[str](), False, True
     for line in [*COMMENT.sub("", text).splitlines(), "# end"]:
         opened, title = FENCE.match(line), HEADING.match(line)
         if fence:
@@ -116,18 +129,21 @@ def sections(path: str, text: str) -> Iterator[Section]:
         item, row = ITEM.match(line), line.lstrip().startswith("|")
         if opened or title or item or row or not line.strip():
             found += _sentences(block)
-            block = []
+            if numbered and block:
+                steps.append(plain(" ".join(block)))
+            block, numbered = [], False
         if opened:
             fence, language = opened[1], opened[2].strip()
         elif title:
             if found:
-                yield Section(path, heading, tuple(found))
-            heading, found, before = plain(title[2]), [], 0
+                yield Section(path, heading, tuple(found), tuple(steps), opens)
+                opens = False
+            heading, found, steps, before = plain(title[2]), [], [], 0
         elif row and not RULE.match(line):
             cells = (plain(cell.replace("\\|", "|")) for cell in CELL.split(line.strip().strip("|")))
             found += _cut(": ".join(cell for cell in cells if cell))
         elif item:
-            block = [line[item.end() :]]
+            block, numbered = [line[item.end() :]], item[0].strip()[0].isdigit()
         elif not row and line.strip():
             block.append(line)
 
@@ -200,8 +216,29 @@ class Index:
         scored = ((number, score[number]) for number in best)
         return [Hit(self.sections[number], round(min(1.0, had / top), 3)) for number, had in scored if had >= least]
 
+    def definition(self, question: str) -> tuple[Section, str] | None:
+        """What a question of the form "What is …?" asks for, in one sentence: the first of the page whose title says
+        nothing else, else one that begins with the word, else the first of the page whose title says least else."""
+        asked = WHAT_IS.match(question.strip())
+        subject = set(terms(asked[1])) if asked else set[str]()
+        if not subject:
+            return None
+        titled = [(set(terms(one.heading.partition(": ")[0])), one) for one in self.sections if one.opens]
+        pages = [one for _, one in sorted((row for row in titled if subject <= row[0]), key=lambda row: len(row[0]))]
+        if pages and set(terms(pages[0].heading.partition(": ")[0])) == subject:
+            return pages[0], pages[0].sentences[0]
+        for one in self.sections:
+            for sentence in one.sentences:
+                begun = DEFINES.match(sentence)
+                if begun and set(terms(begun[1])) == subject:
+                    return one, sentence
+        return (pages[0], pages[0].sentences[0]) if pages else None
+
     def quotes(self, question: str, section: Section, count: int) -> list[str]:
-        """The sentences of a section that have most of what was asked, in their order; its first where none has."""
+        """The sentences of a section that have most of what was asked, in their order; its first where none has. Who
+        asks how to do something gets all the steps of a section that has them."""
+        if HOW.match(question.strip()) and count > 1 and section.steps:
+            return list(section.steps)
         asked = {term: self.rarity(term) for term in terms(question)}
         usable = [sentence for sentence in section.sentences if len(sentence) <= MAX_SENTENCE_CHARS]
         worth = {
@@ -230,8 +267,11 @@ def read_pages(root: Path) -> dict[str, str]:
     """README and all of docs, by their path below ``root``."""
     found: dict[str, str] = {}
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        name = path.relative_to(root).as_posix()
+        if name in LEFT_OUT:
+            continue
         with path.open("rb") as file:
-            found[path.relative_to(root).as_posix()] = file.read(MAX_PAGE_BYTES).decode(errors="replace")
+            found[name] = file.read(MAX_PAGE_BYTES).decode(errors="replace")
     return found
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from ai_session.errors import OperatorError
 from ai_session.models import Effect, ToolResult
 from ai_session.tools.base import Arguments, Context, Tool, output
-from ai_session.tools.documentation.index import Index, index
+from ai_session.tools.documentation.index import Hit, Index, index
 
 NOTHING = "No relevant information available."
 FIRST_QUOTES, MORE_QUOTES = 3, 1
@@ -39,13 +39,22 @@ def answer(query: str, count: int, more: str) -> dict[str, Any]:
         raise OperatorError("the documentation is not installed", suggestion="install ai-session again, from its wheel")
     hits = pages.search(query, count, more)
     quotes: dict[str, None] = {}
+    if hits and (defined := pages.definition(query)):
+        section, sentence = defined
+        quotes[sentence] = None
+        score = next((hit.score for hit in hits if hit.section is section), hits[0].score)
+        hits = [Hit(section, score), *(hit for hit in hits if hit.section is not section)][:count]
     for number, hit in enumerate(hits):
         found = pages.quotes(query, hit.section, MORE_QUOTES if number else FIRST_QUOTES)
         quotes |= dict.fromkeys(found)
     if not quotes:
         return {"answer": NOTHING, "citations": []}
     cited = [{"path": hit.section.path, "section": hit.section.heading, "score": hit.score} for hit in hits]
-    return {"answer": "\n".join(f"- {quote}" for quote in quotes), "citations": cited, "score": hits[0].score}
+    return {
+        "answer": "\n".join(f"- {quote}" for quote in quotes),
+        "citations": cited,
+        "score": max(hit.score for hit in hits),
+    }
 
 
 def hints(given: Mapping[str, Any] | str) -> str:

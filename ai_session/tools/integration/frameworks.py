@@ -21,7 +21,6 @@ class Framework:
     pattern: str
     doc: str
     managers: tuple[str, ...] = ()
-    minutes: int = 10
 
     @property
     def is_client(self) -> bool:
@@ -39,12 +38,12 @@ FRAMEWORKS = {
         Framework("fastapi", "FastAPI", ROUTER, f"{PAGE}#fastapi", PYTHON),
         Framework("nextjs", "Next.js", ROUTER, f"{PAGE}#nextjs", NODE),
         Framework("nestjs", "NestJS", ROUTER, f"{PAGE}#nestjs", NODE),
-        Framework("claude-code", "Claude Code (.mcp.json)", CLIENT, f"{PAGE}#clients", minutes=2),
-        Framework("cursor", "Cursor (.cursor/mcp.json)", CLIENT, f"{PAGE}#clients", minutes=2),
-        Framework("vscode", "VS Code (.vscode/mcp.json)", CLIENT, f"{PAGE}#clients", minutes=2),
-        Framework("codex", "Codex (.codex/config.toml)", CLIENT, f"{PAGE}#clients", minutes=2),
-        Framework("gemini", "Gemini CLI (.gemini/settings.json)", CLIENT, f"{PAGE}#clients", minutes=2),
-        Framework("ccswarm", "ccswarm (ccswarm.toml)", CLIENT, f"{PAGE}#ccswarm", minutes=5),
+        Framework("claude-code", "Claude Code (.mcp.json)", CLIENT, f"{PAGE}#clients"),
+        Framework("cursor", "Cursor (.cursor/mcp.json)", CLIENT, f"{PAGE}#clients"),
+        Framework("vscode", "VS Code (.vscode/mcp.json)", CLIENT, f"{PAGE}#clients"),
+        Framework("codex", "Codex (.codex/config.toml)", CLIENT, f"{PAGE}#clients"),
+        Framework("gemini", "Gemini CLI (.gemini/settings.json)", CLIENT, f"{PAGE}#clients"),
+        Framework("ccswarm", "ccswarm (ccswarm.toml)", CLIENT, f"{PAGE}#ccswarm"),
     )
 }
 

@@ -221,7 +221,7 @@ PLUGIN = (
     ),
     _unlisted(
         generate_integration_steps, "Say how to integrate", GenerateIntegrationSteps, subject_of_nothing,
-        framework="string", runner_pattern="string", steps="array", estimated_time="string", package_manager="string",
+        framework="string", runner_pattern="string", steps="array", package_manager="string",
         warnings="array",
     ),
     _unlisted(

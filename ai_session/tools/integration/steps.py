@@ -20,6 +20,9 @@ ADD = {
 }
 """How each package manager installs."""
 
+INSTALL = "pipx install ."
+"""Of ai-session itself, which no index has yet."""
+
 NEEDS = {**dict.fromkeys(NODE, f"'{SDK}@^1.32'"), **dict.fromkeys(PYTHON, "'mcp>=1.10,<3'")}
 OTHERS = {"fastapi": "the entry points", "nestjs": "src/main.ts", "express": "the entry points", "nextjs": "the routes"}
 WHERE = {"nextjs": "/api/terminal"}
@@ -39,7 +42,6 @@ def steps(framework: Framework, profile: Profile) -> dict[str, Any]:
         "steps": [
             {"id": name, "title": title, "details": details, "doc_ref": framework.doc} for name, title, details in rows
         ],
-        "estimated_time": f"{framework.minutes} minutes",
         "package_manager": manager,
         "warnings": warnings,
     }
@@ -65,8 +67,8 @@ def _app(framework: Framework, manager: str) -> list[tuple[str, str, str]]:
             "install_ai_session",
             "Install ai-session where the app runs",
             (
-                "pipx install ai-session, or uv tool install ai-session; then ai-session doctor says if this machine "
-                "can contain a shell. The app finds ai-session by PATH."
+                f"In a clone of ai-session: {INSTALL}; then ai-session doctor says if this machine can contain a shell."
+                " The app finds ai-session by PATH."
             ),
         ),
         ("install_client", "Install the MCP client library", install),
@@ -101,7 +103,7 @@ def _client(framework: Framework) -> list[tuple[str, str, str]]:
     install = (
         "install_ai_session",
         "Install ai-session",
-        "pipx install ai-session, or uv tool install ai-session; then ai-session doctor.",
+        f"In a clone of ai-session: {INSTALL}; then ai-session doctor.",
     )
     if framework.name == "ccswarm":
         return [

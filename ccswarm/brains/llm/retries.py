@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ccswarm.brains.llm.settings import RECORDED, Model
+from ccswarm.config.extras import install
 
 TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "timed_out", "cannot_connect", "cut"})
 """What passes by itself, perhaps."""
@@ -30,7 +31,7 @@ EXPLAINED = {
     "server_error": ("fails by itself", "try later, or name another model: fallback"),
     "timed_out": ("does not answer in time", "raise request_timeout_seconds or idle_seconds, or name a faster model"),
     "cut": ("breaks off its answers", "try later; a server that never says why it ends cannot be used"),
-    "not_installed": ("needs a package that is not installed", "pip install 'ai-session[llm]'"),
+    "not_installed": ("needs a package that is not installed", install("llm")),
     "not_recorded": ("has no such reply", "record one"),
     "internal": ("could not be asked", "report this"),
 }

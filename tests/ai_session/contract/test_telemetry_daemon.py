@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ai_session.config.extras import install
 from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.base import Telemetry
 from ai_session.gate.telemetry.factory import open_telemetry
@@ -195,7 +196,7 @@ print(type(open_telemetry(TelemetrySettings(endpoint="http://x"), [], str, {})).
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert done.stdout == "Telemetry\n", done.stderr
-    assert "is not installed; nothing is exported: pip install 'ai-session[otel]'" in done.stderr
+    assert "is not installed; nothing is exported: " + install("otel") in done.stderr
     assert "Traceback" not in done.stderr
 
 

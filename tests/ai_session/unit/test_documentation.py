@@ -166,6 +166,33 @@ def test_what_is_not_in_the_pages_is_not_answered(question: str) -> None:
     assert answer(question, 5, "audit") == {"answer": NOTHING, "citations": []}
 
 
+@pytest.mark.parametrize("name", ["FastAPI", "Express"])
+def test_who_asks_how_to_integrate_gets_the_install_and_every_step(name: str) -> None:
+    told = answer(f"How do I integrate {name}?", 5, "")
+    assert (told["citations"][0]["path"], told["citations"][0]["section"]) == ("docs/howto/integrate.md", name)
+    steps = told["answer"].splitlines()[:5]
+    for step, said in zip(steps, ("install .", "install '", "propose_edit_plan", "TOKEN", "/terminal"), strict=True):
+        assert said in step
+
+
+DEFINED = {
+    "What is ai-session?": "A real, persistent terminal for AI agents, shared with people.",
+    "what is ccswarm": "Carries plans out with agents that use the tools of MCP servers.",
+    "What's the sandbox?": "The whole shell of a session runs in a box: ",
+    "What is the audit log?": "Every call, whatever way it came in, leaves two records: ",
+    "What is a session?": "A session is a real shell in a terminal, with a name; ",
+    "What is a gate?": "A gate is a command whose exit code decides whether a task is done.",
+}
+
+
+@pytest.mark.parametrize("question", DEFINED)
+def test_what_something_is_is_said_first(question: str) -> None:
+    told = answer(question, 3, "")
+    assert told["answer"].startswith(f"- {DEFINED[question]}")
+    assert len(told["citations"]) <= 3
+    assert told["score"] == max(one["score"] for one in told["citations"])
+
+
 def test_an_answer_names_a_section_for_every_quote() -> None:
     told = answer("how is a terminal shared with a person?", 4, "")
     places = {(one["path"], one["section"]) for one in told["citations"]}

@@ -209,7 +209,7 @@ def test_steps_use_the_project_s_package_manager(name: str, manager: str) -> Non
     install = next(row["details"] for row in found["steps"] if row["id"] == "install_client")
     assert install.split()[0] == found["package_manager"]
     assert bool(found["warnings"]) != fits
-    assert found.keys() == {"framework", "runner_pattern", "steps", "estimated_time", "package_manager", "warnings"}
+    assert found.keys() == {"framework", "runner_pattern", "steps", "package_manager", "warnings"}
     assert all(set(row) == {"id", "title", "details", "doc_ref"} for row in found["steps"])
 
 

@@ -1,0 +1,24 @@
+"""How an extra of this package is installed where it is missing: beside the program, by what installed that.
+
+The twin of this file in the other package is the same but for the package's name.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+BY_PIPX, BY_UV = "pipx_metadata.json", "uv-receipt.toml"
+"""What each leaves in an environment that it has made; neither has to have pip in it."""
+
+
+def install(extra: str) -> str:
+    """The command, which needs no index for what is there already."""
+    wanted, prefix = f"'ai-session[{extra}]'", Path(sys.prefix)
+    if (prefix / BY_PIPX).exists():
+        return f"pipx runpip ai-session install {wanted}"
+    python = shlex.quote(sys.executable)
+    if (prefix / BY_UV).exists():
+        return f"uv pip install --python {python} {wanted}"
+    return f"{python} -m pip install {wanted}"
