@@ -50,7 +50,8 @@ PARTS = re.compile(r"[_./-]")
 
 WHAT_IS = re.compile(r"what(?:'s| is| are)\s+(?:an?\s+|the\s+)?(.+?)\s*\??\Z", re.IGNORECASE)
 DEFINES = re.compile(
-    r"(?:(?:An?|The) |(?=[A-Z`*]))[*`]*([\w -]+?)[*`]*(?:, [^.;:]+,)? (?:(?:is|are) (?:an?|the(?! same)|what)|lets|gives|says) "
+    r"(?:(?:An?|The) |(?=[A-Z`*]))[*`]*([\w -]+?)[*`]*(?:, [^.;:]+,)? "
+    r"(?:(?:is|are) (?:an?|the(?! same)|what)|lets|gives|says) "
 )
 HOW = re.compile(r"how\s+(?:do|can|to|should|would)\b", re.IGNORECASE)
 LEFT_OUT = frozenset({"docs/protocols/documents.md"})
