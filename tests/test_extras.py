@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,9 @@ FORMS = {
 
 
 @pytest.mark.parametrize("left", FORMS)
-def test_an_extra_is_installed_by_what_installed_the_program(
-    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extra_is_installed_by_what_installed_the_program(left: str, tmp_path: Path) -> None:
     (tmp_path / left).touch()
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", "/a b/python")
-    assert install("llm") == FORMS[left]
+    assert install("llm", str(tmp_path), "/a b/python") == FORMS[left]
 
 
 def test_no_page_installs_from_an_index_that_does_not_have_it() -> None:
