@@ -39,6 +39,10 @@ class Catalogue:
                 raise listing
         return found
 
+    async def of(self, server: str) -> list[ToolInfo]:
+        """The tools of one server. Raises ServerUnavailable."""
+        return list((await self._of(server)).values())
+
     async def find(self, tool: str) -> ToolInfo:
         """The tool of that full name. Raises UnknownTool, ServerUnavailable."""
         server, _, name = tool.partition(".")

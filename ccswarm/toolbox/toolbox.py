@@ -121,6 +121,10 @@ class Toolbox:
         grants = self._grants[agent]
         return [info for info in await self._catalogue.all(grants.may_reach) if grants.allows(info.full_name)]
 
+    async def list_tools(self, server: str) -> Sequence[ToolInfo]:
+        """What one server has, whoever may use it. Raises ServerUnavailable."""
+        return await self._catalogue.of(server)
+
     def problems(self) -> Mapping[str, str]:
         """Server, or full name of a tool → what was wrong with it the last time it was used."""
         schemas = {name: schema.unusable for name, (_, schema) in self._schemas.items() if schema.unusable}

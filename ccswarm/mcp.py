@@ -1,0 +1,91 @@
+"""The MCP client for Python programs: the tools of one server, called and recorded as those of agents are.
+
+from ccswarm.mcp import McpClient
+
+async with McpClient("ai-session mcp-server --stdio") as client:
+    for tool in await client.discover_tools():
+        print(tool.name, tool.description)
+    made = await client.invoke_tool("create_session", {"name": "build"})
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ccswarm.app import JOURNALS
+from ccswarm.config import config
+from ccswarm.config.settings import AgentSettings, ServerSettings
+from ccswarm.errors import UsageInvalid
+from ccswarm.journal.writer import Journal
+from ccswarm.models import CallOutcome, CallRequest, ToolInfo
+from ccswarm.swarm.worker_tools import ToolHands
+from ccswarm.toolbox.toolbox import Toolbox
+
+__all__ = ["CallOutcome", "McpClient", "ServerSettings", "ToolInfo"]
+
+PROGRAM = "program"
+"""Who calls, in the journal."""
+
+SERVER = "server"
+SCHEMES = ("http://", "https://")
+
+
+class McpClient:
+    """One server: a command line, an address (Streamable HTTP), or settings as in a configuration.
+
+    It is started in ``directory`` when it is first needed and ends with the ``async with`` block; one that ended is
+    started anew by the next call. ``state_directory`` has the journal; the person's own where it is not given.
+    """
+
+    def __init__(
+        self, server: str | ServerSettings, *, directory: str | Path = ".", state_directory: Path | None = None
+    ) -> None:
+        if isinstance(server, str):
+            where = {"url": server} if server.startswith(SCHEMES) else {"command": server}
+            server = ServerSettings.model_validate({"name": SERVER, **where})
+        self._server = server
+        self._directory = str(Path(directory).resolve())
+        self._state = state_directory or config.state_directory()
+        self._opened: tuple[ToolHands, Toolbox, Journal] | None = None
+        self.available_tools: Sequence[ToolInfo] = ()
+        """As of the last ``discover_tools``."""
+
+    async def __aenter__(self) -> Self:
+        name = f"{platform.node() or 'host'}-program-{os.getpid()}-{secrets.token_hex(2)}"
+        journal = Journal(self._state / JOURNALS, name)
+        hands = ToolHands([self._server], self._state, config.server_environment(), journal)
+        toolbox = hands.toolbox({PROGRAM: AgentSettings(name=PROGRAM, grants=("*",))}, self._directory)
+        self._opened = hands, toolbox, journal
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened:
+            hands, _, journal = self._opened
+            self._opened = None
+            await hands.close()
+            journal.close()
+
+    async def discover_tools(self) -> Sequence[ToolInfo]:
+        """All tools of the server, in its order, pages followed. Raises ServerUnavailable."""
+        toolbox = self._toolbox()
+        self.available_tools = await toolbox.list_tools(self._server.name)
+        return self.available_tools
+
+    async def invoke_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
+        """One call. The outcome tells how it went: ``ok``, ``text``, ``structured``, else ``code`` and ``message``."""
+        toolbox, tool = self._toolbox(), f"{self._server.name}.{name}"
+        request = CallRequest("", "", "", PROGRAM, tool, arguments or {}, for_user=True)
+        return await toolbox.call(request, budget=None, approved=lambda _: False)
+
+    def _toolbox(self) -> Toolbox:
+        if not self._opened:
+            raise UsageInvalid("the client is not open", suggestion="async with McpClient(…) as client:")
+        return self._opened[1]
