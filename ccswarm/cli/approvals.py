@@ -24,6 +24,12 @@ MARK = "ap_"
 
 QuestionId = Annotated[str, Argument(metavar="ID", help="As approvals shows it, or the beginning of it.")]
 TaskName = Annotated[str, Argument(metavar="RUN.TASK", help="A run, as everywhere, and one of its tasks.")]
+REMEMBERED = {
+    "command": "until the run is over nobody is asked about the same call by {agent} again",
+    "tool": "until the run is over nobody is asked about {tool} by {agent} again",
+    "run": "until the run is over nobody is asked about what {agent} calls again",
+}
+"""How far an answer reaches, in words."""
 Find = Callable[["App"], Awaitable[dict[str, Any]]]
 """The question that is meant. Raises what says that there is none."""
 
@@ -44,6 +50,8 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
         else:
             what = f"{question['agent']} wants to call {question['tool']} in {question['task_id']}"
             show_line(f"{question['id']}  {what}")
+        if typed := question.get("answer_with"):
+            show_line(f"    its server waits for it: {typed}")
         for name, value in question["arguments"].items():
             first, *rest = str(value).split("\n")
             show_line(f"    {name} = {first}")
@@ -57,15 +65,24 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
 
 def approve(
     question: QuestionId,
+    command: Annotated[bool, Option("--command", help="The same call again in this run, too.")] = False,
+    tool: Annotated[bool, Option("--tool", help="Every call of the tool by this agent in this run, too.")] = False,
+    run: Annotated[bool, Option("--run", help="Every call by this agent in this run, too.")] = False,
     reason: Annotated[str, Option("--reason", help="Recorded.", show_default=False)] = "",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Agree to one call, or to one merge: it is made as soon as a worker executes the run.
 
-    Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one.
+    Exit codes: 0 answered, 1 somebody else answered first, 2 nothing waits under that id, or more than one, or its
+    server takes the answer itself: what to type is said.
     """
-    _answer(lambda app: _asked(question, app), Word("Agreed to", reason, approved=True), config, as_json)
+    reaches: dict[questions.Scope, bool] = {"command": command, "tool": tool, "run": run}
+    wider: list[questions.Scope] = [scope for scope, wanted in reaches.items() if wanted]
+    if len(wider) > 1:
+        raise UsageInvalid("an answer reaches as far as one of --command, --tool and --run", suggestion="give one")
+    word = Word("Agreed to", reason, approved=True, scope=wider[0] if wider else None)
+    _answer(lambda app: _asked(question, app), word, config, as_json)
 
 
 def reject(
@@ -117,6 +134,7 @@ class Word:
     reason: str
     approved: bool = False
     again: bool = False
+    scope: questions.Scope | None = None
 
 
 def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
@@ -126,9 +144,12 @@ def _answer(find: Find, word: Word, config: Path | None, as_json: bool) -> None:
         check_person()
     done, workers = asyncio.run(_sent(find, word, config))
     if as_json:
-        show_json({**done, "approved": word.approved, **({"again": True} if word.again else {}), "workers": workers})
+        more = {"again": True} if word.again else {"scope": word.scope} if word.scope else {}
+        show_json({**done, "approved": word.approved, **more, "workers": workers})
         return
     remark(printable(f"{word.told} {done['tool']} for {done['agent']} in {done['task_id']}"))
+    if word.scope:
+        remark(printable(REMEMBERED[word.scope].format(**done)))
     if not workers:
         run = str(done["task_id"]).partition(".")[0]
         remark(printable(f"next: nothing executes it now: ccswarm resume {run}, or ccswarm worker"))
@@ -138,8 +159,12 @@ async def _sent(find: Find, word: Word, config: Path | None) -> tuple[dict[str, 
     """What was asked, and the workers that are alive."""
     async with looking(config) as app:
         asked = await find(app)
-        whose = {"by": person(), "reason": word.reason, "task_id": str(asked["task_id"])}
-        await app.swarm.answer(str(asked["id"]), approved=word.approved, again=word.again, **whose)
+        whose = {"by": person(), "reason": word.reason}
+        if word.scope:
+            await app.swarm.agree(asked, **whose, scope=word.scope)
+        else:
+            about = {**whose, "task_id": str(asked["task_id"])}
+            await app.swarm.answer(str(asked["id"]), approved=word.approved, again=word.again, **about)
         return asked, await _alive(app)
 
 

@@ -25,6 +25,7 @@ from ccswarm.config import config
 from ccswarm.models import RunStatus
 from ccswarm.runs.events import above, asks
 from ccswarm.system.ancestry import in_session
+from ccswarm.toolbox.questions import command_for
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -140,7 +141,8 @@ class LiveView:
         for question in questions[:1]:
             parts.append(Text(printable(asks(question)), style="yellow"))
             more = f" ({len(questions) - 1} more questions wait)" if len(questions) > 1 else ""
-            how = "y: agree, n: refuse" if self._keys else f"ccswarm approve {question['id']}"
+            here = self._keys and "answer_with" not in question
+            how = "y: agree, n: refuse" if here else command_for(question)
             parts.append(Text(f"{how}{more}", style="bold yellow"))
         return Group(*parts)
 

@@ -24,13 +24,14 @@ from ccswarm.cli.output import (
     to_person,
 )
 from ccswarm.cli.parameters import person
-from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound
+from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.runs.answers import answer, last_task
 from ccswarm.runs.events import Calls, Happening, of_record, told
 from ccswarm.runs.feed import Feed
 from ccswarm.runs.status import described_run, short
 from ccswarm.system.inherited_signals import outlived
+from ccswarm.toolbox.questions import command_for
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -169,7 +170,7 @@ class Watch:
             return await self._follow(Drawn(view.draw), interrupts.first)
 
     async def _answer(self, question: Mapping[str, Any], approved: bool) -> None:
-        with suppress(RunNotFound, AnsweredAlready):  # which the view shows in a moment
+        with suppress(RunNotFound, AnsweredAlready, UsageInvalid):  # which the view shows in a moment
             task = str(question["task_id"])
             await self._app.swarm.answer(str(question["id"]), approved=approved, by=person(), task_id=task)
 
@@ -235,7 +236,7 @@ class Watch:
         for note in facts["notes"]:
             remark(f"note: {note}")
         for question in facts["approvals"]:
-            remark(f"waits for approval: ccswarm approve {question['id']}")
+            remark(f"waits for approval: {command_for(question)}")
         blocked = facts["status"] == RunStatus.BLOCKED
         if blocked or why != "over":
             remark(f"next: {'fix what blocks it, then ' if blocked else ''}ccswarm resume {short(self._run)}")

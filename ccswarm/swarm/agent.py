@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ leave: the one it is a part of has its own, and keeps it until its parts are ove
 
 NOT_SENT = (CallStatus.DENIED, CallStatus.INVALID, CallStatus.BUDGET)
 
-STEPS = 4
+STEPS = 5
 """Which steps runs and tasks record, and in which order: those of another number are not gone on with."""
 
 STOP = "stop"
@@ -44,11 +45,28 @@ SAY = "say"
 DELEGATE = "swarm.delegate"
 """The tool whose call, where it is allowed, has others do some tasks."""
 
+CONSENT = "consent_needed"
+"""The code with which a server says that it waits for a person's word itself."""
+
+TYPED = re.compile(r"\bai-session approve ap_[\w-]{1,64}")
+"""What it says the person types; nothing else that a server says is told to be typed."""
+
+MOST_PAUSE_SECONDS = 60.0
+"""Between two times that a call is made whose server waits for a person."""
+
 SHOWN_CHARS = 8000
 """Of an argument that a person is asked about; what is longer says how much is not shown."""
 
 Call = Callable[[CallRequest], Awaitable[CallOutcome]]
 """Sends one call; a toolbox's. Never raises but for cancellation."""
+
+Remembered = Callable[[CallRequest], Awaitable[str]]
+"""The id of the question whose answer counts for a call as well, ``""`` where there is none."""
+
+
+async def nothing_remembered(_: CallRequest) -> str:
+    """Of a run in which every call is asked about."""
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +95,7 @@ class Work:
     host: Call | None = None
     delegated: Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Any]] | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
+    remembered: Remembered = nothing_remembered
     opened: dict[str, tuple[str, bool]] = field(default_factory=dict[str, tuple[str, bool]])
     """By step, or by id and name of the session once these are known: the server at which the task opened a terminal or
     may have, and whether as its host, who closes it."""
@@ -103,6 +122,15 @@ class _Going:
     approval: str = ""
     run: str = ""
     """What was handed on."""
+
+
+@dataclass(slots=True)
+class _AskedThere:
+    """A server's own question about a call; the call is made again after ``pause`` seconds, ``left`` times more."""
+
+    number: str
+    pause: float = 1.0
+    left: float = APPROVAL_SECONDS
 
 
 def approval_id(task_id: str, request: CallRequest) -> str:
@@ -155,6 +183,8 @@ class Agent:
         self._asked: dict[str, dict[str, Any]] = {}
         self._agreed: set[str] = set()
         """Questions about several calls that a person answered with yes."""
+        self._asked_there: dict[str, _AskedThere] = {}
+        """By step: what its server asks a person."""
         self._usage = Usage()
         self._shown: Mapping[str, Json] = {}
         self._listening: dict[asyncio.Task[Any], float] = {}
@@ -320,6 +350,8 @@ class Agent:
             return await self._spend(self._work.agent, amounts, anyway=True)
         elif going.kind == "approval":
             await self._answered(step, going.approval, task.result(), ended)
+        elif going.kind == "consent":
+            await self._asked_again(step, going.approval, task.result(), ended)
         elif going.run:
             outcome = await self._handed_on(going.run, task.result())
             ended[step.id] = outcome
@@ -331,9 +363,12 @@ class Agent:
             self._note_terminals(step, outcome)
             if outcome.code == "approval_needed" and not going.approval:
                 await self._ask(step)
+            elif outcome.code == CONSENT and not step.as_host and await self._wait_there(step, going, outcome):
+                return None
             elif step.tool == DELEGATE and outcome.ok and self._work.delegated:
                 await self._delegate(step, ended)
             else:
+                await self._answered_there(step, outcome)
                 self._usage += Usage(seconds=0 if step.as_host else outcome.duration_seconds)
                 ended[step.id] = outcome
         return None
@@ -392,13 +427,55 @@ class Agent:
     async def _ask(self, step: CallTool) -> None:
         request = request_of(self._work, step.asked_as or step)
         number = approval_id(self._work.task_id, request)
-        asked = {name: shown(value) for name, value in request.arguments.items()}
-        self._asked[number] = {"id": number, "agent": request.agent, "tool": request.tool, "arguments": asked}
+
+        async def look(_: str) -> Json:
+            return await self._work.remembered(request)
+
+        if before := str(await self._flow.step(f"remembered {step.id}", look)):
+            if step.asked_as:
+                self._agreed.add(number)
+            await self._call(step, before)
+            return
+        self._asked[number] = {**asked_about(number, request), "digest": request.digest}
         await self._publish()
         await tell(self._flow, "approval.asked", **self._asked[number])  # who hears it may answer at once
         topic = f"approval:{number}"
         waiting = self._work.telemetry.asked
         self._go(step, "approval", lambda: waiting(number, self._flow.receive(topic, APPROVAL_SECONDS)), number)
+
+    async def _wait_there(self, step: CallTool, going: _Going, outcome: CallOutcome) -> bool:
+        """Whether the call is made again, since its server waits for a person; the question is shown here, too."""
+        there = self._asked_there.get(step.id)
+        if there is None:
+            if not (typed := TYPED.search(f"{outcome.message} {outcome.suggestion}")):
+                return False
+            request = request_of(self._work, step)
+            number = approval_id(f"{self._work.task_id}\0{CONSENT}", request)
+            there = self._asked_there[step.id] = _AskedThere(number)
+            self._asked[number] = {**asked_about(number, request), "answer_with": typed[0]}
+            await self._publish()
+            await tell(self._flow, "approval.asked", **self._asked[number])
+        elif there.left <= 0:
+            return False
+        pause = there.pause
+        there.pause, there.left = min(2 * pause, MOST_PAUSE_SECONDS), there.left - pause
+        topic, waiting = f"approval:{there.number}", self._work.telemetry.asked
+        self._go(step, "consent", lambda: waiting(there.number, self._flow.receive(topic, pause)), going.approval)
+        return True
+
+    async def _asked_again(self, step: CallTool, approval: str, word: Any, ended: dict[str, CallOutcome]) -> None:
+        """Nobody refused it here meanwhile: its server knows whether somebody agreed."""
+        if word is None:
+            await self._call(step, approval)
+        else:
+            await self._answered(step, self._asked_there.pop(step.id).number, word, ended)
+
+    async def _answered_there(self, step: CallTool, outcome: CallOutcome) -> None:
+        if there := self._asked_there.pop(step.id, None):
+            self._asked.pop(there.number, None)
+            agreed, server = outcome.code not in (CONSENT, "denied"), step.tool.partition(".")[0]
+            await tell(self._flow, "approval.answered", id=there.number, approved=agreed, by=server)
+            await self._publish()
 
     async def _publish(self) -> None:
         await self._flow.publish({**self._shown, "approvals": list(self._asked.values())})
@@ -445,6 +522,12 @@ def exhausted(short: tuple[str, str], where: str) -> Ending:
     """Of whose budget what is used up."""
     kind, what = short
     return Ending("budget_exhausted", f"the {kind}'s {what} are used up, {where}", scope=kind)
+
+
+def asked_about(number: str, request: CallRequest) -> dict[str, Any]:
+    """A call as people see it who are asked whether it may be made."""
+    arguments = {name: shown(value) for name, value in request.arguments.items()}
+    return {"id": number, "agent": request.agent, "tool": request.tool, "arguments": arguments}
 
 
 def shown(value: Json) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallRequest, Json
-from ccswarm.swarm.agent import APPROVAL_SECONDS, approval_id, shown, tell
+from ccswarm.swarm.agent import APPROVAL_SECONDS, approval_id, asked_about, tell
 
 QUESTION = "question"
 ASKED = "approval.asked"
@@ -15,9 +15,7 @@ ASKED = "approval.asked"
 
 def question_of(request: CallRequest) -> dict[str, Any]:
     """What is asked of a person before a call is made; always the same of the same call."""
-    arguments = {name: shown(value) for name, value in request.arguments.items()}
-    number = approval_id(request.task_id, request)
-    return {"id": number, "agent": request.agent, "tool": request.tool, "arguments": arguments}
+    return asked_about(approval_id(request.task_id, request), request)
 
 
 async def ask(flow: Flow, payload: Json) -> Json:

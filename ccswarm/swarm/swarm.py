@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
@@ -138,18 +138,42 @@ class Swarm:
         RunNotFound."""
         await self.engine.send(task_id, SAY, {"by": by, "text": text}, key=key)
 
+    async def agree(self, question: Mapping[str, Any], *, by: str, reason: str = "", scope: questions.Scope) -> None:
+        """A person's yes to what ``approvals`` shows, which counts for more than this call. Raises as ``answer``, and
+        UsageInvalid where it is about one thing only."""
+        if "digest" not in question:
+            raise UsageInvalid(
+                f"{question['id']} can be agreed to once only", suggestion=f"ccswarm approve {question['id']}"
+            )
+        await self.answer(
+            str(question["id"]), approved=True, by=by, reason=reason, task_id=str(question["task_id"]), scope=scope
+        )
+        await self._remember(question, scope, by, reason)
+
     async def answer(
-        self, number: str, *, approved: bool, by: str, reason: str = "", task_id: str = "", again: bool = False
+        self,
+        number: str,
+        *,
+        approved: bool,
+        by: str,
+        reason: str = "",
+        task_id: str = "",
+        again: bool = False,
+        scope: str = "",
     ) -> None:
         """A person's word on what ``approvals`` shows; ``task_id`` is the task that asks, where that is known. Work
         that is to be merged is done ``again``, with the reason as what is wrong of it. Raises RunNotFound where nothing
-        waits, AnsweredAlready where somebody was quicker: only the first answer counts."""
+        waits, AnsweredAlready where somebody was quicker: only the first answer counts; UsageInvalid for a yes that a
+        server has to be told itself."""
         if not task_id:
             found = [question["task_id"] for question in await self.approvals() if question["id"] == number]
             if not found:
                 raise RunNotFound(f"nothing waits for approval {number!r}", suggestion="ccswarm approvals")
             task_id = found[0]
-        word = {"approved": approved, "by": by, "reason": reason} | ({"again": True} if again else {})
+        if approved:
+            await self._require_ours(number, task_id)
+        more = {"again": True} if again else {"scope": scope} if scope else {}
+        word = {"approved": approved, "by": by, "reason": reason, **more}
         if not await self.engine.send(task_id, questions.topic(number), word, key=number):
             first = await self.answer_to(number, task_id) or word
             came = "agreed" if first["approved"] else "refused"
@@ -157,6 +181,33 @@ class Swarm:
             raise AnsweredAlready(
                 f"{number} was answered already: {first['by']} {came}{why}", suggestion="ccswarm approvals"
             )
+
+    async def _require_ours(self, number: str, task_id: str) -> None:
+        for one in ((await self.engine.status(task_id)).shown or {}).get("approvals", ()):
+            if one["id"] == number and (typed := one.get("answer_with")):
+                raise UsageInvalid(
+                    f"{number} is a question of {str(one['tool']).partition('.')[0]}, which takes the answer itself",
+                    suggestion=f"{typed}; within a minute the call is made again",
+                )
+
+    async def _remembered(self, request: CallRequest) -> str:
+        return await questions.remembered(self.engine, request)
+
+    async def _remember(self, question: Mapping[str, Any], scope: questions.Scope, by: str, reason: str) -> None:
+        """What is asked of the same run from now on is answered as ``question`` was, where ``scope`` covers it; what is
+        asked already, too."""
+        run, agent = str(question["task_id"]).partition(".")[0], str(question["agent"])
+
+        def key(tool: str, digest: str) -> str:
+            return questions.covering(scope, agent, tool, digest)
+
+        same = key(str(question["tool"]), str(question["digest"]))
+        await self.engine.send(run, questions.REMEMBERED, question["id"], key=same)
+        for one in await self.approvals():
+            of_run = str(one["task_id"]).startswith(f"{run}.") and one["agent"] == agent
+            if of_run and "digest" in one and key(str(one["tool"]), str(one["digest"])) == same:
+                with suppress(AnsweredAlready, RunNotFound):  # by somebody else, or it is over
+                    await self.answer(str(one["id"]), approved=True, by=by, reason=reason, task_id=str(one["task_id"]))
 
     async def answer_to(self, number: str, task_id: str) -> dict[str, Any] | None:
         """See ``questions.answer_to``."""
@@ -189,7 +240,7 @@ class Swarm:
             return why
         root = payload.get("root", payload["run_id"])
         async with self._places.task(payload["workspace"], root):
-            task = TaskFlow(flow, payload, self._hands, self._telemetry)
+            task = TaskFlow(flow, payload, self._hands, self._telemetry, self._remembered)
             try:
                 return await self._told(flow.id, root, task.carry_out())
             except asyncio.CancelledError:

@@ -18,7 +18,7 @@ from ccswarm.errors import Conflict, PlanInvalid, WorkspaceUnusable
 from ccswarm.models import Json, RunStatus, ToolInfo, Usage
 from ccswarm.plan.crew import Crew
 from ccswarm.plan.origin import Author, Origin, gate_problems
-from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Work, tell
+from ccswarm.swarm.agent import STEPS, Agent, Allowance, Call, Ending, Remembered, Work, nothing_remembered, tell
 from ccswarm.swarm.delivery import Delivery, Judged
 from ccswarm.swarm.gates import ORCHESTRATOR, Checked, Gates, orchestrator
 from ccswarm.swarm.reviews import Review
@@ -71,9 +71,15 @@ class TaskFlow:
     """Its agent's workspace, its brain's work, its gates and reviews, the way of its work back."""
 
     def __init__(
-        self, flow: Flow, payload: Mapping[str, Any], hands: Hands, telemetry: Telemetry | None = None
+        self,
+        flow: Flow,
+        payload: Mapping[str, Any],
+        hands: Hands,
+        telemetry: Telemetry | None = None,
+        remembered: Remembered = nothing_remembered,
     ) -> None:
         self._flow = flow
+        self._remembered = remembered
         self._id = flow.id
         """Also when the flow is over."""
         self._telemetry = telemetry or Telemetry()
@@ -389,7 +395,8 @@ class TaskFlow:
         call = self._fence.around(await self._hands.call(self._crew.agents, directory, self._crew, self._files))
         return Work(
             self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
-            self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._opened,
+            self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._remembered,
+            self._opened,
         )  # fmt: skip
 
     def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from ccswarm.engines.base import Store
+    from ccswarm.models import CallRequest
 
 MOST_TASKS = 10_000
+
+Scope = Literal["command", "tool", "run"]
+"""For what else of the agent's in the same run a yes counts: the same call, all calls of the tool, all calls."""
+
+REMEMBERED = "remembered"
+"""On which topic a run is told of a yes that counts for more than one call; the key says for which."""
 
 
 def topic(number: str) -> str:
     """On which the answer to a question is sent."""
     return f"approval:{number}"
+
+
+def covering(scope: Scope, agent: str, tool: str, digest: str) -> str:
+    """The key of a yes that counts for a call of ``agent``, ``digest`` being that of the call."""
+    about = {"command": digest, "tool": tool, "run": ""}[scope]
+    return hashlib.sha256(f"{scope}\0{agent}\0{about}".encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+async def remembered(store: Store, request: CallRequest) -> str:
+    """The id of the question that was answered with a yes for this call, too; empty where none was."""
+    for scope in get_args(Scope):
+        key = covering(scope, request.agent, request.tool, request.digest)
+        if said := await store.sent(request.run_id, REMEMBERED, key):
+            return str(said)
+    return ""
+
+
+def command_for(question: Mapping[str, Any]) -> str:
+    """What a person types to agree; where the server asks, the server is told."""
+    return str(question.get("answer_with") or f"ccswarm approve {question['id']}")
 
 
 async def answer_to(store: Store, number: str, task_id: str) -> dict[str, Any] | None:

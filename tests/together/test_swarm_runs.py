@@ -16,6 +16,8 @@ from ccswarm.engines.base import Execution
 from ccswarm.journal.writer import Journal, verify
 from ccswarm.models import RunStatus
 from ccswarm.toolbox.toolbox import Toolbox
+from tests.ai_session.contract.asking import person
+from tests.conftest import UNBOXED
 from tests.together.swarm_house import AI_SESSION, DATA, QUICK, House, event, git, open_house, over, submit
 
 pytestmark = pytest.mark.anyio
@@ -299,3 +301,24 @@ async def test_a_second_worker_finishes_what_a_killed_one_began_with_every_effec
 def write(pipe: TextIO) -> None:
     pipe.write("go on\n")
     pipe.close()
+
+
+RULE = UNBOXED + '\n[[policy.rules]]\nid = "dates"\ndecision = "ask"\ncommands = ["date"]\n'
+
+
+@pytest.mark.torture
+async def test_what_ai_session_asks_itself_is_on_the_list_and_is_answered_there(world: Path) -> None:
+    plan = '[[tasks]]\nid = "tell"\n' + OPEN + command("date", "date +%Y") + CLOSE
+    agent = '[[agents]]\nname = "ada"\ngrants = ["ai-session.*"]\n'
+    with open_house(world, AI_SESSION + QUICK + agent, RULE) as house:
+        async with house.client() as app, house.worker():
+            run = await submit(app, house.plan(plan), house)
+            await event(app, f"{run}.tell", "approval.asked")
+            (question,) = await app.swarm.approvals()
+            typed = question["answer_with"].split()
+            await asyncio.to_thread(person, house.home, *typed[1:])
+            done = await over(app, run)
+        assert done.result["status"] == RunStatus.SUCCEEDED
+        made = [one.facts for one in house.records() if one.event == "call.end" and one.facts["step"] == "date"]
+        assert [one["code"] for one in made[:-1]] == ["consent_needed"] * (len(made) - 1)
+        assert made[-1]["exit_code"] == 0

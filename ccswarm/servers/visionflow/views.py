@@ -14,6 +14,7 @@ from ccswarm.runs.status import facts_of
 from ccswarm.servers.visionflow.plans import linked
 from ccswarm.servers.visionflow.store import Assigned, Kept, Member
 from ccswarm.servers.visionflow.swarms import Swarms
+from ccswarm.toolbox.questions import command_for
 
 Facts = dict[str, Any]
 Statuses = Mapping[str, RunStatus]
@@ -148,7 +149,7 @@ async def whole_task(swarms: Swarms, kept: Kept, task: Assigned, status: RunStat
         for name, part in facts["tasks"].items()
         if "." not in name
     ]
-    asked = [f"ccswarm approve {one['id']}" for one in facts["approvals"]]
+    asked = [command_for(one) for one in facts["approvals"]]
     more = {"waitsFor": asked} if asked else {}
     return {**task_facts(kept, task, status), "run": task.runs[-1], "parts": parts, "usage": facts["usage"], **more}
 

@@ -134,11 +134,14 @@ def test_approvals_are_answered_while_another_process_executes_and_while_none_do
         assert "        echo done\\u3164" in lines
 
         short = by_run[first]["id"].removeprefix("ap_")[:6]
-        said = desk.run("approve", short, "--reason", "it is only an echo")
-        assert said.err == f"Agreed to small.echo for ada in {first}.ask\n"
+        said = desk.run("approve", short, "--tool", "--reason", "it is only an echo")
+        assert said.err.splitlines() == [
+            f"Agreed to small.echo for ada in {first}.ask",
+            "until the run is over nobody is asked about small.echo by ada again",
+        ]
         assert over(desk, first).result["status"] == "succeeded"
         answered = followed(desk, first, "approval.answered")
-        assert (answered["approved"], answered["reason"]) == (True, "it is only an echo")
+        assert (answered["approved"], answered["reason"], answered["scope"]) == (True, "it is only an echo", "tool")
         assert answered["by"]
 
         code, out = worker.end(signal.SIGTERM)
@@ -181,6 +184,8 @@ def test_nothing_waits(desk: Desk) -> None:
         "nothing waits for approval 'ap_1', or not any longer",
     )
     assert "--reason" in desk.run("reject", "ap_1", code=2).err
+    said = desk.run("approve", "ap_1", "--tool", "--run", code=2)
+    assert said.err.startswith("error usage_invalid: an answer reaches as far as one of --command, --tool and --run")
 
 
 def test_a_worker_whose_store_cannot_be_used_ends_and_says_so(desk: Desk) -> None:

@@ -14,6 +14,7 @@ from ccswarm.runs.status import ended_here, facts_of
 from ccswarm.servers.a2a.core.context import Desk
 from ccswarm.servers.a2a.core.task_store import State, Task
 from ccswarm.servers.a2a.standard.wire import Object
+from ccswarm.toolbox.questions import command_for
 
 STATES = {
     RunStatus.QUEUED: State.SUBMITTED,
@@ -134,11 +135,10 @@ class Follower:
 
     def _ask(self, questions: list[tuple[str, Mapping[str, Any]]], number: str) -> None:
         lines = [
-            f"{one['agent']} asks for {asked(one)}; a person answers with: ccswarm approve {name}"
-            for name, one in questions
+            f"{one['agent']} asks for {asked(one)}; a person answers with: {command_for(one)}" for _, one in questions
         ]
         shown = [
-            {"id": name, "agent": one["agent"], "tool": one["tool"], "command": f"ccswarm approve {name}"}
+            {"id": name, "agent": one["agent"], "tool": one["tool"], "command": command_for(one)}
             for name, one in questions
         ]
         self._turn(State.INPUT_REQUIRED, "\n".join(lines), number, {"approvals": shown})

@@ -14,6 +14,7 @@ from ccswarm.models import RunStatus
 from ccswarm.runs.events import asked, cut, task_of
 from ccswarm.runs.status import all_waiting, status_of
 from ccswarm.servers.mcp.toolsets.swarm.tools import INTERRUPTED, PAGE_CHARS, Facts
+from ccswarm.toolbox.questions import command_for
 
 HERE = "this server"
 MOST_CHARS = 2000
@@ -83,7 +84,7 @@ def approvals_in(found: Iterable[Mapping[str, Any]]) -> list[Facts]:
             "agent": one["agent"],
             "tool": one["tool"],
             "arguments": dict(one.get("arguments", {})),
-            "answer": f"ccswarm approve {one['id']}",
+            "answer": command_for(one),
         }
         for one in found
     ]
