@@ -1,4 +1,4 @@
-.PHONY: help demo test check clients torture bench docs bundle clean
+.PHONY: help demo test check clients torture bench docs picture bundle clean
 
 help:
 	@echo "make demo     drive the server as an MCP client does, then let a swarm survey this project"
@@ -8,6 +8,7 @@ help:
 	@echo "make torture  minutes of kills, floods and endurance"
 	@echo "make bench    measure against floors taken in the same run"
 	@echo "make docs     the site, into build/site; reference and man pages from the code"
+	@echo "make picture  docs/assets/session.svg anew, from a real session"
 	@echo "make bundle   build/bundle.mcpb for Claude Desktop"
 	@echo "make clean    remove .venv and caches"
 
@@ -40,6 +41,10 @@ docs:
 	@scripts/bootstrap dev
 	@.venv/bin/python scripts/reference.py
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+
+picture:
+	@scripts/bootstrap dev
+	@.venv/bin/python scripts/picture.py
 
 bundle:
 	@scripts/bootstrap dev

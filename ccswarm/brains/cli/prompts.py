@@ -26,7 +26,7 @@ FEEDBACK = """Your work was checked and is not accepted yet:
 
 {feedback}
 
-Mend it, then call `finish` again."""
+Fix it, then call `finish` again."""
 
 REMIND = """You ended without calling `finish`, so nobody knows how the task went. If there is work left, do it; then \
 call `finish` with a status and a summary."""

@@ -60,7 +60,7 @@ tools is.
 
 {feedback}
 
-Mend what is wrong, then call {finish} again."""
+Fix what is wrong, then call {finish} again."""
 
 SUM_UP = """This conversation gets too long: all but its newest part will be left out from now on. Write down what you \
 need to go on without it, in words alone and without calling a tool:
