@@ -112,20 +112,24 @@ class WorkspaceWatch:
         self._store()
 
     def notices(self, session_id: str) -> list[Notice]:
-        """What appeared since that session began and is still there; of what was changed several times the last."""
+        """What appeared since that session began and is still there."""
         session = self._sessions.get(session_id)
-        found = [one for one in self._notices[session.since :] if self._is_there(one)] if session else []
-        return list({(one.kind, one.path): one for one in found}.values())
+        return self._latest(session.since) if session else []
 
     def news(self, session_id: str) -> list[Notice]:
-        """Those of them that were not returned before."""
+        """What appeared since this was last asked."""
         session = self._sessions.get(session_id)
         if session is None or session.heard == len(self._notices):
             return []
-        news = [one for one in self._notices[session.heard :] if self._is_there(one)]
+        news = self._latest(session.heard)
         session.heard = len(self._notices)
         self._store()
         return news
+
+    def _latest(self, since: int) -> list[Notice]:
+        """What was noticed from that one on and is still there; of several of one kind for a path the last."""
+        found = [one for one in self._notices[since:] if self._is_there(one)]
+        return list({(one.kind, one.path): one for one in found}.values())
 
     async def settle(self, seconds: float, session_id: str = "", command_id: str = "") -> None:
         """Take in what has happened until now, for at most this long. ``command_id`` is of one that has just ended."""
