@@ -2,7 +2,8 @@
 
 Everything is allowed but what is named here: a shell must run any program. What is refused either reaches past the
 namespaces (AF_VSOCK, keyrings, terminal injection), widens the kernel's surface (mounts, bpf, io_uring, user
-namespaces), or leaves files behind that act for another user (set-uid bits, device nodes).
+namespaces), leaves files behind that act for another user (set-uid bits, device nodes), or keeps programs outside
+waiting (a lease on a file holds up whoever opens it for 45 seconds, git and editors too).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ NAMESPACES = 0x7E020080
 """CLONE_NEW: TIME 0x80, NS 0x20000, CGROUP, UTS, IPC, USER, PID, NET."""
 SIGNAL_OF_CLONE = 0xFF
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+F_SETLEASE, F_SETDELEG = 1024, 1040
 SET_ID_BITS = 0o6000
 O_CREAT, O_TMPFILE = 0o100, 0o20000000
 FILE_TYPE, CHARACTER_DEVICE, BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
@@ -70,7 +72,7 @@ MACHINES = {
         0xC000003E,
         _COMMON
         | {"open": 2, "ioctl": 16, "socket": 41, "sendto": 44, "sendmsg": 46, "socketpair": 53, "clone": 56}
-        | {"semget": 64, "msgget": 68, "shmget": 29, "mkdir": 83, "creat": 85, "chmod": 90, "fchmod": 91}
+        | {"semget": 64, "msgget": 68, "shmget": 29, "fcntl": 72, "mkdir": 83, "creat": 85, "chmod": 90, "fchmod": 91}
         | {"syslog": 103, "mknod": 133, "uselib": 134, "ustat": 136, "sysfs": 139, "vhangup": 153, "modify_ldt": 154}
         | {"pivot_root": 155, "_sysctl": 156, "adjtimex": 159, "chroot": 161, "acct": 163, "settimeofday": 164}
         | {"mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "iopl": 172, "ioperm": 173}
@@ -84,7 +86,7 @@ MACHINES = {
     "aarch64": Machine(
         0xC00000B7,
         _COMMON
-        | {"lookup_dcookie": 18, "ioctl": 29, "mknodat": 33, "mkdirat": 34, "umount2": 39, "mount": 40}
+        | {"lookup_dcookie": 18, "fcntl": 25, "ioctl": 29, "mknodat": 33, "mkdirat": 34, "umount2": 39, "mount": 40}
         | {"pivot_root": 41, "nfsservctl": 42, "chroot": 51, "fchmod": 52, "fchmodat": 53, "openat": 56, "vhangup": 58}
         | {"quotactl": 60, "acct": 89, "unshare": 97, "kexec_load": 104, "init_module": 105, "delete_module": 106}
         | {"clock_settime": 112, "syslog": 116, "reboot": 142, "settimeofday": 170, "adjtimex": 171}
@@ -161,6 +163,7 @@ def _flags() -> dict[str, list[Instruction]]:
         "unshare": [_argument(0), *_when((NAMESPACES,), refuse, ANY_BIT)],
         "clone": [_argument(0), *_when((NAMESPACES & ~SIGNAL_OF_CLONE,), refuse, ANY_BIT)],
         "ioctl": [_argument(1), *_when((TIOCSTI, TIOCLINUX), refuse)],
+        "fcntl": [_argument(1), *_when((F_SETLEASE, F_SETDELEG), refuse)],
     }
     for call, index in (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2), ("creat", 1)):
         blocks[call] = [_argument(index), *_when((SET_ID_BITS,), refuse, ANY_BIT)]

@@ -5,9 +5,11 @@ The twin of this file in the other package is the same but for the package's nam
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +21,9 @@ from ccswarm.errors import ConfigInvalid
 
 NAME = __name__.partition(".")[0].replace("_", "-")
 """What our entry is called, and the program it starts."""
+
+MOST_BYTES = {".json": 32 << 20, ".toml": 1 << 20}
+"""Of a file that is read, by its kind: what a project holds may have been made to keep its reader busy."""
 
 UNATTENDED = {"codex": 'default_tools_approval_mode = "approve"'}
 """What a person may add to our entry where the client, with nobody to ask, refuses commands otherwise."""
@@ -62,9 +67,15 @@ def places(home: Path, here: Path, variables: Mapping[str, str]) -> list[Place]:
 
 def read(place: Place) -> str:
     """The file's text, empty when there is none. Raises ConfigInvalid when it cannot be read."""
+    most = MOST_BYTES[place.path.suffix]
     try:
         with open(place.path, "rb", opener=_at_once) as file:
-            return file.read().decode("utf-8-sig")
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            data = file.read(most + 1)
+            if len(data) > most:
+                raise OSError(errno.EFBIG, f"more than {most >> 20} MiB")
+            return data.decode("utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
@@ -75,7 +86,7 @@ def read(place: Place) -> str:
 
 def _at_once(path: str, flags: int) -> int:
     """Never waits, as for who holds a lease on a project's file, or for who writes to a FIFO."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def entry(place: Place, text: str) -> dict[str, Any] | None:
@@ -124,7 +135,7 @@ def _parse(place: Place, text: str) -> dict[str, Any]:
         return {}
     try:
         data: Any = read_toml(text) if place.path.suffix == ".toml" else json.loads(text, object_pairs_hook=_once)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _not_valid(place, str(error)) from None
     if not isinstance(data, dict):
         raise _not_valid(place, "it does not hold an object")

@@ -10,6 +10,7 @@ from tests.ai_session.escape.evidence import (
     keeps_files_in_memory,
     keeps_memory,
     keeps_segments,
+    keeps_waiting,
     larger,
     mode,
     mounted,
@@ -70,6 +71,13 @@ libc.syscall(PERF, ctypes.create_string_buffer(bytes(attr), 128), 0, -1, -1, cty
     Attack(
         "new-key", "kernel", "medium", new_key,
         python="libc.syscall(ADD_KEY, b'user', b'@nonce@', b'x', ctypes.c_size_t(1), -4)",
+    ),
+    Attack(
+        "lease", "kernel", "medium", keeps_waiting("@ws@/leased"),
+        python="""
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fcntl.fcntl(os.open('leased', os.O_RDWR | os.O_CREAT), fcntl.F_SETLEASE, fcntl.F_WRLCK); hold()
+""",
     ),
     Attack("set-uid-file", "kernel", "high", mode("@ws@/mine", 0o4000), "cp /bin/true mine; chmod u+s mine"),
     Attack(

@@ -186,6 +186,21 @@ def crowd(processes: int) -> Evidence:
     return lambda world, _: len(world.attackers()) > processes
 
 
+def keeps_waiting(path: str) -> Evidence:
+    """Whoever opens a file has to wait until an attacker lets go of it."""
+
+    def look(world: World, _: str) -> bool:
+        try:
+            os.close(os.open(world.fill(path), os.O_RDONLY | os.O_NONBLOCK))
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            pass
+        return False
+
+    return look
+
+
 def keeps_memory(size: int) -> Evidence:
     """Attackers hold this many bytes together, and all of them go on."""
 

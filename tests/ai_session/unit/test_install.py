@@ -295,7 +295,31 @@ def test_status_tells_each_file(home: Path) -> None:
     assert rows["vscode", "user"] == "no file"
 
 
-def test_a_fifo_in_place_of_a_projects_file_keeps_nobody_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / ".mcp.json")
-    place = mcp_clients.places(tmp_path / "home", tmp_path, {})
-    assert [mcp_clients.read(one) for one in place if one.path == tmp_path / ".mcp.json"] == [""]
+def test_what_a_project_holds_in_place_of_a_clients_file_keeps_nobody_busy(tmp_path: Path) -> None:
+    """Boxes may make these where they are absent."""
+
+    def endless(path: Path) -> None:
+        path.symlink_to("/dev/zero")
+
+    def large(path: Path) -> None:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+
+    def nested(path: Path) -> None:
+        path.write_text(("a = " if path.suffix == ".toml" else "") + "[" * 100_000)
+
+    cases = (
+        (os.mkfifo, "not a regular file"),
+        (endless, "not a regular file"),
+        (large, "more than"),
+        (Path.mkdir, "Is a directory"),
+        (nested, "recursion"),
+    )
+    for number, (make, said) in enumerate(cases):
+        here = tmp_path / str(number)
+        for place in mcp_clients.places(tmp_path / "home", here, {}):
+            if place.path.name in (".mcp.json", "config.toml") and place.path.is_relative_to(here):
+                place.path.parent.mkdir(parents=True, exist_ok=True)
+                make(place.path)
+                with pytest.raises(ConfigInvalid, match=said):
+                    mcp_clients.entry(place, mcp_clients.read(place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import struct
 
@@ -104,6 +105,15 @@ def test_terminal_injection_is_refused_whatever_the_upper_half_says(machine: str
         assert box("ioctl", 0, request) == EPERM
         assert box("ioctl", 0, 0xFFFFFFFF00000000 | request) == EPERM
     assert box("ioctl", 0, 0x5413) == seccomp.ALLOW
+
+
+def test_no_lease_keeps_programs_outside_waiting(machine: str) -> None:
+    box = Filter(machine)
+    for command in (seccomp.F_SETLEASE, seccomp.F_SETDELEG):
+        assert box("fcntl", 3, command, fcntl.F_WRLCK) == EPERM
+        assert box("fcntl", 3, 0xFFFFFFFF00000000 | command, fcntl.F_RDLCK) == EPERM
+    for command in (fcntl.F_DUPFD, fcntl.F_SETLK, fcntl.F_GETLEASE, fcntl.F_NOTIFY):
+        assert box("fcntl", 3, command) == seccomp.ALLOW
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6000])
