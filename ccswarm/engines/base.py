@@ -54,6 +54,10 @@ class Flow(Protocol):
         """How a child that is over ended."""
         ...
 
+    async def given(self, execution_id: str) -> Json:
+        """What an execution was queued with: not recorded, since it is always the same. Raises RunNotFound."""
+        ...
+
     async def receive(self, topic: str, timeout_seconds: float) -> Json | None:
         """The next message somebody sent on ``topic``; None after the time. Holds no worker while it waits."""
         ...

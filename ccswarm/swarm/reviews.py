@@ -27,6 +27,8 @@ as failed if it has to be done again: then say exactly what is wrong."""
 
 LONGEST_SECONDS = 365 * 86400.0
 DEPTH = SwarmSettings().spawn_depth
+OF_THE_RUN = ("swarm", "agents")
+"""What a payload has of the run: it is not kept with each of its parts."""
 
 
 class Review:
@@ -101,11 +103,12 @@ class Review:
         steps = [step.model_dump(mode="json", exclude_defaults=True) for step in review.steps]
         task = {"id": f"{self._task.id}-review", "text": text, "agent": reviewer, "steps": steps}
         where = "clone" if self._shown else "shared"
-        agents = [{**one, "workspace": where} if one["name"] == reviewer else one for one in self._payload["agents"]]
-        changed: dict[str, Any] = {"task": task, "agent": reviewer, "agents": agents, "unmerged": None}
+        placed = {**self._payload.get("placed", {}), reviewer: where}
+        changed: dict[str, Any] = {"task": task, "agent": reviewer, "placed": placed, "unmerged": None}
         if self._shown:
             # What is handed on would be merged, and is not what was reviewed.
             changed |= {"shown": self._shown, "depth": self._payload["swarm"].get("spawn_depth", DEPTH)}
         else:
             changed |= {"workspace": self._directory}
-        return {**self._payload, **changed, "inputs": {}, "attempt": self._visit, "pause_seconds": 0}
+        kept = {name: value for name, value in self._payload.items() if name not in OF_THE_RUN}
+        return {**kept, **changed, "inputs": {}, "attempt": self._visit, "pause_seconds": 0}

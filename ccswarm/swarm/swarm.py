@@ -226,6 +226,8 @@ class Swarm:
             tasks = {task["id"]: {**why, "agent": "", "attempts": 0} for task in payload["plan"]["tasks"]}
             return {"status": RunStatus.FAILED, "tasks": tasks, "usage": plain(Usage())}
         root, whole = payload.get("root", flow.id), "root" not in payload
+        if not whole:
+            payload = {**payload, "plan": {**payload["plan"], **await _crew(flow, payload)}}
         async with self._places.run(root, whole=whole):
             result = await self._told(flow.id, root, RunFlow(flow, payload).carry_out())
         if whole and self._tidy:
@@ -238,7 +240,7 @@ class Swarm:
             return {"status": RunStatus.CANCELLED, "summary": "withdrawn", "result": None, "usage": {}, "scope": ""}
         if why := _of_another_version(payload):
             return why
-        root = payload.get("root", payload["run_id"])
+        root, payload = payload["root"], {**payload, **await _crew(flow, payload)}
         async with self._places.task(payload["workspace"], root):
             task = TaskFlow(flow, payload, self._hands, self._telemetry, self._remembered)
             try:
@@ -279,6 +281,17 @@ class Swarm:
     async def _told(self, execution_id: str, root: str, work: Coroutine[Any, Any, Json]) -> Json:
         logged = _logged(execution_id, work)
         return await self._telemetry.execution(execution_id, root, logged, self.engine.status)
+
+
+async def _crew(flow: Flow, payload: Json) -> dict[str, Any]:
+    """The agents and the settings of the swarm, which are kept with the run that all of it belongs to; some may work
+    elsewhere (``placed``)."""
+    plan: Mapping[str, Any] = (await flow.given(payload["root"]))["plan"]
+    placed: Mapping[str, str] = payload.get("placed", {})
+    agents = [
+        {**one, "workspace": placed[one["name"]]} if one["name"] in placed else one for one in plan.get("agents", ())
+    ]
+    return {"swarm": plan.get("swarm", {}), "agents": agents}
 
 
 def _of_another_version(payload: Json) -> dict[str, Any]:

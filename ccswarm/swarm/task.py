@@ -402,12 +402,8 @@ class TaskFlow:
     def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """What the run of the tasks that ``agent`` hands on is started with. Raises PlanInvalid, BudgetExhausted."""
         plan = self._crew.delegated(agent, tasks)
-        shown = {
-            "swarm": self._payload["swarm"],
-            "agents": self._payload["agents"],
-            "tasks": [task.model_dump(mode="json", exclude_defaults=True) for task in plan.tasks],
-        }
-        given = {name: self._payload[name] for name in ("workspace", "files") if name in self._payload}
+        shown = {"tasks": [task.model_dump(mode="json", exclude_defaults=True) for task in plan.tasks]}
+        given = {name: self._payload[name] for name in ("workspace", "files", "placed") if name in self._payload}
         helpers, depth = [helper.name for helper in plan.agents], self._crew.depth + 1
         above = [[scope, caps] for scope, caps in self._of_task()]
         author = Author(Origin.AGENT, agent).to_json()

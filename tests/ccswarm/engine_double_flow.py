@@ -181,6 +181,9 @@ class MemoryFlow:
         status, result, error = await self._recorded(f"outcome {execution_id}", make)
         return Outcome(RunStatus(status), result, error)
 
+    async def given(self, execution_id: str) -> Json:
+        return json.loads(self._store.row(execution_id).payload)
+
     async def receive(self, topic: str, timeout_seconds: float) -> Json | None:
         async def make(_: object) -> Json:
             with suppress(TimeoutError):

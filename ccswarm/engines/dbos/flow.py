@@ -124,6 +124,10 @@ class DbosFlow:
         given = await self._do(lambda: DBOS.run_step_async({"name": f"outcome {execution_id}"}, run))
         return Outcome(RunStatus(given[0]), given[1], given[2])
 
+    async def given(self, execution_id: str) -> Json:
+        """See Flow."""
+        return await self._ask(lambda: self._shared.given(execution_id))
+
     async def receive(self, topic: str, timeout_seconds: float) -> Json | None:
         """See Flow."""
         return await self._do(lambda: DBOS.recv_async(topic, timeout_seconds))

@@ -24,6 +24,8 @@ from ccswarm.errors import EngineUnavailable, RunNotFound, StorageFull, UsageInv
 from ccswarm.models import Json
 
 T = TypeVar("T")
+MOST_PAYLOADS = 16
+"""That are kept at hand."""
 
 
 class Bell:
@@ -104,6 +106,7 @@ class Shared:
         self.ended, self.stirred = Bell(), Bell()
         self.ends = Ends(self)
         self.registered: dict[str, Callable[..., Any]] = {}
+        self._payloads: dict[str, Json] = {}
         self._bells = WeakValueDictionary[str, Bell]()
         self._threads = ThreadPoolExecutor(4, "ccswarm-store")
 
@@ -135,6 +138,13 @@ class Shared:
         if not found:
             raise RunNotFound(f"no execution is called {execution_id!r}")
         return found[0]
+
+    async def given(self, execution_id: str) -> Json:
+        """What it was queued with, which is asked for by each of its parts."""
+        if execution_id not in self._payloads:
+            found = (await self.call(self.execution, execution_id)).payload
+            self._payloads = {**dict(list(self._payloads.items())[1 - MOST_PAYLOADS :]), execution_id: found}
+        return self._payloads[execution_id]
 
     def executions(self, which: Mapping[str, Any]) -> list[Execution]:
         """What ``list_workflows`` of dbos finds; on a thread."""

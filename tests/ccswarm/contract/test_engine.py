@@ -95,6 +95,15 @@ async def test_what_is_kept_is_listed_newest_first_without_payloads(stage: Stage
         assert await ids(kind="play", prefix="r", unfinished=True) == ["r1.a"]
 
 
+async def test_a_child_reads_what_its_parent_was_queued_with(stage: Stage) -> None:
+    await stage.submit(
+        "r1", ["start", "play", "r1.a", [["given", "r1"]], "", "medium"], ["outcome", "r1.a"], kind="run"
+    )
+    async with stage.worker():
+        (_, outcome) = (await stage.engine.wait("r1")).result
+    assert outcome[:2] == ["succeeded", [(await stage.engine.status("r1")).payload]]
+
+
 async def test_what_was_recorded_can_be_read_and_by_dbos_without_an_engine(stage: Stage, home: Path) -> None:
     stage.referee.held = {"s"}
     await stage.submit("e1", ["step", "a"], ["tried", "boom"], ["emit", {"event": "x", "n": 1}], ["step", "b"])

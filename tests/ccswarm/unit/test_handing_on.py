@@ -65,6 +65,9 @@ async def test_a_coordinator_has_others_work_and_goes_on_with_what_they_found() 
     events = [(event["event"], event.get("run")) for event in await world.events("run_1.main")]
     assert events == [("work.handed_on", "run_1.main.hand"), ("work.came_back", "run_1.main.hand")]
     assert next(iter(await world.events("run_1.main.hand")))["event"] == "run.started"
+    stored = {name: row.payload for name, row in world.engine.store.rows.items()}
+    assert len(stored) == 5
+    assert [name for name, payload in stored.items() if '"grants"' in payload] == ["run_1"], "the crew is kept once"
 
 
 async def test_work_goes_only_to_whom_the_agent_may_write() -> None:
