@@ -206,7 +206,7 @@ class ScreenSnapshot:
     alternate_screen: bool
 
 
-Scope = Literal["once", "session", "always", "prefix"]
+Scope = Literal["once", "session", "always", "prefix", "folder"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 """How far a yes reaches, narrowest first."""
 
@@ -216,7 +216,8 @@ class Question:
     """What a person is asked before something goes on. ``message`` is complete and printable; secrets are masked.
 
     ``detail`` is what an answer for longer holds for: one directory, one domain, one command; ``prefix``, where the
-    command only looks, the first words of all those that it may hold for instead.
+    command only looks, the first words of all those that it may hold for instead, and ``folder`` the directory, without
+    links, below which it may hold for every new session.
     """
 
     question_id: str
@@ -231,18 +232,21 @@ class Question:
     expires_at: float
     detail: str = ""
     prefix: str = ""
+    folder: str = ""
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
         """Those that a yes may have."""
         session: tuple[Scope, ...] = ("session",) if self.session else ()
-        return ("once", *session, "always", *(("prefix",) if self.prefix else ()))
+        prefix: tuple[Scope, ...] = ("prefix",) if self.prefix else ()
+        folder: tuple[Scope, ...] = ("folder",) if self.folder else ()
+        return ("once", *session, "always", *prefix, *folder)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A person's word. ``scope``: this call only, the same in this session, the same for good, or for good all that
-    begins like it."""
+    begins like it or lies below it."""
 
     allowed: bool
     scope: Scope = "once"

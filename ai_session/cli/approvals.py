@@ -55,11 +55,13 @@ def approve(
     session: Annotated[bool, Option("--session", help="The same in this session as well.")] = False,
     always: Annotated[bool, Option("--always", help="The same from now on, until rejected.")] = False,
     prefix: Annotated[bool, Option("--prefix", help="From now on all that begins like it, if offered.")] = False,
+    folder: Annotated[bool, Option("--folder", help="From now on in this folder and all below, if offered.")] = False,
     reason: Annotated[str, Option("--reason", help="Recorded.", show_default=False)] = "",
     as_json: Json = False,
 ) -> None:
     """Allow what a client asked for: this call only, if not said otherwise."""
-    wider = [scope for scope, wanted in (("session", session), ("always", always), ("prefix", prefix)) if wanted]
+    given = (("session", session), ("always", always), ("prefix", prefix), ("folder", folder))
+    wider = [scope for scope, wanted in given if wanted]
     if len(wider) > 1:
         raise InvalidArguments(f"--{' and --'.join(wider)} exclude each other")
     answer("approve", question_id, "".join(wider) or "once", reason, as_json)

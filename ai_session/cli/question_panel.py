@@ -24,13 +24,17 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
     "s": {"allowed": True, "scope": "session"},
     "a": {"allowed": True, "scope": "always"},
     "p": {"allowed": True, "scope": "prefix"},
+    "f": {"allowed": True, "scope": "folder"},
     "n": {"allowed": False},
     "\x1b": {"later": True},
 }
 ENCODED = re.compile(rb"\x1b\[(\d+)(?:;1)?u\Z")
 """How a program may have made the terminal send plain keys."""
 
-CHOICES = {"once": "y once", "session": "s this session", "always": "a always", "prefix": "p {prefix} …"}
+CHOICES = {
+    "once": "y once", "session": "s this session", "always": "a always", "prefix": "p {prefix} …",
+    "folder": "f this folder and all below",
+}  # fmt: skip
 OTHERS = "n deny · Esc later"
 FEWER = "n deny · Esc later · the rest is not shown here: ai-session approvals"
 UNSIGNED = "n deny · Esc later · sign a yes: ai-session approve {}"

@@ -21,7 +21,7 @@ from ai_session.gate.domains import DomainQuestions
 from ai_session.gate.hook import call_facts
 from ai_session.gate.idempotency import CallKeys
 from ai_session.gate.policy.mode import PolicyInForce
-from ai_session.gate.policy.policy import ENDING, LISTING, Decision, stricter
+from ai_session.gate.policy.policy import ENDING, LISTING, OUTSIDE, Decision, stricter
 from ai_session.gate.policy.prefix import offered
 from ai_session.gate.rate_limits import RateLimiter
 from ai_session.gate.redaction.known_secrets import Masking
@@ -230,6 +230,7 @@ class Gate(ChangeDoor):
             reason=await self._echo(decision.reason, call, given),
             policy=self._policy.digest,
             prefix=prefix if masked == subject.command else "",
+            folder=self._folder(subject, decision.rule),
         )
 
     async def _prefix(self, subject: Subject, rule: str) -> str:
@@ -237,6 +238,14 @@ class Gate(ChangeDoor):
         prefix = offered(subject.command or "", rule)
         unboxed = subject.level is SandboxLevel.NONE
         return "" if prefix and unboxed and await self._unsure(subject) else prefix
+
+    def _folder(self, subject: Subject, rule: str) -> str:
+        """The directory of a session to come, below which an answer may cover every one: outside the workspaces only,
+        which nothing but its place keeps it from, and without secrets in its name."""
+        place = subject.place
+        if not place or subject.session or subject.path or rule != OUTSIDE:
+            return ""
+        return place.directory if self._masking.masked(place.directory) == place.directory else ""
 
     async def _unsure(self, subject: Subject) -> str:
         """Why a box may write what the command of a call outside of any box reads; empty where none may."""

@@ -341,10 +341,12 @@ class Consent:
         if answer.allowed and answer.scope != "once":
             self._approvals.grant(approval.question, answer)
             for other in self._approvals:
+                if other.answer or not self._approvals.granted(other.question):
+                    continue
                 waiting = self._calls.get(other.question.question_id)
-                if waiting and not waiting.done() and self._approvals.granted(other.question):
+                if waiting and not waiting.done():
                     waiting.set_result(answer)
-                    self._approvals.remove(other.question.question_id)
+                self._approvals.remove(other.question.question_id)
         self._changed()
 
     def _note(self, approval: Approval, answer: Answer) -> None:

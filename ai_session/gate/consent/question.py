@@ -37,9 +37,11 @@ def ask_about(
     policy: str,
     name: str = "",
     prefix: str = "",
+    folder: str = "",
 ) -> Question:
     """The question whether ``tool`` may go on in the ``session`` called ``name``. ``about`` is the command, input,
-    directory or domain; ``detail`` what an answer for longer is narrowed to, ``prefix`` how far it may be widened."""
+    directory or domain; ``detail`` what an answer for longer is narrowed to, ``prefix`` and ``folder`` how far it may
+    be widened."""
     now = time.time()
     who = printable(principal.client or principal.kind)
     if principal.subject:
@@ -48,9 +50,12 @@ def ask_about(
     at = f" ({printable(where)})" if where else ""
     lines = [f"{who} wants {tool}{f' in session {place}' if place else ''}{at}:"]
     lines += [f"    {line}" for line in printable(about, lines=True).split("\n")] if about else []
-    same = "exactly this, to the letter" if detail else f"every {tool} that {rule} asks about"
-    begins = f" What begins like it is {prefix} …, in plain words that only look below the directory." if prefix else ""
-    lines += [printable(reason), f"The same is {same}.{begins}"]
+    lines += [printable(reason), f'"The same" means {_same(tool, rule, detail, folder)}.']
+    if prefix:
+        lines += [f'"Begins like it" means {prefix} …, in plain words that only look below the directory.']
+    if folder:
+        below = f"every {tool} in {printable(folder)} or in any directory below it"
+        lines += [f'"This folder and all below" means {below}. For all clients: [sandbox] workspaces.']
     return Question(
         question_id="ap_" + secrets.token_urlsafe(16),
         principal=principal,
@@ -64,7 +69,14 @@ def ask_about(
         asked_at=now,
         expires_at=now + OPEN_SECONDS,
         prefix=prefix,
+        folder=folder,
     )
+
+
+def _same(tool: str, rule: str, detail: str, folder: str) -> str:
+    if folder:
+        return f"{tool} with exactly this, whatever the session is called"
+    return "exactly this, to the letter" if detail else f"every {tool} that {rule} asks about"
 
 
 def told(arguments: Mapping[str, Any], first: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ai_session.errors import ConsentNeeded, Denied, LimitReached
 from ai_session.models import Answer, Principal, Question
+from ai_session.system.visible import visible
 
 MAX_OPEN = 256
 MAX_OPEN_OF_ONE = 32
@@ -140,6 +141,10 @@ class Approvals:
     def granted(self, question: Question) -> Grant | None:
         """What covers ``question``."""
         wanted = {covers(question, scope) for scope in question.scopes}
+        if question.folder:
+            wanted |= {
+                covers(replace(question, folder=str(above)), "folder") for above in Path(question.folder).parents
+            }
         return next((grant for grant in self.grants() if grant.covers in wanted), None)
 
     def grants(self) -> list[Grant]:
@@ -190,9 +195,9 @@ def binding(question: Question) -> str:
 
 
 def covers(question: Question, scope: str) -> str:
-    """Digest of what a wider answer is about: this client, tool, rule and detail, or with ``prefix`` this prefix; with
-    ``session`` in this session only and under this policy."""
-    about = question.prefix if scope == "prefix" else question.detail
+    """Digest of what a wider answer is about: this client, tool, rule and detail, or with ``prefix`` or ``folder``
+    these; with ``session`` in this session only and under this policy."""
+    about = {"prefix": question.prefix, "folder": question.folder}.get(scope, question.detail)
     wide = [scope, client_of(question.principal), question.tool, question.rule, about]
     return _digest(*wide, *((question.session, question.policy_sha256) if scope == "session" else ()))
 
@@ -200,7 +205,11 @@ def covers(question: Question, scope: str) -> str:
 def told(question: Question, scope: str) -> str:
     """What ``covers`` is, in words."""
     who = (question.principal.client, question.tool, question.rule)
-    about = f"plain {question.prefix} …" if scope == "prefix" else DIGEST.sub("", question.detail)
+    about = DIGEST.sub("", question.detail)
+    if scope == "prefix":
+        about = f"plain {question.prefix} …"
+    elif scope == "folder":
+        about = f"{visible(question.folder)} and all below"
     where = f"session {question.session}" if scope == "session" else ""
     return ", ".join(filter(None, (*who, about, where)))
 

@@ -29,6 +29,9 @@ ENDING = frozenset(("interrupt_command", "close_session", "stop"))
 LISTING = "list_sessions"
 """What a person needs to see before ending anything."""
 
+OUTSIDE = "default:outside-workspace"
+"""The rule under which a directory in no workspace is asked about."""
+
 STARTING = frozenset(("create_session", "execute_command", "send_input", "run_python", "sandbox", "attach"))
 """What starts programs in a session, unless it only looks."""
 
@@ -206,7 +209,7 @@ class Policy:
         if action.loosens:
             return self._ask("loosens", "it would be contained less than is configured")
         if action.outside_workspace:
-            return self._ask("outside-workspace", "it reaches outside the workspaces")
+            return self._ask(OUTSIDE.removeprefix("default:"), "it reaches outside the workspaces")
         if action.domain:
             return self._ask("new-domain", f"{action.domain} is not among the allowed domains")
         if reading or (ending and self.mode != "ask-all"):

@@ -43,6 +43,7 @@ MEANINGS = {
     "session": "the same in this session",
     "always": "the same from now on",
     "prefix": "from now on all that begins like it, as shown above",
+    "folder": "from now on in this folder and in all below it",
 }
 
 

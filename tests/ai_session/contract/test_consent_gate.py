@@ -123,7 +123,10 @@ async def test_the_official_client_shows_the_command_and_one_answer_covers_what_
     lines = seen[0][0].split("\n")
     assert lines[0] == f"{info.name} wants execute_command in session main ({house}, sandbox none):"
     assert lines[1] == "    echo one"
-    assert "exactly this, to the letter. What begins like it is echo …" in lines[-1]
+    assert lines[-2:] == [
+        '"The same" means exactly this, to the letter.',
+        '"Begins like it" means echo …, in plain words that only look below the directory.',
+    ]
     (grant,) = asking.approvals(house)["grants"]
     assert (grant["scope"], grant["what"].partition(", ")[2]) == (
         "prefix",
@@ -140,7 +143,7 @@ def test_without_forms_the_other_way_is_told_and_taken(house: Path) -> None:
         assert f"ai-session approve {question['question_id']}; then call again" in error["suggestion"]
         shown = person(house, "approvals")
         assert "    ls -a nothing\n" in shown
-        assert "begins like it is ls …" in shown
+        assert '"Begins like it" means ls …' in shown
         person(house, "approve", question["question_id"], "--prefix", "--always", code=2)
         assert "Denied" in person(house, "reject", question["question_id"], "--reason", "not\x1b[2J this")
         execute(peer, "ls -a nothing")
@@ -357,3 +360,27 @@ def test_a_name_that_a_box_wants_is_asked_for_until_somebody_says(boxed: Path) -
         (grant,) = asking.approvals(boxed)["grants"]
         asking.control(boxed, "reject", question_id=grant["grant_id"])
         assert "needs a person's consent" in ran(peer, fetch)
+
+
+def test_a_folder_and_all_below_is_what_it_says(boxed: Path) -> None:
+    folder = boxed / "größe a"
+    (folder / "deep").mkdir(parents=True)
+    (boxed / "größe ab").mkdir()
+    (folder / "way out").symlink_to(boxed / "größe ab")
+
+    def opens(name: str, place: Path) -> str:
+        result = peer.call("create_session", name=name, working_directory=str(place))
+        return error_of(result)["code"] if result["isError"] else result["structuredContent"]["sandbox"]
+
+    with Client(asking.FAR, env={**living_in(boxed), "PYTHONPATH": str(asking.ROOT)}, cwd=boxed / "ws") as peer:
+        greet(peer, {}, name=named())
+        assert opens("one", folder) == "consent_needed"
+        (question,) = waiting(boxed)
+        assert question["scopes"] == ["once", "always", "folder"]
+        shown = person(boxed, "approvals")
+        assert f'"This folder and all below" means every create_session in {folder} or in any directory' in shown
+        asking.approve(boxed, question, scope="folder")
+        box = opens("one", folder)
+        assert box not in ("none", "consent_needed")
+        assert opens("two", folder / "deep") == box
+        assert [opens("three", place) for place in (folder / "way out", boxed / "größe ab")] == ["consent_needed"] * 2

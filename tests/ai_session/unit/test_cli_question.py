@@ -78,10 +78,16 @@ def test_a_yes_that_is_to_be_signed_is_no_key() -> None:
     assert f", yours to sign)\n  {facts['message']}" in told({**facts, "rule": "r", "expires_at": 0})
 
 
+def test_a_folder_is_allowed_with_one_key_where_that_is_offered() -> None:
+    found = armed(scopes=["once", "always", "folder"])
+    assert shown(found)[-1] == "y once · a always · f this folder and all below · n deny · Esc later"
+    assert json.loads(found.typed(b"f") or b"") == {"question_id": "ap_1", "allowed": True, "scope": "folder"}
+
+
 def test_only_what_is_offered_can_be_chosen() -> None:
     found = armed(scopes=["once", "always"])
     assert shown(found)[-1] == "y once · a always · n deny · Esc later"
-    assert [found.typed(key) for key in (b"s", b"p")] == [b"", b""]
+    assert [found.typed(key) for key in (b"s", b"p", b"f")] == [b"", b"", b""]
     assert found.typed(b"a")
 
 

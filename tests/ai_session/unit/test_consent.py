@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -121,18 +122,45 @@ async def test_an_answer_for_a_prefix_covers_what_begins_like_it_and_nothing_els
     assert grant.what == "agent, execute_command, default:no-box, plain git log …"
 
 
+def opening(outside: str, **changes: Any) -> dict[str, Any]:
+    """The facts of a question about a session in a folder outside the workspaces."""
+    rule = "default:outside-workspace"
+    digest = sha256(repr((outside, changes)).encode()).hexdigest()
+    facts = {"tool": "create_session", "session": "", "rule": rule, "detail": outside, "folder": outside}
+    return {**facts, "arguments_sha256": digest, **changes}
+
+
+async def test_an_answer_for_a_folder_covers_it_and_all_below_and_nothing_else(asking: Asking) -> None:
+    below = await asking.open(**opening("/data/a b/ü/deep"))
+    await asking.consent.answer(await asking.open(**opening("/data/a b")), Answer(True, scope="folder"), PERSON)
+    assert below not in [question.question_id for question in asking.consent.pending()]
+    asking.restart()
+    for folder in ("/data/a b", "/data/a b/ü", "/data/a b/ü/deep"):
+        assert isinstance(await asking.obtain(**opening(folder, policy_sha256="q" * 64)), Answer)
+    for other in ("/data", "/", "/data/a bc", "/data/a", "/data/A b", "/data/b", "a b"):
+        await asking.open(**opening(other))
+    for other in ({"folder": ""}, {"rule": "default:loosens"}, {"tool": "run_python"}):
+        await asking.open(**opening("/data/a b/c", **other))
+    await asking.open(**opening("/data/a b/c", principal=Principal(kind="mcp", uid=UID, client="other")))
+    (grant,) = asking.consent.grants()
+    assert grant.what == "agent, create_session, default:outside-workspace, /data/a b and all below"
+    asking.consent.revoke(grant.grant_id, PERSON)
+    await asking.open(**opening("/data/a b/d"))
+
+
 @pytest.mark.parametrize(
     ("changes", "scopes"),
     [
         ({}, ("once", "session", "always")),
         ({"session": ""}, ("once", "always")),
         ({"prefix": "ls"}, ("once", "session", "always", "prefix")),
+        ({"folder": "/w", "session": ""}, ("once", "always", "folder")),
     ],
 )
 async def test_an_answer_reaches_no_further_than_was_offered(
     asking: Asking, changes: dict[str, Any], scopes: tuple[str, ...]
 ) -> None:
-    for scope in ("once", "session", "always", "prefix"):
+    for scope in ("once", "session", "always", "prefix", "folder"):
         word = Answer(True, scope=scope)
         changes = {**changes, "arguments_sha256": scope.ljust(64)}
         state = await asking.state(**changes)

@@ -28,15 +28,23 @@ def test_it_says_who_wants_what_where_and_why_and_what_the_same_is() -> None:
         "    git log -5",
         "Why.",
     ]
-    begins = "What begins like it is git log …, in plain words that only look below the directory."
-    assert lines[3:] == [f"The same is exactly this, to the letter. {begins}"]
-    assert asked("").message.endswith("The same is every execute_command that default:no-box asks about.")
+    assert lines[3:] == [
+        '"The same" means exactly this, to the letter.',
+        '"Begins like it" means git log …, in plain words that only look below the directory.',
+    ]
+    assert asked("").message.endswith('"The same" means every execute_command that default:no-box asks about.')
+    lines = asked("/w", folder="/w\x1b").message.split("\n")
+    assert lines[3] == '"The same" means execute_command with exactly this, whatever the session is called.'
+    assert lines[4].startswith(
+        '"This folder and all below" means every execute_command in /w\\x1b or in any directory below'
+    )
 
 
 def test_how_far_a_yes_may_reach_depends_on_what_there_is_to_hold_on_to() -> None:
     assert asked("ls").scopes == ("once", "session", "always")
     assert asked("ls", session="", name="").scopes == ("once", "always")
     assert asked("ls", prefix="ls").scopes == ("once", "session", "always", "prefix")
+    assert asked("/w", session="", folder="/w").scopes == ("once", "always", "folder")
 
 
 def test_everything_that_matters_of_a_call_is_shown_and_bound() -> None:
