@@ -44,28 +44,14 @@ An exit code is data, never an error; a timeout is a result with ``status="runni
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
 
-Fault = Literal["caller", "operator", "internal"]
+from agentwire.errors import CallerError as CallerError
+from agentwire.errors import CodedError
+from agentwire.errors import ConfigInvalid as ConfigInvalid
+from agentwire.errors import OperatorError as OperatorError
 
-
-class AiSessionError(Exception):
-    """Base of the tree. ``code`` is stable; ``suggestion`` names the next step."""
-
-    code: ClassVar[str] = "internal_error"
-    fault: ClassVar[Fault] = "internal"
-
-    def __init__(self, message: str, *, suggestion: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.suggestion = suggestion
-
-
-class CallerError(AiSessionError):
-    """The caller can fix it."""
-
-    code = "caller_error"
-    fault = "caller"
+AiSessionError = CodedError
+"""What a caller of this package catches."""
 
 
 class InvalidArguments(CallerError, ValueError):
@@ -210,19 +196,6 @@ class RateLimited(CallerError):
     def __init__(self, message: str, *, retry_after_seconds: float = 0.0, suggestion: str = "") -> None:
         super().__init__(message, suggestion=suggestion)
         self.retry_after_seconds = retry_after_seconds
-
-
-class OperatorError(AiSessionError):
-    """The machine or its configuration must change."""
-
-    code = "operator_error"
-    fault = "operator"
-
-
-class ConfigInvalid(OperatorError, ValueError):
-    """The configuration file or an environment variable is wrong."""
-
-    code = "config_invalid"
 
 
 class BackendUnavailable(OperatorError):

@@ -30,7 +30,7 @@ def main(words: list[str]) -> int:
         os.environ[TINY] = "1"
         words = words[1:]
     else:
-        for package in ("ai_session", "ccswarm"):  # as they are once installed
+        for package in ("agentwire", "ai_session", "ccswarm"):  # as they are once installed
             compileall.compile_dir(Path(__file__).parents[1] / package, quiet=1)
     report, failed = Report(), list[str]()
     for name in words or ALL:

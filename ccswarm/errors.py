@@ -31,28 +31,13 @@ A tool that answers with an error, and an exit code other than 0, are results, n
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from agentwire.errors import CallerError as CallerError
+from agentwire.errors import CodedError
+from agentwire.errors import ConfigInvalid as ConfigInvalid
+from agentwire.errors import OperatorError as OperatorError
 
-Fault = Literal["caller", "operator", "internal"]
-
-
-class SwarmError(Exception):
-    """Base of the tree. ``code`` is stable; ``suggestion`` names the next step."""
-
-    code: ClassVar[str] = "internal_error"
-    fault: ClassVar[Fault] = "internal"
-
-    def __init__(self, message: str, *, suggestion: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.suggestion = suggestion
-
-
-class CallerError(SwarmError):
-    """The caller can fix it."""
-
-    code = "caller_error"
-    fault = "caller"
+SwarmError = CodedError
+"""What a caller of this package catches."""
 
 
 class UsageInvalid(CallerError, ValueError):
@@ -131,19 +116,6 @@ class WorkRefused(Conflict):
     """What an agent left cannot be taken over as it is; the message names the file."""
 
     code = "work_refused"
-
-
-class OperatorError(SwarmError):
-    """The machine, a server or the configuration must change."""
-
-    code = "operator_error"
-    fault = "operator"
-
-
-class ConfigInvalid(OperatorError, ValueError):
-    """A configuration file is wrong; the message names every problem and its place."""
-
-    code = "config_invalid"
 
 
 class ConfigChanged(OperatorError):

@@ -55,7 +55,7 @@ def _codes(package: str, classes: ModuleType, output: Any) -> Iterator[str]:
 def _suggestions(package: str) -> defaultdict[str, list[str]]:
     """Class → the suggestions its errors are raised with, in the order of the files, each once."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for path in sorted((ROOT / package).rglob("*.py")):
+    for path in [*sorted((ROOT / package).rglob("*.py")), *sorted((ROOT / "agentwire").rglob("*.py"))]:
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
                 for keyword in call.keywords:

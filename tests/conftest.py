@@ -137,7 +137,7 @@ def shared_home(world: Path) -> Iterator[Path]:
 def nothing_blocks_the_loop(world: Path) -> Iterator[None]:
     """A call from our packages that could block a running event loop raises BlockingError. Once for all tests: setting
     it up takes as long as a small test."""
-    packages = [name for name in ("ai_session", "ccswarm") if find_spec(name)]
+    packages = [name for name in ("agentwire", "ai_session", "ccswarm") if find_spec(name)]
     guard = BlockBuster(packages)
     functions = [function for name, function in guard.functions.items() if name.startswith(WATCHED)]
     for name in ("os.read", "os.write"):
@@ -145,7 +145,7 @@ def nothing_blocks_the_loop(world: Path) -> Iterator[None]:
     # What the kernel says of a process waits for nobody.
     guard.functions["os.readlink"].can_block_in("ai_session/system/processes.py", ["program", "has_open", "<listcomp>"])
     # Once for each session that is made: where the directories of PATH lie.
-    guard.functions["os.readlink"].can_block_in("ai_session/system/program_path.py", ["directories", "_is_apart"])
+    guard.functions["os.readlink"].can_block_in("agentwire/system/program_path.py", ["directories", "_is_apart"])
     functions += [
         BlockBusterFunction(
             os,

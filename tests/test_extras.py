@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ai_session.config.extras import install
+from agentwire.extras import install
 
 FORMS = {
     "pipx_metadata.json": "pipx runpip ai-session install 'ai-session[llm]'",

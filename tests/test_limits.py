@@ -11,7 +11,7 @@ import pytest
 from blockbuster import BlockingError
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("ai_session", "ccswarm", "tests", "benchmarks", "scripts")
+FOLDERS = ("agentwire", "ai_session", "ccswarm", "tests", "benchmarks", "scripts")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "services", "misc"}
 FORBIDDEN = re.compile(

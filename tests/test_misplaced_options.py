@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from agentwire.cli.usage import in_order
 from ai_session.cli import main as ai_session
 from ccswarm.cli import main as ccswarm
-from ccswarm.cli.usage import in_order
 
 CCSWARM = [
     ("-c X run", "run -c X"),

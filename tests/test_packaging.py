@@ -18,6 +18,7 @@ from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = tuple(name for name in ("ai_session", "ccswarm") if (ROOT / name).is_dir())
+LEAF = "agentwire"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
 MANUAL = "ai_session/manual/"
@@ -45,7 +46,7 @@ def test_wheel_holds_every_file_of_the_packages_and_no_other(wheel: Path) -> Non
     pages = {name for name in names if ".data/data/share/man/man1/" in name}
     manual = {name for name in names if name.startswith(MANUAL)}
     assert {Path(name).name for name in pages} == {path.name for path in (ROOT / "man").iterdir()}
-    assert names - pages - manual == {name for package in PACKAGES for name in sources(package)}
+    assert names - pages - manual == {name for package in (LEAF, *PACKAGES) for name in sources(package)}
 
 
 def test_wheel_holds_the_documentation_as_it_is(wheel: Path) -> None:
@@ -59,7 +60,7 @@ def test_wheel_holds_the_documentation_as_it_is(wheel: Path) -> None:
 
 def test_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    for package in PACKAGES:
+    for package in (LEAF, *PACKAGES):
         version = python(
             "-P", "-c", f"import sys; sys.path.insert(0, '.'); import {package} as p; print(p.__file__)", cwd=tmp_path
         )
@@ -94,18 +95,18 @@ def test_every_dependency_is_pinned() -> None:
     assert names - {name.lower() for name in PINS} == {PROJECT["name"]}, "of the project's own, its extras"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [LEAF, *PACKAGES])
 def test_importing_a_package_loads_nothing_else(package: str) -> None:
     code = f"import sys; before = set(sys.modules); import {package}; print(sorted(set(sys.modules) - before))"
     assert python("-c", code).stdout.strip() == f"['{package}']"
 
 
 def hidden(package: str) -> str:
-    """Code after which no other package than this one can be imported."""
+    """Code after which of the two packages no other than this one can be imported."""
     return f"import sys; sys.modules.update(dict.fromkeys({sorted(set(PACKAGES) - {package})!r}))\n"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [LEAF, *PACKAGES])
 def test_every_module_imports_without_the_other_package(package: str) -> None:
     modules = [name.removesuffix(".py").replace("/", ".") for name in sources(package) if name.endswith(".py")]
     code = f"{hidden(package)}from importlib import import_module\nfor name in {modules!r}: import_module(name)"
@@ -154,7 +155,7 @@ def test_package_stands_with_the_other_deleted(package: str, tmp_path: Path) -> 
     """Its tests are found and the architecture holds, in a tree without the other package."""
     tree = tmp_path / "tree"
     skip = shutil.ignore_patterns(".*", *(set(PACKAGES) - {package}))
-    for name in (package, "tests", "config", "docs"):
+    for name in (LEAF, package, "tests", "config", "docs"):
         shutil.copytree(ROOT / name, tree / name, ignore=skip)
     for name in ("pyproject.toml", "ARCHITECTURE.md", "README.md"):
         shutil.copy(ROOT / name, tree)

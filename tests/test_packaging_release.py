@@ -213,7 +213,7 @@ def test_the_bundle_is_no_workspace(bundle: Path, home: Path) -> None:
 
 def test_the_container_copies_what_exists_and_is_nobody_s_root() -> None:
     copied = [word for line in re.findall(r"^COPY (?!--)(.+) \S+$", CONTAINER, re.MULTILINE) for word in line.split()]
-    assert {"ai_session", "ccswarm", "constraints.txt"} <= set(copied)
+    assert {"agentwire", "ai_session", "ccswarm", "constraints.txt"} <= set(copied)
     assert [name for name in copied if not (ROOT / name).exists()] == []
     users = re.findall(r"^USER (\S+)$", CONTAINER, re.MULTILINE)
     assert users == ["agent"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any, Literal
 
-from ai_session.cli.options import Argument, Json, Option
+from agentwire.cli.options import Argument, Json, Option
+from agentwire.visible import visible
 from ai_session.cli.output import remark, say, show_json, show_rows, write_text
 from ai_session.cli.signing import Act, request
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments, QuestionNotFound
-from ai_session.system.visible import visible
 
 MAX_REASON_CHARS = 500
 HOW = {"unsigned": "", "signed": ", yours to sign", "no": ", not to be answered from here"}

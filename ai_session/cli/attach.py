@@ -20,13 +20,13 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
-from ai_session.cli.options import Option
+from agentwire.cli.options import Option
+from agentwire.visible import visible
 from ai_session.cli.output import EXIT_ERROR, EXIT_UNAVAILABLE, leave, remark, report, write_raw
 from ai_session.cli.question_panel import QuestionPanel
 from ai_session.cli.sessions import SessionName
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments
-from ai_session.system.visible import visible
 from ai_session.terminal.filter import LEAVE, TerminalFilter
 
 READ_BYTES = 1 << 14

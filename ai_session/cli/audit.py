@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ai_session.cli.options import Argument, Group, Json, Option
+from agentwire.cli.options import Argument, Group, Json, Option
 from ai_session.cli.output import (
     EXIT_ERROR,
     EXIT_NOT_FOUND,

@@ -13,8 +13,8 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
+from agentwire.cli.options import Argument, Json, Option
 from ai_session.cli.follow import PAGE_CHARS, WAIT_SECONDS, Follower
-from ai_session.cli.options import Argument, Json, Option
 from ai_session.cli.output import (
     EXIT_EXEC_FAILED,
     EXIT_INTERRUPTED,

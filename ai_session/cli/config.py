@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from ai_session.cli.options import Group, Json, Option
+from agentwire.cli.options import Group, Json, Option
 from ai_session.cli.output import say, show_json, write_text
 from ai_session.errors import ConfigInvalid
 

@@ -7,8 +7,8 @@ import select
 from contextlib import suppress
 from typing import Annotated, Any
 
+from agentwire.cli.options import Group, Json, Option
 from ai_session import __version__
-from ai_session.cli.options import Group, Json, Option
 from ai_session.cli.output import EXIT_ERROR, confirm, leave, remark, say, show_facts, show_json
 from ai_session.cli.sessions import sessions
 from ai_session.client.connection import ControlClient, connect

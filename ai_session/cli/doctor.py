@@ -15,8 +15,8 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from agentwire.cli.options import Json
 from ai_session import __version__
-from ai_session.cli.options import Json
 from ai_session.cli.output import EXIT_ERROR, leave, say, show_json, show_rows
 from ai_session.client.connection import connect
 from ai_session.errors import AiSessionError, DaemonUnavailable
@@ -219,9 +219,9 @@ def daemon() -> Iterator[Finding]:
 
 def workspaces() -> Iterator[Finding]:
     """What is protected in workspaces; of those of sessions what is not, and what appeared there."""
+    from agentwire.system.protected_names import PROTECTED
     from ai_session.config import config
     from ai_session.sandbox.workspace.words import WHOLE, WORDS
-    from ai_session.system.protected_names import PROTECTED
 
     own = config.load().sandbox.protected
     counts = f"{len(PROTECTED)} patterns" + (f", and {len(own)} of yours" if own else "")

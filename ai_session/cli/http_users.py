@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from ai_session.cli.options import Argument, Group, Json, Option
+from agentwire.cli.options import Argument, Group, Json, Option
 from ai_session.cli.output import (
     EXIT_INTERRUPTED,
     EXIT_NOT_FOUND,

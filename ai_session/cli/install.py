@@ -10,12 +10,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ai_session.cli.options import Group, Json, Option
+from agentwire.cli.options import Group, Json, Option
 from ai_session.cli.output import say, show_json, show_rows, write_text
 from ai_session.errors import ConfigInvalid, InvalidArguments
 
 if TYPE_CHECKING:
-    from ai_session.config.mcp_clients import Place
+    from agentwire.mcp.clients import Place
 
 CLIENTS = ("claude-desktop", "claude-code", "codex", "cursor", "vscode", "gemini")
 SERVE = ["mcp-server", "--stdio"]
@@ -49,7 +49,7 @@ def install(
     as_json: Json = False,
 ) -> None:
     """Add this server to a client's configuration; all else in it stays, and a backup is kept next to it."""
-    from ai_session.config import mcp_clients
+    from agentwire.mcp import clients as mcp_clients
 
     command, args = ("ai-session", SERVE) if relative else launch_line()
     place = find_place(client, scope)
@@ -65,7 +65,7 @@ def install(
 @app.command()
 def uninstall(client: Client, scope: Scope = "user", dry_run: DryRun = False, as_json: Json = False) -> None:
     """Take this server out of a client's configuration."""
-    from ai_session.config import mcp_clients
+    from agentwire.mcp import clients as mcp_clients
 
     place = find_place(client, scope)
     before = mcp_clients.read(place)
@@ -84,7 +84,7 @@ def status(as_json: Json = False) -> None:
 
 def states() -> list[dict[str, Any]]:
     """Each known file, as installed, absent (no entry), no file, invalid, or broken (no such command)."""
-    from ai_session.config import mcp_clients
+    from agentwire.mcp import clients as mcp_clients
 
     rows: list[dict[str, Any]] = []
     for place in all_places():
@@ -106,9 +106,10 @@ def states() -> list[dict[str, Any]]:
 
 def all_places() -> list[Place]:
     """Where this user's clients, in this directory, keep their servers."""
-    from ai_session.config import config, mcp_clients
+    from agentwire.mcp import clients as mcp_clients
+    from ai_session.config import config
 
-    return mcp_clients.places(config.home_directory(), Path.cwd(), config.environment())
+    return mcp_clients.places("ai-session", config.home_directory(), Path.cwd(), config.environment())
 
 
 def find_place(client: str, scope: str) -> Place:

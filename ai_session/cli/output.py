@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from agentwire.visible import visible
 from ai_session.errors import AiSessionError, InvalidArguments
-from ai_session.system.visible import visible
 
 EXIT_ERROR, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_UNAVAILABLE = 1, 2, 3, 4
 EXIT_RUNNING, EXIT_EXEC_FAILED, EXIT_INTERRUPTED = 124, 125, 130
@@ -88,7 +88,7 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None
         for line in cells:
             print("\t".join(line))
         return
-    from ai_session.cli import table as cli_table
+    from agentwire.cli import table as cli_table
 
     headings = [column.replace("_", " ").upper() for column in columns]
     width, coloured = cli_table.terminal_width(), cli_table.wants_colour()

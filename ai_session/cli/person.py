@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from agentwire.cli.options import Group, Json
 from ai_session.cli import signing
-from ai_session.cli.options import Group, Json
 from ai_session.cli.output import remark, show_facts, show_json
 from ai_session.cli.signing import Act
 from ai_session.client.connection import connect

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ai_session.cli.options import Argument, Group, Json, Option
+from agentwire.cli.options import Argument, Group, Json, Option
 from ai_session.cli.output import remark, say, show_facts, show_json, show_rows, write_text
 from ai_session.cli.signing import Act, request
 from ai_session.client.connection import connect
@@ -152,10 +152,10 @@ def protected(
     Patterns as in .gitignore; yours, of sandbox.protected, come last and decide where they fit. What git keeps is
     protected apart, by what it is. Paths are counted from the workspace.
     """
+    from agentwire.system.path_patterns import fold
+    from agentwire.system.protected_names import GIT, GROUPS
+    from agentwire.system.protected_names import protected as patterns
     from ai_session.config import config
-    from ai_session.system.path_patterns import fold
-    from ai_session.system.protected_names import GIT, GROUPS
-    from ai_session.system.protected_names import protected as patterns
 
     own = config.load().sandbox.protected
     if paths:

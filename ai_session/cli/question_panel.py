@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ai_session.system.visible import visible
+from agentwire.visible import visible
 
 QUIET_SECONDS = 1.0
 """What browsers wait before a dialog takes keys."""

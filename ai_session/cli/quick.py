@@ -11,8 +11,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from agentwire.cli.lines import read, verb_in
 from ai_session import __version__
-from ai_session.cli.lines import read, verb_in
 from ai_session.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report, write_text
 from ai_session.cli.verbs import VERBS
 from ai_session.errors import AiSessionError

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
-from ai_session.cli.options import Argument, Group, Option
+from agentwire.cli.options import Argument, Group, Option
 from ai_session.cli.output import leave, remark, say, to_person, write_raw, write_text
 from ai_session.cli.sessions import SessionName
 from ai_session.client.connection import connect

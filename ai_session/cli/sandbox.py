@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ai_session.cli.options import Argument, Option
+from agentwire.cli.options import Argument, Option
 from ai_session.cli.output import EXIT_EXEC_FAILED, leave, remark, report
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArguments, SandboxUnavailable

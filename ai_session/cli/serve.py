@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ai_session.cli.options import Json
+from agentwire.cli.options import Json
 from ai_session.cli.output import to_person
 from ai_session.errors import InvalidArguments, SandboxRefused
 
 if TYPE_CHECKING:
+    from agentwire.http.access_token import AccessToken
     from ai_session.config.settings import Settings
     from ai_session.http.server import Place
-    from ai_session.wire.access_token import AccessToken
 
 RPC_PORT = 8766
 
@@ -45,17 +45,18 @@ def serve(
     """
     if not rpc:
         raise InvalidArguments("nothing to serve was named", suggestion="ai-session serve --rpc")
+    from agentwire.http.access_token import AccessToken
     from ai_session.cli import http as cli_http
     from ai_session.config import config
     from ai_session.http.endpoints.rpc_app import RPC_PATH, application
-    from ai_session.wire.access_token import AccessToken
 
     settings = config.load(overrides={"http.host": host, "http.port": port})
     if workspace is not None:
         enter(workspace)
     root = root_of(settings, chosen=workspace is not None)
 
-    token = None if no_auth else AccessToken(config.runtime_directory(config.home_directory(), os.getuid()))
+    runtime = config.runtime_directory(config.home_directory(), os.getuid())
+    token = None if no_auth else AccessToken(runtime, "ai_session_")
     if token:
         token.make()
 
@@ -105,7 +106,7 @@ def facts(place: Place, root: str, token: AccessToken | None) -> dict[str, Any]:
 def asked_for(settings: Settings, token: AccessToken) -> str:
     """Who needs a token, and which. The token itself is shown once, when it was made, and only at a terminal: anything
     else may be a log."""
-    from ai_session.wire.peers import can_tell
+    from agentwire.system.peers import can_tell
 
     shown = f"Authorization: Bearer {token.read()}" if token.is_new and to_person() else "ai-session token shows it"
     if settings.http.public_url or settings.http.trusted_proxies:

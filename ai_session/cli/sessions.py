@@ -6,7 +6,7 @@ import os
 import time
 from typing import Annotated, Any
 
-from ai_session.cli.options import Argument, Json, Option
+from agentwire.cli.options import Argument, Json, Option
 from ai_session.cli.output import confirm, leave, report, say, show_facts, show_json, show_rows
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments

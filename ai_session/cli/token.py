@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from ai_session.cli.options import Json, Option
+from agentwire.cli.options import Json, Option
 from ai_session.cli.output import show_facts, show_json
 
 
@@ -21,10 +21,10 @@ def token(
 
     Exit codes: 0 shown, 1 the file it is kept in cannot be used.
     """
+    from agentwire.http.access_token import AccessToken
     from ai_session.config import config
-    from ai_session.wire.access_token import AccessToken
 
-    kept = AccessToken(config.runtime_directory(config.home_directory(), os.getuid()))
+    kept = AccessToken(config.runtime_directory(config.home_directory(), os.getuid()), "ai_session_")
     if renew:
         kept.renew()
     kept.make()

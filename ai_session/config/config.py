@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentwire.system import program_path
 from ai_session.errors import ConfigInvalid, RuntimeDirectoryUnsafe
-from ai_session.system import program_path
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

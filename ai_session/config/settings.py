@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ai_session.system.path_patterns import fold, parse
-from ai_session.system.protected_names import GIT
+from agentwire.system.path_patterns import fold, parse
+from agentwire.system.protected_names import GIT
 
 PASSED_ON = (
     *("HOME", "PATH", "SHELL", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "MANPATH", "INFOPATH"),

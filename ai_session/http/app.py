@@ -24,11 +24,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from ai_session.errors import AiSessionError
 from ai_session.http.endpoints.mcp import ENDPOINT as MCP
 from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
 from ai_session.system.shares import share
-from ai_session.wire.http_wire import LOOPBACK_NAMES, Site, host_of
 
 if TYPE_CHECKING:
     from ai_session.config.settings import HttpSettings

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from ai_session.wire.http_protocol import StrictProtocol
+from agentwire.http.connections import StrictProtocol
 
 if TYPE_CHECKING:
     from uvicorn.config import Config

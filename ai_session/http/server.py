@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from agentwire.http.connections import MAX_HEAD_BYTES
 from ai_session.errors import ConfigInvalid, DaemonUnavailable
 from ai_session.http.app import LOOPBACK_NAMES, MCP_PATH, Application, application
 from ai_session.http.connections import KEEP_ALIVE_SECONDS, Door, Visitor, raise_limits
 from ai_session.http.gate_client import RemoteGate
-from ai_session.wire.http_protocol import MAX_HEAD_BYTES
 
 if TYPE_CHECKING:
     from ai_session.config.settings import HttpSettings

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby, islice
 
+from agentwire.system.path_patterns import Pattern, parse
+from agentwire.system.protected_names import protected
 from ai_session.models import SandboxProfile
 from ai_session.sandbox.workspace.tree import DECIDING
-from ai_session.system.path_patterns import Pattern, parse
-from ai_session.system.protected_names import protected
 
 SYSTEM = (
     *("/usr", "/bin", "/sbin", "/System", "/Library", "/opt/homebrew", "/opt/local", "/private/etc", "/nix/store"),

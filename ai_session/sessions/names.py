@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from ai_session.system.visible import visible
+from agentwire.visible import visible
 
 MOST_CHARS = 64
 PUNCTUATION = "._-"

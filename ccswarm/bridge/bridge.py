@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentwire.system import peers
 from ccswarm.config import plugins
 from ccswarm.errors import ConfigInvalid
 from ccswarm.models import CallOutcome, Json, ToolInfo
-from ccswarm.wire import peers
 
 FINISH, AWAIT_CALL = "finish", "await_call"
 ANSWER_SECONDS = 45.0

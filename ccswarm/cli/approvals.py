@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ccswarm.cli.options import Argument, Option
+from agentwire.cli.options import Argument, Option
 from ccswarm.cli.output import Json, printable, remark, say, show_json, show_line
 from ccswarm.cli.parameters import Config, check_person, looking, person
 from ccswarm.cli.reading import looked

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from agentwire.visible import visible
 from ccswarm.cli.output import EXIT_ERROR, EXIT_USAGE, Json, leave, printable, remark, show_json, show_text, to_person
 from ccswarm.cli.parameters import Config, check_person, load, person
 from ccswarm.errors import JournalBroken, SwarmError, UsageInvalid
-from ccswarm.system.visible import visible
 
 if TYPE_CHECKING:
     from pathlib import Path

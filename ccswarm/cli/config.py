@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ccswarm.cli.options import Group
+from agentwire.cli.options import Group
 from ccswarm.cli.output import (
     EXIT_ERROR,
     Json,

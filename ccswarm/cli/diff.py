@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ccswarm.cli.options import Argument, Option
+from agentwire.cli.options import Argument, Option
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, printable, remark, show_bytes, show_json, show_rows, to_person
 from ccswarm.cli.parameters import Config, RunName
 from ccswarm.cli.reading import Sight, looked

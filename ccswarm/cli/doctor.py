@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from agentwire.system import program_path
 from ccswarm import __version__
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, say, show_json, show_rows
 from ccswarm.cli.parameters import Config, load
 from ccswarm.errors import SwarmError
-from ccswarm.system import program_path
 
 if TYPE_CHECKING:
     from ccswarm.config.config import Loaded

@@ -10,13 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ccswarm.cli.options import Group, Json, Option
+from agentwire.cli.options import Group, Json, Option
 from ccswarm.cli.output import say, show_json, show_rows, show_text
 from ccswarm.cli.parameters import Config
 from ccswarm.errors import ConfigInvalid, UsageInvalid
 
 if TYPE_CHECKING:
-    from ccswarm.config.mcp_clients import Place
+    from agentwire.mcp.clients import Place
 
 SERVE = ("mcp-server", "--stdio")
 DESKTOP = "claude-desktop"
@@ -56,7 +56,7 @@ def install(
 
     Exit codes: 0 it is there, 2 the client's file cannot be edited, or no such scope.
     """
-    from ccswarm.config import mcp_clients
+    from agentwire.mcp import clients as mcp_clients
 
     command, args = _launch_line(client, config, workspace)
     place = _place(client, scope)
@@ -75,7 +75,7 @@ def uninstall(client: ClientName, scope: Scope = "user", dry_run: DryRun = False
 
     Exit codes: 0 it is not there any more, 2 the client's file cannot be edited, or no such scope.
     """
-    from ccswarm.config import mcp_clients
+    from agentwire.mcp import clients as mcp_clients
 
     place = _place(client, scope)
     before = mcp_clients.read(place)
@@ -96,7 +96,7 @@ def status(as_json: Json = False) -> None:
 
 
 def _state(place: Place) -> dict[str, Any]:
-    from ccswarm.config import mcp_clients
+    from agentwire.mcp import clients as mcp_clients
 
     row: dict[str, Any] = {"client": place.client, "scope": place.scope, "path": str(place.path), "command": ""}
     try:
@@ -111,9 +111,10 @@ def _state(place: Place) -> dict[str, Any]:
 
 
 def _places() -> list[Place]:
-    from ccswarm.config import config, mcp_clients
+    from agentwire.mcp import clients as mcp_clients
+    from ccswarm.config import config
 
-    return mcp_clients.places(Path.home(), Path.cwd(), config.server_environment())
+    return mcp_clients.places("ccswarm", Path.home(), Path.cwd(), config.server_environment())
 
 
 def _place(client: str, scope: str) -> Place:
@@ -127,8 +128,8 @@ def _place(client: str, scope: str) -> Place:
 
 def _launch_line(client: str, config: Path | None, workspace: Path | None) -> tuple[str, list[str]]:
     """An absolute command: desktop clients start servers with hardly any PATH, and in a directory of their own."""
+    from agentwire.system import program_path
     from ccswarm.config import config as files
-    from ccswarm.system import program_path
 
     here = Path.cwd()
     if workspace is None and client == DESKTOP and not Path.home().resolve().is_relative_to(here):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli.options import Group
+from agentwire.cli.options import Group
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, remark, report, show_facts, show_json, show_rows
 from ccswarm.cli.parameters import Config, RunName, looking
 from ccswarm.errors import JournalBroken, UsageInvalid

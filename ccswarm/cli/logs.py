@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ccswarm.cli.options import Option
+from agentwire.cli.options import Option
 from ccswarm.cli.output import Json, show_json_line, show_line
 from ccswarm.cli.parameters import Config, RunName
 from ccswarm.cli.reading import Sight, looked

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
-from ccswarm.cli.options import Json as Json  # of every verb
+from agentwire.cli.options import Json as Json  # of every verb
+from agentwire.visible import visible
 from ccswarm.errors import SwarmError
 from ccswarm.models import RunStatus
-from ccswarm.system.visible import visible
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BLOCKED, EXIT_BUDGET, EXIT_CHANGED, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
 
@@ -73,7 +73,7 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None
         for line in cells:
             print("\t".join(line))
         return
-    from ccswarm.cli import table as cli_table
+    from agentwire.cli import table as cli_table
 
     headings = [column.replace("_", " ").upper() for column in columns]
     width, coloured = cli_table.terminal_width(), cli_table.wants_colour()

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ccswarm.cli.options import Argument, Option
+from agentwire.cli.options import Argument, Option
 from ccswarm.cli.output import printable, remark
 from ccswarm.config.files import NAMES
 from ccswarm.errors import ApprovalNeeded

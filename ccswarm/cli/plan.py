@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccswarm.cli.options import Group
+from agentwire.cli.options import Group
 from ccswarm.cli.output import Json, say, show_facts, show_json, show_rows
 from ccswarm.cli.parameters import Config, load, peek
 from ccswarm.cli.trust import asker

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from ccswarm.cli.lines import read, verb_in
+from agentwire.cli.lines import read, verb_in
 from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report
 from ccswarm.errors import OperatorError, SwarmError
 

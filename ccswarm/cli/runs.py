@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from ccswarm.cli.options import Argument, Group, Option
+from agentwire.cli.options import Argument, Group, Option
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, say, show_facts, show_json, show_json_line, show_line, show_rows
 from ccswarm.cli.parameters import MOST_RUNS, Config, RunName
 from ccswarm.cli.reading import Sight, looked

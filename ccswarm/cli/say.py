@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ccswarm.cli.options import Argument
+from agentwire.cli.options import Argument
 from ccswarm.cli.output import Json, printable, remark, show_json
 from ccswarm.cli.parameters import Config, looking, person
 from ccswarm.errors import UsageInvalid

@@ -97,11 +97,11 @@ def _with_agents(settings: Settings, begun: Settings) -> Settings:
 async def _serve(
     entrance: Entrance, settings: Settings, chosen: Mapping[str, Listening], dialects: Mapping[str, Dialect]
 ) -> None:
+    from agentwire.http.access_token import AccessToken
     from ccswarm import app
     from ccswarm.cli.worker import logged
     from ccswarm.config import config
     from ccswarm.servers.base import Grounds
-    from ccswarm.wire.access_token import AccessToken
 
     # A name that is kept over restarts is that of `ccswarm worker`.
     engine = settings.engine.model_copy(update={"worker_id": ""})
@@ -118,7 +118,7 @@ async def _serve(
 
     with logged(executed):
         async with app.working(settings, config.state_directory(), environ, swept=lambda _: None) as opened:
-            token = AccessToken(opened.state_directory)
+            token = AccessToken(opened.state_directory, "ccswarm_")
             grounds = Grounds(entrance, opened, environ, tell, token, sys.stderr.isatty())
             coming = [dialects[name].serve(grounds, at, stop) for name, at in chosen.items()]
             served = [asyncio.create_task(one) for one in coming]

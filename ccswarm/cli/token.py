@@ -22,11 +22,11 @@ def token(
 
     Exit codes: 0 shown, 1 the file it is kept in cannot be used.
     """
+    from agentwire.http.access_token import AccessToken
     from ccswarm.config import config
     from ccswarm.servers.base import ways_to_show
-    from ccswarm.wire.access_token import AccessToken
 
-    kept = AccessToken(config.state_directory())
+    kept = AccessToken(config.state_directory(), "ccswarm_")
     if renew:
         kept.renew()
     kept.make()

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
+from agentwire.cli.options import Argument
 from ccswarm.cli.logs import clock, require_task
-from ccswarm.cli.options import Argument
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, printable, remark, say, show_json, show_lines
 from ccswarm.cli.parameters import Config
 from ccswarm.cli.reading import Sight, looked

@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentwire.system.path_patterns import Patterns, fold_path
+from agentwire.system.protected_names import OF_A_HOME
 from ccswarm.clones.checkout import Change
 from ccswarm.clones.git import Git, PrivateRepository, Repository
 from ccswarm.errors import Conflict
-from ccswarm.system.path_patterns import Patterns, fold_path
-from ccswarm.system.protected_names import OF_A_HOME
 
 LINK = "120000"
 MOST_LINKS_FOLLOWED = 40

@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+from agentwire.system import program_path
 from ccswarm.clones.process import Bounds, NobodyWaits, OutOfBounds, run
 from ccswarm.errors import WorkRefused, WorkspaceUnusable
-from ccswarm.system import program_path
 
 MOST_MEMORY = 2 << 30
 PERSONS_OWN = Bounds(seconds=7200, cpu_seconds=3600)

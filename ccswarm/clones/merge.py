@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentwire.system.protected_names import protected
 from ccswarm.clones.checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, changes
 from ccswarm.clones.collect import Clone, Clones, few
 from ccswarm.clones.commands import Commands, Names, links_of
@@ -17,7 +18,6 @@ from ccswarm.clones.git import Git, PrivateRepository, Repository
 from ccswarm.clones.nested import other_repositories, refuse_nested
 from ccswarm.clones.process import to_the_end
 from ccswarm.errors import Conflict
-from ccswarm.system.protected_names import protected
 
 OWN_CONFIGURATION = "ccswarm.toml"
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from agentwire.system.path_patterns import fold, fold_path
 from ccswarm.clones.checkout import Change
 from ccswarm.clones.git import Git, PrivateRepository
 from ccswarm.errors import WorkRefused
-from ccswarm.system.path_patterns import fold, fold_path
 
 HEAD = "head"
 LEADING = frozenset(("config", "config.worktree", "commondir"))

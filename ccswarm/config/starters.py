@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
-from ccswarm.config.extras import install
+from agentwire.extras import install
 
 With = Literal["claude", "codex", "gemini", "anthropic", "openai", "local", "none"]
 """Who thinks: a program on the command line, a vendor's model, one of this machine, nobody."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from agentwire.system import program_path
 from ccswarm.errors import WorkspaceUnusable
 from ccswarm.evaluation.suite import Case
-from ccswarm.system import program_path
 from ccswarm.system.confined_files import SHOWN_CHARS, put, remove_tree
 
 WHEN = "2024-01-01T12:00:00Z"

@@ -17,14 +17,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from agentwire.system import peers
 from ccswarm.errors import UsageInvalid
-from ccswarm.wire import peers
 
 if TYPE_CHECKING:
+    from agentwire.http.access_token import AccessToken
     from ccswarm.app import App
     from ccswarm.config.config import Loaded
     from ccswarm.config.settings import Settings
-    from ccswarm.wire.access_token import AccessToken
 
 
 WORKSPACE = "ccswarm-workspace"

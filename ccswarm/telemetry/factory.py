@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ccswarm.config.extras import install
+from agentwire.extras import install
 from ccswarm.config.settings import TelemetrySettings
 from ccswarm.telemetry.base import Telemetry
 

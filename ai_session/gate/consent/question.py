@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from agentwire.visible import visible
 from ai_session.models import Principal, Question
-from ai_session.system.visible import visible
 
 SHOWN_CHARS = 65_536
 TOLD = ("session_id", "command", "text", "keys", "name", "working_directory")

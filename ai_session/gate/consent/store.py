@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentwire.visible import visible
 from ai_session.errors import ConsentNeeded, Denied, LimitReached
 from ai_session.models import Answer, Principal, Question
-from ai_session.system.visible import visible
 
 MAX_OPEN = 256
 MAX_OPEN_OF_ONE = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from ai_session.config.extras import install
+from agentwire.extras import install
 from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.base import Telemetry
 

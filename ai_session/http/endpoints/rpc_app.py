@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from agentwire.http.connections import peer_of
+from agentwire.http.wire import tokens_in, value_of
 from ai_session.http.app import Application, framed, protection
 from ai_session.http.endpoints.rpc import ENDPOINT as RPC
 from ai_session.http.guard import OWN, Asgi, Receive, Scope, Send
-from ai_session.wire.http_protocol import peer_of
-from ai_session.wire.http_wire import tokens_in, value_of
 
 if TYPE_CHECKING:
+    from agentwire.http.access_token import AccessToken
     from ai_session.config.settings import HttpSettings
-    from ai_session.wire.access_token import AccessToken
 
 RPC_PATH = "/rpc"
 ADVICE = (

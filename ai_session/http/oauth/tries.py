@@ -20,9 +20,9 @@ from ipaddress import ip_address, ip_network
 
 from starlette.requests import Request
 
+from agentwire.http.connections import peer_of
 from ai_session.errors import RateLimited
 from ai_session.gate.rate_limits import RateLimiter
-from ai_session.wire.http_protocol import peer_of
 
 EVERYBODY = "all"
 COOKIE_DAYS = 180

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 
 import h11
 
+from agentwire.http.wire import StrictConnection
 from ai_session.sandbox.network import tls_hello
 from ai_session.sandbox.network.rules import SSH_PORT, Refused, is_address
-from ai_session.wire.http_wire import StrictConnection
 
 HEAD_BYTES = 16384
 HEAD_SECONDS = 10.0

@@ -18,15 +18,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from agentwire.system.path_patterns import patterns
+from agentwire.system.protected_names import OF_A_HOME, protected
 from ai_session.errors import SandboxRefused
 from ai_session.sandbox.workspace import repositories
 from ai_session.sandbox.workspace.directory_cache import DirectoryTree, Inner
 from ai_session.sandbox.workspace.git_settings import GitSettings
 from ai_session.sandbox.workspace.tree import DEPTH, Led, Name, WorkspaceReader, WorkspaceTree, workspace_tree
 from ai_session.system.directory_events import ATTRIB, LISTED
-from ai_session.system.path_patterns import patterns
 from ai_session.system.path_steps import led_to, steps
-from ai_session.system.protected_names import OF_A_HOME, protected
 
 MOST, MOST_BY_BUBBLEWRAP, MOST_ALONE = 2000, 80, 240
 """Mounts of what is protected in one box; as many as bubblewrap makes itself, for its time grows with their square; and
@@ -208,8 +208,9 @@ class Workspace:
 
     def _own(self) -> frozenset[str]:
         """Where this program itself lies, if that is in the workspace: it runs outside, again with the next verb."""
-        package = str(Path(__file__).resolve().parents[2])
-        places = (sys.prefix, sys.base_prefix, package, os.path.join(os.path.dirname(package), "ccswarm"))
+        packages = str(Path(__file__).resolve().parents[3])
+        ours = (os.path.join(packages, name) for name in ("agentwire", "ai_session", "ccswarm"))
+        places = (sys.prefix, sys.base_prefix, *ours)
         inside = {place for place in map(os.path.realpath, places) if _below(place, self.root) and os.path.isdir(place)}
         whole = {place for place in inside if not any(_below(place, other) for other in inside)}
         found = (os.path.relpath(place, self.root) for place in whole)

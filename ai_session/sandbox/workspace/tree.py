@@ -15,12 +15,12 @@ from enum import Enum
 from itertools import islice
 from typing import Literal
 
+from agentwire.system.path_patterns import Patterns, fold, patterns
+from agentwire.system.protected_names import GIT
 from ai_session.sandbox.workspace.directory_cache import DirectoryTree, Inner
 from ai_session.sandbox.workspace.git_index import gitlinks
 from ai_session.system.directory_events import APPEARED, LISTED, WRITTEN
-from ai_session.system.path_patterns import Patterns, fold, patterns
 from ai_session.system.paths_without_links import read_file
-from ai_session.system.protected_names import GIT
 
 DEPTH = 32
 """Sources of Java lie 8 and more deep."""

@@ -16,13 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentwire.system.path_patterns import fold, patterns
+from agentwire.system.protected_names import GIT
+from agentwire.system.protected_names import protected as settings
 from ai_session.errors import Denied, FileUnusable
 from ai_session.models import SandboxProfile
 from ai_session.sandbox.workspace.protected_paths import Workspaces, survey
 from ai_session.sandbox.workspace.protected_paths import secrets as hidden_in
-from ai_session.system.path_patterns import fold, patterns
-from ai_session.system.protected_names import GIT
-from ai_session.system.protected_names import protected as settings
 
 MAX_LINKS = 40
 MAX_DEPTH = 128

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from agentwire.extras import install
 from ccswarm.brains.llm.settings import RECORDED, Model
-from ccswarm.config.extras import install
 
 TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "timed_out", "cannot_connect", "cut"})
 """What passes by itself, perhaps."""

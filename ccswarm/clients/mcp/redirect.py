@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult
 
+from agentwire.http.wire import Site, request_in
 from ccswarm.clients.base import Person
-from ccswarm.wire.http_wire import Site, request_in
 
 HOST = "127.0.0.1"
 PATH = "/callback"

@@ -6,10 +6,10 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 
+from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from ccswarm.config.settings import Settings
 from ccswarm.errors import OperatorError
 from ccswarm.servers.base import Admission, Grounds, Listening, is_local, who_takes_words
-from ccswarm.wire.http_wire import LOOPBACK_NAMES, Site, host_of
 
 PORT = 41241
 PORT_VARIABLE, TOKEN_VARIABLE = "A2A_PORT", "A2A_AUTH_TOKEN"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
+from agentwire.system.peers import user_of
 from ccswarm import __version__
 from ccswarm.config.settings import Settings
 from ccswarm.errors import OperatorError, SwarmError
@@ -31,7 +32,6 @@ from ccswarm.servers.visionflow.errors import (
 )
 from ccswarm.servers.visionflow.methods import METHODS, TOOLS, call, listed
 from ccswarm.servers.visionflow.swarms import TYPES, Swarms
-from ccswarm.wire.peers import user_of
 
 PORT = 9500
 PORT_VARIABLE, TOKEN_VARIABLE = "MCP_TCP_PORT", "TCP_AUTH_TOKEN"

@@ -36,7 +36,7 @@ from pexpect.fdpexpect import fdspawn
 from ai_session.cli import verbs
 
 ROOT = Path(__file__).parents[3]
-LOADED = ("ai_session.__main__", "ai_session.cli.main", "ai_session.config.mcp_clients", "ai_session.config.config")
+LOADED = ("ai_session.__main__", "ai_session.cli.main", "agentwire.mcp.clients", "ai_session.config.config")
 """Also what some verbs load late."""
 MESSAGE_BYTES = 1 << 17
 NUMBER = struct.Struct("i")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ai_session.wire.access_token import FILE
+from agentwire.http.access_token import FILE
 from tests.ai_session.contract.command_line import LINE, CommandLine
 from tests.ai_session.contract.rpc_world import House, new_house
 from tests.ai_session.contract.wire import BOUND_SECONDS, runtime, stop_daemons

@@ -42,12 +42,13 @@ def test_our_own_verbs_run_none_of_it(home: Path, project: Path) -> None:
 def test_where_ai_session_lies_in_the_workspace_a_box_cannot_change_it(home: Path) -> None:
     project = home / "project"
     subprocess.run((sys.executable, "-m", "venv", "--without-pip", project / ".venv"), check=True)
-    for package in ("ai_session", "ccswarm"):
+    for package in ("agentwire", "ai_session", "ccswarm"):
         shutil.copytree(ROOT / package, project / package, ignore=shutil.ignore_patterns("__pycache__"))
     # As an editable installation: the packages are those of the workspace, what they need is that of this environment.
     packages = project / f".venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     (packages / "here.pth").write_text(f"{project}\n{sysconfig.get_path('purelib')}\n")
-    script = "touch work ai_session/planted ccswarm/planted .venv/planted; mv .venv moved; mv ai_session moved"
+    planted = " ".join(f"{place}/planted" for place in ("agentwire", "ai_session", "ccswarm", ".venv"))
+    script = f"touch work {planted}; mv .venv moved; mv ai_session moved; mv agentwire moved"
     # A person's own line opens one of them.
     (home / ".config/ai-session/config.toml").write_text('[sandbox]\nprotected = ["!/ccswarm/"]\n')
     verb = (project / ".venv/bin/python", "-P", "-m", "ai_session")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ai_session.config.extras import install
+from agentwire.extras import install
 from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.base import Telemetry
 from ai_session.gate.telemetry.factory import open_telemetry

@@ -10,10 +10,10 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_session.cli import lines as cli_lines
-from ai_session.cli import parser
+from agentwire.cli import lines as cli_lines
+from agentwire.cli import parser
+from agentwire.cli.options import Argument, Group, Option, Verb
 from ai_session.cli import quick as cli_quick
-from ai_session.cli.options import Argument, Group, Option, Verb
 from ai_session.cli.verbs import VERBS
 
 FREQUENT = ("ls", "exec", "send", "screen", "logs", "info", "interrupt", "kill")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agentwire.system import program_path
 from ai_session.config import config
 from ai_session.gate import written as gate_written
-from ai_session.system import program_path
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agentwire.system.path_patterns import fold
+from agentwire.system.protected_names import GIT, PROTECTED, protected
 from ai_session.errors import Denied, SandboxRefused
 from ai_session.models import SandboxProfile
 from ai_session.sandbox.workspace.protected_paths import (
@@ -21,8 +23,6 @@ from ai_session.sandbox.workspace.protected_paths import (
     shown,
     survey,
 )
-from ai_session.system.path_patterns import fold
-from ai_session.system.protected_names import GIT, PROTECTED, protected
 from ai_session.tools.files import confined
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentwire.system.protected_names import PROTECTED
 from ai_session.models import SandboxProfile
 from ai_session.sandbox.seatbelt import profile_text, quote
-from ai_session.system.protected_names import PROTECTED
 
 ODD = (
     *("/Users/me/work", "/Users/me/a b (c)", '/Users/me/say "hi"', "/Users/me/back\\slash", "/Users/me/back\\"),

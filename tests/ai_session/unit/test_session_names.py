@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentwire.visible import visible
 from ai_session.cli.output import TYPED_AS
 from ai_session.config.plugins import load, names
 from ai_session.sessions.names import MOST_CHARS, checked_name, kept, name_from
-from ai_session.system.visible import visible
 
 
 def is_name(text: str) -> bool:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from agentwire.http.wire import LOOPBACK_NAMES, Site
 from ccswarm.servers.a2a.core.http import (
     MOST_BODY_BYTES,
     Guard,
@@ -28,7 +29,6 @@ from ccswarm.servers.a2a.core.http import (
 )
 from ccswarm.servers.a2a.plugin import site_of
 from ccswarm.servers.base import Admission
-from ccswarm.wire.http_wire import LOOPBACK_NAMES, Site
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio

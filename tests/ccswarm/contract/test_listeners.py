@@ -21,9 +21,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from agentwire.http.access_token import FILE
 from ccswarm.servers.base import ways_to_show
 from ccswarm.servers.visionflow.plugin import UNKNOWN_ADVICE
-from ccswarm.wire.access_token import FILE
 from tests.browser_bytes import Target, by_pages, by_smugglers
 from tests.ccswarm.contract import a2a_standard_desk, visionflow_desk
 from tests.ccswarm.contract.run_desk import RunDesk

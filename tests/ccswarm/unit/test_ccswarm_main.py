@@ -48,9 +48,11 @@ def test_help_loads_no_verb_and_nothing_heavy() -> None:
     loaded = set(ran.stderr.split())
     light = {
         "ccswarm.cli",
-        *(f"ccswarm.cli.{one}" for one in ("main", "lines", "options", "output", "quick", "parser", "usage")),
+        *(f"ccswarm.cli.{one}" for one in ("main", "output", "quick")),
+        "agentwire.cli",
+        *(f"agentwire.cli.{one}" for one in ("lines", "options", "parser", "usage")),
     }
-    assert {name for name in loaded if name.startswith("ccswarm.cli")} == light
+    assert {name for name in loaded if name.startswith(("ccswarm.cli", "agentwire.cli"))} == light
     assert not loaded & {"pydantic", "dbos", "mcp", "rich", "asyncio"}
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Self
 
+from agentwire.system.path_patterns import patterns
+from agentwire.system.protected_names import protected as settings
 from ai_session.errors import DirectoryUnusable, InvalidArguments
-from ai_session.system.path_patterns import patterns
-from ai_session.system.protected_names import protected as settings
 
 MAX_FILE_BYTES = 256 << 10
 """Of one file; larger ones are made by programs, and take long to look through."""

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, cast
 
+from agentwire.mcp.clients import Place, places, snippet
 from ai_session.config.config import read_toml
-from ai_session.config.mcp_clients import NAME, Place, places, snippet
 from ai_session.tools.integration.project.edits import Edit, Proposal
 from ai_session.tools.integration.project.source_text import anchor, members, newline_of
 from ai_session.tools.integration.project.tree import Tree
 
-COMMAND, ARGS = "ai-session", ["mcp-server", "--stdio"]
+NAME = "ai-session"
+COMMAND, ARGS = NAME, ["mcp-server", "--stdio"]
 """Found by PATH: a project's file is for everybody who works on it."""
 
 SWARM = "ccswarm.toml"
@@ -65,7 +66,7 @@ def clients() -> list[str]:
     """Those that have a file in a project."""
     from pathlib import Path
 
-    return [one.client for one in places(Path("/"), Path("/"), {}) if one.scope == "project"]
+    return [one.client for one in places(NAME, Path("/"), Path("/"), {}) if one.scope == "project"]
 
 
 def place_of(client: str) -> tuple[Place, str]:
@@ -73,7 +74,7 @@ def place_of(client: str) -> tuple[Place, str]:
     from pathlib import Path
 
     here = Path("/")
-    found = next(one for one in places(here, here, {}) if (one.client, one.scope) == (client, "project"))
+    found = next(one for one in places(NAME, here, here, {}) if (one.client, one.scope) == (client, "project"))
     return found, str(PurePosixPath(found.path).relative_to("/"))
 
 

@@ -21,10 +21,10 @@ import uvicorn
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from agentwire.http.connections import MAX_HEAD_BYTES, StrictProtocol, peer_of
+from agentwire.http.wire import Site, tokens_in
 from ccswarm.servers._rate_limit import Rates
 from ccswarm.servers.base import Admission
-from ccswarm.wire.http_protocol import MAX_HEAD_BYTES, StrictProtocol, peer_of
-from ccswarm.wire.http_wire import Site, tokens_in
 
 if TYPE_CHECKING:
     import socket

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agentwire.system import program_path
 from ccswarm.config import config
-from ccswarm.system import program_path
 
 MOST_COMMITS = 5000
 CHURN_COMMITS = 300

@@ -1,0 +1,1 @@
+"""The frame of a command line: verbs read quickly, shown by typer, tables."""

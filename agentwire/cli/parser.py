@@ -1,0 +1,54 @@
+"""Verbs handed to typer, which shows their help and words what is wrong with a line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, get_args
+
+import typer
+
+from agentwire.cli.options import Argument, Group, Option
+
+
+def add(app: typer.Typer, name: str, verb: Any) -> None:
+    """A function, a group of them, or a group of typer's own becomes a verb of ``app``."""
+    if isinstance(verb, Group):
+        group = typer.Typer(help=verb.help, epilog=verb.epilog, rich_markup_mode=None)
+        for inner, function in verb.verbs.items():
+            add(group, inner, function)
+        verb = group
+    if isinstance(verb, typer.Typer):
+        app.add_typer(verb, name=name, no_args_is_help=True)
+    else:
+        app.command(name)(for_typer(verb))
+
+
+def for_typer(verb: Callable[..., None]) -> Callable[..., None]:
+    """``verb`` with its arguments and options in typer's words."""
+    signature = inspect.signature(verb, eval_str=True)
+
+    def run(**given: Any) -> None:
+        verb(**given)
+
+    translated = [each.replace(annotation=_translated(each.annotation)) for each in signature.parameters.values()]
+    run.__doc__ = verb.__doc__
+    run.__annotations__ = {each.name: each.annotation for each in translated}
+    run.__signature__ = signature.replace(parameters=translated)  # pyright: ignore[reportFunctionMemberAccess]
+    return run
+
+
+def _translated(annotation: Any) -> Any:
+    match get_args(annotation):
+        case [kind, Argument(help=text, metavar=metavar, complete=complete, show_default=shown)]:
+            info = typer.Argument(help=text, metavar=metavar, autocompletion=complete, show_default=shown)
+        case [
+            kind,
+            Option(names=names, help=text, metavar=metavar, least=least, complete=complete, show_default=shown),
+        ]:
+            info = typer.Option(
+                *names, help=text, metavar=metavar, min=least, autocompletion=complete, show_default=shown
+            )
+        case _:
+            return annotation
+    return Annotated[kind, info]

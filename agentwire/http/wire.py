@@ -1,0 +1,190 @@
+"""HTTP/1.1 read so that no proxy can read it differently, and told apart from what a web page can send."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+
+import h11
+from h11._receivebuffer import ReceiveBuffer  # pyright: ignore[reportPrivateUsage]
+
+BARE_END = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
+VERSIONS = (b"1.0", b"1.1")
+ONCE = frozenset((b"host", b"origin", b"content-type", b"authorization", b"x-api-key", b"sec-fetch-site"))
+"""Headers by which it is decided who asks, and for what."""
+
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?\Z")
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+JSON_TYPE = re.compile(r"application/(?:[a-z0-9!#$&^_.+-]+\+)?json\Z")
+FORM_TYPE = "application/x-www-form-urlencoded"
+WITH_BODIES = ("POST", "PUT", "PATCH")
+OWN_SITE = ("same-origin", "none")
+PASSED_ON = (
+    *(b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"),
+    *(b"cf-connecting-ip", b"true-client-ip"),
+)
+"""Headers that proxies add."""
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class StrictBuffer(ReceiveBuffer):
+    """Lines end with CR LF, are not folded, and give one length: in all else programs differ."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """As h11's. Raises LocalProtocolError."""
+        begin = self._multiple_lines_search  # what lies before was looked at
+        end = self._data.find(b"\r\n\r\n", begin)
+        if not self._data.startswith(b"\r\n") and BARE_END.search(
+            self._data, begin, len(self._data) if end < 0 else end
+        ):
+            raise h11.LocalProtocolError("a line does not end with CR LF")
+        lines = super().maybe_extract_lines()
+        lengths = 0
+        for line in lines or ():
+            if line.startswith((b" ", b"\t")):
+                raise h11.LocalProtocolError("a header is folded")
+            name, _, value = bytes(line).partition(b":")
+            lengths += (1 + value.count(b",")) if name.lower() == b"content-length" else 0
+        if lengths > 1:
+            raise h11.LocalProtocolError("Content-Length is given twice")
+        return lines
+
+
+class StrictConnection(h11.Connection):
+    """A server's end. Raises RemoteProtocolError for a request whose length, host or version can be read in two ways,
+    and for a target that is no path, unless it is that of a ``proxy``."""
+
+    def __init__(self, max_incomplete_event_size: int, *, proxy: bool = False) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size)
+        self._receive_buffer = StrictBuffer()
+        self._proxy = proxy
+
+    def next_event(self) -> Any:
+        """As h11's."""
+        event = super().next_event()
+        if isinstance(event, h11.Request) and (problem := _problem_of(event, proxy=self._proxy)):
+            self._process_error(self.their_role)
+            raise h11.RemoteProtocolError(problem)
+        return event
+
+
+def request_in(head: bytes) -> tuple[str, str, Headers]:
+    """Method, target and headers of a whole head. Raises ValueError."""
+    connection = StrictConnection(len(head))
+    connection.receive_data(head)
+    try:
+        request = connection.next_event()
+    except h11.RemoteProtocolError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(request, h11.Request):
+        raise ValueError("the head is not whole")
+    return request.method.decode("ascii"), request.target.decode("ascii"), list(request.headers)
+
+
+def _problem_of(request: h11.Request, *, proxy: bool) -> str:
+    names = [name for name, _ in request.headers]
+    if request.http_version not in VERSIONS:
+        return "the version is neither 1.0 nor 1.1"
+    if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
+        return "Transfer-Encoding comes with Content-Length, or with HTTP/1.0"
+    if twice := [name for name in ONCE if names.count(name) > 1]:
+        return f"{twice[0].decode()} is given twice"
+    if proxy:
+        return ""
+    if not dict(request.headers).get(b"host"):
+        return "Host names nobody"
+    return "" if request.target.startswith(b"/") else "the target is no path"
+
+
+class Refusal(NamedTuple):
+    """HTTP's status, and why."""
+
+    status: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a server is called, and which pages may use it.
+
+    ``names`` are what clients call it by, without ports; with ``any_address`` every IP address is one. ``origins`` are
+    pages that may use it beside its own, ``pages`` the paths that any site may send a person's browser to, ``forms``
+    those that take forms. Everything else takes JSON, which no page can send to another site without asking first.
+    """
+
+    names: Collection[str]
+    any_address: bool = False
+    origins: Collection[str] = ()
+    pages: Collection[str] = ()
+    forms: Collection[str] = ()
+
+    def refusal(self, scope: Mapping[str, Any]) -> Refusal | None:
+        """Why a request, an ASGI scope, reaches no handler; None where it does."""
+        headers: Headers = scope["headers"]
+        method, path, host = scope["method"], scope["path"], value_of(headers, b"host").lower()
+        if not self._is_own(host):
+            return Refusal(421, "this server is not called so")
+        if "websocket" in value_of(headers, b"upgrade").lower():
+            return Refusal(400, "this server has no WebSocket")
+        origin = value_of(headers, b"origin").lower()
+        listed = origin in self.origins and origin != "null"
+        if any(name == b"origin" for name, _ in headers) and not listed and origin != f"{scope['scheme']}://{host}":
+            return Refusal(403, "pages of other origins may not use this server")
+        if value_of(headers, b"sec-fetch-site") not in ("", *OWN_SITE) and not listed:
+            visited = value_of(headers, b"sec-fetch-mode") == "navigate" and method == "GET"
+            if not (visited and path in self.pages):
+                return Refusal(403, "pages of other sites may not use this server")
+        return self._refusal_of_body(method, path, headers)
+
+    def _is_own(self, host: str) -> bool:
+        name = host_of(host)
+        return bool(name) and (name in self.names or (self.any_address and _is_address(name)))
+
+    def _refusal_of_body(self, method: str, path: str, headers: Headers) -> Refusal | None:
+        kind = value_of(headers, b"content-type").partition(";")[0].strip().lower()
+        empty = value_of(headers, b"content-length") in ("", "0") and not value_of(headers, b"transfer-encoding")
+        if method not in WITH_BODIES or (empty and not kind):
+            return None
+        if path in self.forms:
+            return None if kind == FORM_TYPE else Refusal(415, f"send Content-Type: {FORM_TYPE}")
+        return None if JSON_TYPE.match(kind) else Refusal(415, "send Content-Type: application/json")
+
+
+def value_of(headers: Headers, name: bytes) -> str:
+    """The first header of that name; empty where there is none."""
+    return next((value.decode("latin-1") for one, value in headers if one == name), "")
+
+
+def host_of(host: str) -> str:
+    """The name or address in a Host header, without its port; empty where there is none."""
+    found = HOST.match(host.lower())
+    if not found:
+        return ""
+    try:
+        return str(ip_address(found[1])) if found[1] else found[2]
+    except ValueError:
+        return ""
+
+
+def tokens_in(headers: Headers) -> list[str]:
+    """What a request shows, as Authorization: Bearer or as X-Api-Key."""
+    kind, _, given = value_of(headers, b"authorization").partition(" ")
+    shown = (given.strip() if kind.lower() == "bearer" else "", value_of(headers, b"x-api-key"))
+    return [one for one in shown if one]
+
+
+def is_passed_on(headers: Headers) -> bool:
+    """Whether a proxy sent the request on, so that its connection tells nothing of whoever made it."""
+    return any(name in PASSED_ON for name, _ in headers)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The Model Context Protocol below any server or client: where clients keep their servers."""

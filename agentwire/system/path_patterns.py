@@ -1,0 +1,163 @@
+"""Patterns of paths in the manner of .gitignore, compared as the most careless file system compares names."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+_IGNORED = frozenset(map(chr, (0xAD, 0x34F, 0x180E, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
+                               *range(0x2060, 0x2070), *range(0xFE00, 0xFE10))))  # fmt: skip
+"""What HFS+ leaves out of names when it compares them, or what nobody sees."""
+_WILD = frozenset("*?[\\")
+
+
+def fold(name: str) -> str:
+    """``name`` without what some file system ignores: case, width, invisible characters, dots and spaces at the end."""
+    if not name.isascii():
+        name = "".join(char for char in unicodedata.normalize("NFKC", name) if char not in _IGNORED)
+    return name.casefold().rstrip(". ") or name
+
+
+def fold_path(path: str) -> str:
+    """``path`` with each of its names folded."""
+    return "/".join(map(fold, path.split("/")))
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One line. ``names`` are globs of the names of a path, ``**`` any number of them; ``regex`` fits a whole folded
+    path."""
+
+    text: str
+    excepts: bool
+    directories: bool
+    names: tuple[str, ...]
+    regex: re.Pattern[str]
+
+    @property
+    def last(self) -> str:
+        """The glob of the last name."""
+        return self.names[-1]
+
+
+def parse(line: str) -> Pattern:
+    """A line as .gitignore has it: a name without a slash fits at any depth, one with a slash from the top.
+
+    Raises ValueError with what is wrong.
+    """
+    excepts = line.startswith("!")
+    text = line[1:] if excepts else line
+    directories = text.endswith("/")
+    names = text.casefold().rstrip("/").lstrip("/").split("/")
+    if "\0" in text or "" in names or names[-1] in (".", "..") or not text.strip():
+        raise ValueError(f"{line!r} is no pattern of a path")
+    if "/" not in text.rstrip("/"):
+        names.insert(0, "**")
+    try:
+        regex = re.compile("".join(_translate(names)), re.DOTALL)
+    except re.error as error:
+        raise ValueError(f"{line!r} is no pattern of a path: {error}") from None
+    return Pattern(line, excepts, directories, tuple(names), regex)
+
+
+def _translate(names: Sequence[str]) -> Iterator[str]:
+    for number, name in enumerate(names, 1):
+        last = number == len(names)
+        if name == "**":
+            yield ".+" if last else "(?:.+/)?"
+        else:
+            yield _glob(name) + ("" if last else "/")
+
+
+def _glob(name: str) -> str:
+    """As a regular expression, in which nothing crosses a slash."""
+    parts: list[str] = []
+    at = 0
+    while at < len(name):
+        char = name[at]
+        at += 1
+        if char == "*":
+            parts.append("[^/]*")
+        elif char == "?":
+            parts.append("[^/]")
+        elif char == "[" and (end := name.find("]", at + 1)) > 0:
+            inner = name[at:end].replace("\\", "\\\\")
+            parts.append(f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]")
+            at = end + 1
+        else:
+            if char == "\\" and at < len(name):
+                char, at = name[at], at + 1
+            parts.append(re.escape(char))
+    return "".join(parts)
+
+
+class Patterns:
+    """Lines in their order; of those that fit a path the last one decides."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        """Raises ValueError."""
+        self.all = tuple(map(parse, dict.fromkeys(lines)))
+
+    @cached_property
+    def _plain(self) -> frozenset[str]:
+        return frozenset(pattern.last for pattern in self.all if not _WILD & set(pattern.last))
+
+    @cached_property
+    def _wild(self) -> re.Pattern[str] | None:
+        wild = dict.fromkeys(pattern.last for pattern in self.all if _WILD & set(pattern.last))
+        return re.compile("|".join(".*" if last == "**" else _glob(last) for last in wild), re.DOTALL) if wild else None
+
+    def may_fit(self, name: str) -> bool:
+        """False where no path with this last name fits; quick, for it is asked about every file of a tree."""
+        folded = fold(name)
+        return folded in self._plain or bool(self._wild and self._wild.fullmatch(folded))
+
+    def deciding(self, path: str, *, directory: bool) -> Pattern | None:
+        """The line that decides about the path itself, relative to the top; None where none fits."""
+        folded = fold_path(path)
+        for pattern in reversed(self.all):
+            if (directory or not pattern.directories) and pattern.regex.fullmatch(folded):
+                return pattern
+        return None
+
+    def fits(self, path: str, *, directory: bool) -> bool:
+        """Whether the path itself is named, and not excepted."""
+        return (found := self.deciding(path, directory=directory)) is not None and not found.excepts
+
+    @cached_property
+    def _leading(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        """Of each way that a line names beginning with the top: the glob of its last name, and what fits the way."""
+        ways = {one.names[:count] for one in self.all if not one.excepts for count in range(1, len(one.names))}
+        named = sorted(way for way in ways if set(way) != {"**"})
+        return tuple((way[-1], re.compile("".join(_translate(way)), re.DOTALL)) for way in named)
+
+    @cached_property
+    def _leading_names(self) -> re.Pattern[str]:
+        globs = dict.fromkeys(".*" if last == "**" else _glob(last) for last, _ in self._leading)
+        return re.compile("|".join(globs) or r"(?!)", re.DOTALL)
+
+    def may_lead(self, name: str) -> bool:
+        """False where no path with this last name ``leads_to`` something; quick, as ``may_fit``."""
+        return self._leading_names.fullmatch(fold(name)) is not None
+
+    def leads_to(self, path: str) -> bool:
+        """Whether a line names something below the path: where a link stands there, it decides what that is."""
+        folded = fold_path(path)
+        return any(regex.fullmatch(folded) for _, regex in self._leading)
+
+    def around(self, path: str, *, directory: bool = False) -> str:
+        """The outermost of the path and the directories above it that fits; empty where none does."""
+        names = path.split("/")
+        for count in range(1, len(names) + 1):
+            if self.fits(outer := "/".join(names[:count]), directory=directory or count < len(names)):
+                return outer
+        return ""
+
+
+@lru_cache(maxsize=64)
+def patterns(*lines: str) -> Patterns:
+    """As ``Patterns``, made once. Raises ValueError."""
+    return Patterns(lines)

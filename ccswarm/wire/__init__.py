@@ -1,1 +1,0 @@
-"""Who connects, what strangers show, and HTTP read strictly."""
