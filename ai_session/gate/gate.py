@@ -129,10 +129,11 @@ class Gate(ChangeDoor):
         self._count(call.principal, tool.effect, opens=tool.name in OPENING)
         arguments, ignored = validate(tool, call.arguments)
         reach = reach_of_call(call)
-        context = Context(
-            call.principal, VisibleSessions(self._sessions, reach), self._workspaces, self._limits, call.profile,
-            spans=self._masking.spans, patience_seconds=call.patience_seconds,
+        make_context = partial(
+            Context, call.principal, VisibleSessions(self._sessions, reach), self._workspaces, self._limits,
+            call.profile, spans=self._masking.spans, patience_seconds=call.patience_seconds,
         )  # fmt: skip
+        context = make_context()
         subject = tool.subject(context, arguments)
         if subject.session:
             await subject.session.up_to_date()
@@ -166,7 +167,7 @@ class Gate(ChangeDoor):
         if subject.level is not SandboxLevel.NONE and tool.effect is not Effect.READ:
             await self._written.add_of(subject, opens=tool.name in OPENING)
         with self._telemetry.part("tool.run"):
-            result = await self._run(tool, arguments, replace(context, subject=subject), call, trace, reach.owner)
+            result = await self._run(tool, arguments, make_context(subject=subject), call, trace, reach.owner)
         self._rates.spend(rate_key(call.principal), "output_bytes", len(result.text))
         trace.outcome = "ok"
         if tool.name == "close_session" and subject.session:

@@ -120,7 +120,8 @@ def _masked(value: Any, mask: Callable[[str], Steps[tuple[str, int]]]) -> Steps[
     if isinstance(value, Mapping):
         pairs: dict[Any, Any] = {}
         for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]
-            pairs[name] = yield from _masked(item, mask)
+            plain = item is None or item.__class__ is int  # pyright: ignore[reportUnknownMemberType]
+            pairs[name] = item if plain else (yield from _masked(item, mask))
         return pairs
     if isinstance(value, list | tuple):
         items: list[Any] = []

@@ -96,6 +96,11 @@ class Changes:
             self._news.clear()
         return told
 
+    @property
+    def near(self) -> bool:
+        """Whether it hears of what happens in sessions, and not of lists only, as most do."""
+        return not self._kinds <= LISTS
+
     def close(self) -> None:
         """Hear no more; a waiting ``next`` returns nothing. Idempotent."""
         if not self._closed.is_set():
@@ -136,6 +141,7 @@ class ChangeFeed:
         self._sessions = sessions
         self._gap_seconds = gap_seconds
         self._watchers: set[Changes] = set()
+        self._near = False
         self._seen: dict[str, _Evidence] = {}
 
     def __len__(self) -> int:
@@ -149,15 +155,16 @@ class ChangeFeed:
         tools: Callable[[], Collection[str]] = tuple,
     ) -> Changes:
         """Changes from now on of the sessions that the watcher ``sees``; ``tools`` names those it may use."""
-        if not self._watchers:
-            self._seen = {session.spec.session_id: _evidence(session) for session in self._sessions()}
         changes = Changes(sees, kinds, tools, self._leave, self._gap_seconds)
+        if not self._near and changes.near:
+            self._seen = {session.spec.session_id: _evidence(session) for session in self._sessions()}
+            self._near = True
         self._watchers.add(changes)
         return changes
 
     def look(self, session: Session) -> None:
         """Something happened in this session; called at each of its wake-ups."""
-        if not self._watchers:
+        if not self._near:
             return
         spec = session.spec
         before, now = self._seen.get(spec.session_id), _evidence(session)
@@ -203,6 +210,7 @@ class ChangeFeed:
 
     def _leave(self, changes: Changes) -> None:
         self._watchers.discard(changes)
+        self._near = any(watcher.near for watcher in self._watchers)
 
 
 def _nobody(_: Session) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 from collections import OrderedDict
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +326,7 @@ def parse_header(directory: Path) -> tuple[CommandRecord, int] | None:
         return None
 
 
+@lru_cache(maxsize=16)
 def corrupted_by_cuts(version: str) -> bool:
     """Whether that is a bash whose memory is damaged when it evaluates a text that ends within a substitution.
 
@@ -336,9 +338,9 @@ def corrupted_by_cuts(version: str) -> bool:
 
 def keep_stdin(directory: Path, data: bytes | None) -> str:
     """Where the next command's standard input lies; empty without any."""
-    path = directory / "stdin"
     if data is None:
         return ""
+    path = directory / "stdin"
     path.write_bytes(data)
     return str(path)
 

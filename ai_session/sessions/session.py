@@ -595,7 +595,7 @@ class Session:
 
     def _look_for_others(self, running: RunningCommand) -> None:
         """What earlier commands left running may print beside this one, and may have printed since the prompt."""
-        if self._quiet_from >= 0 and self.shell.draws_before_ready:
+        if 0 <= self._quiet_from < self.log.end and self.shell.draws_before_ready:
             printed = self.log.read(max(self._quiet_from, self.log.end - LATE_BYTES, self.log.first), self.log.end)
             running.late = clean(strip_marks(printed, self.spec.nonce)).strip("\n")
         earlier = self.left_running

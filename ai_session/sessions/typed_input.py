@@ -83,7 +83,7 @@ class TypedInput:
 
     def drop_half(self) -> str:
         """``half_line``, which is gone from now on."""
-        line = self.half_line()
+        line = self.half_line() if self._half else ""
         self._half = b""
         return line
 

@@ -120,7 +120,7 @@ class Bash:
                 '__ais_e "${__ais_J:-$?}"' if command.sound else END,
                 traps,
             ]
-        write(directory / "c", "\n".join([*lines, ""]))
+        write(f"{directory}/c", "\n".join([*lines, ""]))
         return more
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
@@ -144,7 +144,7 @@ class Bash:
         return re.sub(rb'[^\n]*__ais_[ek] "?(?:\d+|\$\?|\$\{__ais_J)[^\n]*\n' + ours + rb"\Z", b"", output)
 
 
-def write(path: Path, text: str) -> None:
+def write(path: str | Path, text: str) -> None:
     """Replace the file's content in place, readable for its owner only."""
     # Cutting the rest off afterwards takes 5 us, O_TRUNC 7.5.
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

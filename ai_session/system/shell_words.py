@@ -48,6 +48,12 @@ KEYWORDS = _words(
 )
 """Heads that are grammar, or change the grammar of what follows, in one of the shells."""
 
+PLAIN = re.compile(
+    rf"(?!(?:{'|'.join(map(re.escape, sorted(KEYWORDS)))})(?: |\Z))[A-Za-z0-9_./:@+,%-]+"
+    r"(?: +[A-Za-z0-9_./:@+,%=-]+)*(?<! in)(?<! do)(?<! then)(?<! else)(?<! elif)(?<! time)"
+)
+"""One command whose words hold nothing but themselves, as most are: no need to parse it."""
+
 JOINTS = frozenset(("&&", "||", "|", ";"))
 KNOWN = _words(
     "program list pipeline command command_name word number raw_string string string_content"
@@ -117,6 +123,8 @@ def parse(line: str) -> Line:
 
 def is_whole(text: str) -> bool:
     """Whether ``text`` surely ends where it should. Total, and bounded as ``parse`` is: of a long one nobody knows."""
+    if PLAIN.fullmatch(text):
+        return True
     data = text.encode(errors="replace")
     if len(data) > MAX_BYTES or len(OPERATOR.findall(text)) > MAX_OPERATORS or OPEN_END.search(text):
         return False

@@ -60,6 +60,7 @@ class PtyTerminal:
         self._on_exit: Callable[[ExitStatus], None] | None = None
         self._exit: ExitStatus | None = None
         self._input: deque[memoryview] = deque()
+        self._waiting_for_room = False
         self._drained = False
         self._after_exit = AFTER_EXIT_BYTES
 
@@ -166,14 +167,19 @@ class PtyTerminal:
             pass
         except OSError:
             self._input.clear()
-        if self._input:
-            self._loop.add_writer(self._master, self._write_on)
-        else:
-            self._loop.remove_writer(self._master)
+        self._wait_for_room(bool(self._input))
+
+    def _wait_for_room(self, wanted: bool) -> None:
+        if wanted != self._waiting_for_room:
+            self._waiting_for_room = wanted
+            if wanted:
+                self._loop.add_writer(self._master, self._write_on)
+            else:
+                self._loop.remove_writer(self._master)
 
     def _drop_input(self) -> None:
         self._input.clear()
-        self._loop.remove_writer(self._master)
+        self._wait_for_room(False)
 
     async def resize(self, rows: int, cols: int) -> None:
         if self._master >= 0:

@@ -101,7 +101,14 @@ def scrub(value: Any) -> Any:
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return value
     if isinstance(value, dict):
-        return {scrub(name): scrub(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        pairs: dict[Any, Any] = value
+        return {
+            # Most are ASCII, and each call of this function would take as long as all the rest.
+            name if name.__class__ is str and name.isascii() else scrub(name): (
+                item if item.__class__ is int or (item.__class__ is str and item.isascii()) else scrub(item)
+            )
+            for name, item in pairs.items()
+        }
     if isinstance(value, (list, tuple)):
         return [scrub(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -99,12 +98,11 @@ class Conversation:
         elif "id" in message:
             task = asyncio.create_task(self._serve(message, answered))
             self._requests[task] = message
-            task.add_done_callback(self._requests.pop)
         elif message["method"] == "notifications/cancelled":
             wanted = str(message.get("params", {}).get("requestId"))
             for task, request in self._requests.items():
                 if str(request["id"]) == wanted and request["method"] != "initialize":
-                    task.cancel()
+                    self._give_up(task)
         elif message["method"] == "notifications/initialized":
             task = asyncio.create_task(self._heed(message))
             self._notices.add(task)
@@ -118,7 +116,11 @@ class Conversation:
         if quick:
             await asyncio.wait(quick, timeout=QUICK_SECONDS)
         for task in self._requests:
-            task.cancel()
+            self._give_up(task)
+
+    def _give_up(self, task: asyncio.Task[None]) -> None:
+        if task.cancel():
+            task.add_done_callback(lambda task: self._requests.pop(task, None))  # it may not even have begun
 
     async def ended(self) -> None:
         """Returns when every request has ended."""
@@ -138,7 +140,8 @@ class Conversation:
         exchange = Exchange(self._send, request_id, progress_token_from_params(params))
         task = asyncio.current_task()
         try:
-            with Heartbeat(exchange, self._heartbeat_seconds if method != LISTEN else math.inf):
+            told = exchange.token is not None and method != LISTEN
+            with Heartbeat(exchange, self._heartbeat_seconds) if told else nullcontext():
                 result = await self._result(exchange, method, params)
             if not answered and task and not task.cancelling():
                 self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
@@ -150,6 +153,10 @@ class Conversation:
             if not answered and task and not task.cancelling():
                 facts = found.model_dump(exclude_none=True)
                 self._send({"jsonrpc": "2.0", "id": request_id, "error": facts})
+        finally:
+            # A callback at its end would take a pass of the loop of its own.
+            if task:
+                self._requests.pop(task, None)
 
     async def _result(self, exchange: Exchange, method: str, params: Message | None) -> Message:
         if method == "initialize":
@@ -268,8 +275,7 @@ class Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        if self._exchange.token is not None and self._seconds < math.inf:
-            self._timer = self._loop.call_later(self._seconds, self._beat)
+        self._timer = self._loop.call_later(self._seconds, self._beat)
 
     def __exit__(self, *_: object) -> None:
         if self._timer:
