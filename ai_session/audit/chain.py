@@ -36,8 +36,10 @@ def canonical(record: Mapping[str, Any]) -> bytes:
     """The one way to write ``record``, whatever values are in it; never raises."""
     shown: dict[str, Any] = {}
     for name, value in record.items():
-        if value.__class__ is str and len(value) <= TEXT_CHARS:
-            shown[str(name)] = value  # most are; a call for each takes as long as writing them
+        kind = value.__class__
+        # Most are such; a call for each takes as long as writing them.
+        if (kind is str and len(value) <= TEXT_CHARS) or (kind is int and -_EXACT_INTEGER < value < _EXACT_INTEGER):
+            shown[str(name)] = value
         elif value is not None:
             shown[str(name)] = plain(value)
     return _encode(shown).encode("utf-8", "replace")

@@ -230,6 +230,7 @@ class Conversation:
         self._memory = Memory()
         self._inward, self._outward = Lines(), Lines()
         self._to_daemon, self._to_client = bytearray(), bytearray()
+        self._ready, self._waited_for = select.poll(), dict[int, int]()
         self._source_open = True
         self._stopped = False
 
@@ -256,12 +257,14 @@ class Conversation:
         while True:
             if not self._source_open and self._link is None and not self._to_client:
                 return "client"
-            ready = select.poll()
-            for fd, events in self._wanted().items():
-                ready.register(fd, events)
+            wanted = self._wanted()
+            if wanted != self._waited_for:
+                self._ready, self._waited_for = select.poll(), wanted
+                for fd, events in wanted.items():
+                    self._ready.register(fd, events)
             link = self._link.fileno() if self._link else -1
             # The daemon first: what the client says after its end is for the next one.
-            for fd, events in sorted(ready.poll(), key=lambda found: found[0] != link):
+            for fd, events in sorted(self._ready.poll(), key=lambda found: found[0] != link):
                 if fd == self._target and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
                     return "client"
                 if fd == self._target:

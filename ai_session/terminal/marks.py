@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 MAX_MARK_BYTES = 8192
 """Longest mark, from ESC to BEL. A path may have 4096 bytes; anything longer without an end is not a mark."""
@@ -41,8 +41,7 @@ class MarkKind(StrEnum):
 _KINDS = {kind.value.encode(): kind for kind in MarkKind}
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """One mark. ``start`` and ``end`` are the log offsets of its own bytes (``end`` is the first byte after it).
 
     ``at`` is the shell's clock in UTC seconds. A field that the kind does not have, or that is malformed, is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mcp.server.context import ServerRequestContext
 
@@ -101,7 +101,7 @@ def scrub(value: Any) -> Any:
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return value
     if isinstance(value, dict):
-        pairs: dict[Any, Any] = value
+        pairs = cast(dict[Any, Any], value)
         return {
             # Most are ASCII, and each call of this function would take as long as all the rest.
             name if name.__class__ is str and name.isascii() else scrub(name): (

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ai_session.config import plugins
 from ai_session.servers.base import Connection
@@ -18,6 +18,7 @@ from ai_session.servers.mcp.first_answers import FirstAnswers
 from ai_session.servers.mcp.framing import LineReader, Message, Refused, encode, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from mcp.server.lowlevel import Server
@@ -31,6 +32,48 @@ WRITE_BUFFER_BYTES = 1 << 20
 
 HEARTBEAT_SECONDS = 10.0
 """Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
+
+
+class Arriving(asyncio.Protocol):
+    """Lines as they arrive, each given to ``take`` at once: a stream's reader would cost every call a pass of the loop.
+
+    Reading stops while too much is unread by the other side.
+    """
+
+    def __init__(self, transport: asyncio.WriteTransport, take: Callable[[bytes | Refused], None]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport = cast(asyncio.Transport, transport)
+        self._before: asyncio.BaseProtocol | None = None
+        self._take = take
+        self._lines = LineReader()
+
+    def take_over(self) -> None:
+        """Hear of the connection in the stream's place, of whose reader everything has been read."""
+        self._before = self._transport.get_protocol()  # which keeps who serves the connection
+        self._transport.set_protocol(self)
+        if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES:
+            self.pause_writing()  # which was said to the one before
+
+    def data_received(self, data: bytes) -> None:
+        for line in self._lines.feed(data):
+            self._take(line)
+
+    def eof_received(self) -> bool:
+        self._end()
+        return True  # who has said all may still listen
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
 
 
 class Peer:
@@ -50,15 +93,19 @@ class Peer:
         if self._server.sdk:
             self._converse(self._server.sdk)
         loading: asyncio.Task[None] | None = None
-        lines = LineReader()
+        reader, arriving = self._connection.reader, Arriving(self._writer.transport, self._take)
         try:
-            while chunk := chunk or await self._connection.reader.read(READ_BYTES):
-                for line in lines.feed(chunk):
-                    self._take(line)
-                chunk = b""
+            while chunk:
+                arriving.data_received(chunk)
                 if self._conversation is None and loading is None:
                     loading = asyncio.create_task(self._load())
                 await self._writer.drain()
+                chunk = await reader.read(READ_BYTES)
+                if 0 < len(chunk) < READ_BYTES and not reader.at_eof():  # then it holds no more
+                    arriving.take_over()
+                    arriving.data_received(chunk)
+                    await arriving.ended
+                    break
         except ConnectionError:
             pass  # the same as its end
         finally:
