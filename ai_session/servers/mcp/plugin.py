@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import json
+from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from ai_session.config import plugins
@@ -30,6 +31,8 @@ READ_BYTES = 1 << 16
 WRITE_BUFFER_BYTES = 1 << 20
 """Reading stops while a client leaves more than this unread."""
 
+HELD_BYTES = 8 << 20
+
 HEARTBEAT_SECONDS = 10.0
 """Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
 
@@ -37,7 +40,8 @@ HEARTBEAT_SECONDS = 10.0
 class Arriving(asyncio.Protocol):
     """Lines as they arrive, each given to ``take`` at once: a stream's reader would cost every call a pass of the loop.
 
-    Reading stops while too much is unread by the other side.
+    While too much is unread by the other side what it says waits, and with HELD_BYTES of that reading stops: many
+    write all of their questions before they read an answer.
     """
 
     def __init__(self, transport: asyncio.WriteTransport, take: Callable[[bytes | Refused], None]) -> None:
@@ -46,30 +50,47 @@ class Arriving(asyncio.Protocol):
         self._before: asyncio.BaseProtocol | None = None
         self._take = take
         self._lines = LineReader()
+        self._held: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._unread = self._said_all = False
 
     def take_over(self) -> None:
-        """Hear of the connection in the stream's place, of whose reader everything has been read."""
+        """Hear of the connection in the stream's place, whose reader holds nothing, and whose writer neither."""
         self._before = self._transport.get_protocol()  # which keeps who serves the connection
         self._transport.set_protocol(self)
-        if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES:
-            self.pause_writing()  # which was said to the one before
 
     def data_received(self, data: bytes) -> None:
+        if self._unread:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes > HELD_BYTES:
+                self._transport.pause_reading()
+            return
         for line in self._lines.feed(data):
             self._take(line)
 
     def eof_received(self) -> bool:
-        self._end()
-        return True  # who has said all may still listen
+        self._said_all = True
+        if not self._held:
+            self._end()
+        return True  # and may still listen
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
 
     def pause_writing(self) -> None:
-        self._transport.pause_reading()
+        self._unread = True
 
     def resume_writing(self) -> None:
-        self._transport.resume_reading()
+        self._unread = False
+        while self._held and not self._unread:
+            data = self._held.popleft()
+            self._held_bytes -= len(data)
+            self.data_received(data)
+        if not self._held:
+            self._transport.resume_reading()
+            if self._said_all:
+                self._end()
 
     def _end(self) -> None:
         if not self.ended.done():
@@ -101,7 +122,8 @@ class Peer:
                     loading = asyncio.create_task(self._load())
                 await self._writer.drain()
                 chunk = await reader.read(READ_BYTES)
-                if 0 < len(chunk) < READ_BYTES and not reader.at_eof():  # then it holds no more
+                nothing_held = len(chunk) < READ_BYTES and not reader.at_eof()
+                if chunk and nothing_held and not self._writer.transport.get_write_buffer_size():
                     arriving.take_over()
                     arriving.data_received(chunk)
                     await arriving.ended

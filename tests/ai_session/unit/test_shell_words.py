@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_session.system.shell_words import MAX_BYTES, may_be_cut_off, parse
+from ai_session.system.shell_words import KEYWORDS, MAX_BYTES, OPEN_END, is_whole, may_be_cut_off, parse
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import BY_CHANCE
 from tests.own_time import computing_seconds, once_within
@@ -305,3 +306,13 @@ def test_no_line_takes_long(line: str) -> None:
 )
 def test_a_substitution_without_its_end_is_seen(text: str, cut: bool) -> None:
     assert may_be_cut_off(text) is cut
+
+
+def test_no_keyword_makes_a_line_whole_that_the_parser_does_not_understand() -> None:
+    """Each of each shell at each place of a short line: most lines are known to be whole without the parser."""
+    words = [*sorted(KEYWORDS), "ls", ":", "a/b-c.d", "x=1", "--x=y", "!", "%1", "{"]
+    lines = [" ".join(line) for length in (1, 2) for line in product(words, repeat=length)]
+    whole = {line for line in lines if is_whole(line)}
+    assert {"ls", ": x=1", "ls --x=y", "a/b-c.d if"} <= whole
+    misread = [line for line in whole if "grammar" in parse(line).obscure or OPEN_END.search(line)]
+    assert misread == []
