@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.ai_session.contract import forked_verbs
+from tests import forked
 from tests.ai_session.contract.command_line import ROOT
 from tests.ai_session.contract.wire import BOUND_SECONDS, DATA, ENVELOPE, SERVER, Client, Message, living_in, runtime
 
@@ -86,7 +86,7 @@ def as_before(home: Path) -> None:
 def person(home: Path, *words: str, code: int | None = 0) -> str:
     """One verb typed in a window, all it prints; its exit code must be ``code``. The test is among its ancestors."""
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
-    found, out, err = forked_verbs.run(words, cwd=home, env=env, given=None, seconds=BOUND_SECONDS, typed=True)
+    found, out, err = forked.run("ai_session", words, cwd=home, env=env, typed=True)
     assert code is None or found == code, (words, found, out, err)
     return (out + err).decode()
 
@@ -122,7 +122,7 @@ def typed(home: Path, method: str, **params: Any) -> Message:
 def in_window(work: Callable[[], Any]) -> Any:
     """What ``work`` returns (JSON) in a process that leads a terminal whose other side this process holds."""
     reader, writer = os.pipe()
-    with forked_verbs.window() as terminal:
+    with forked.window() as terminal:
         child = os.fork()
         if child == 0:
             try:

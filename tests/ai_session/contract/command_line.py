@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import DaemonUnavailable
-from tests.ai_session.contract import forked_verbs
-from tests.ai_session.contract.forked_verbs import Person
+from tests import forked
 from tests.bounds import BOUND_SECONDS
 from tests.conftest import environment
+from tests.forked import Forked, Person
 
 ROOT = Path(__file__).parents[3]
 LINE = [sys.executable, "-m", "ai_session"]
@@ -64,6 +64,8 @@ class CommandLine:
     @contextmanager
     def client(self, *, start: bool = True) -> Iterator[ControlClient]:
         """The connection a verb has, without a process for it."""
+        if start:
+            forked.daemon(self.env)
         with environment(self.env):
             client = connect(start=start)
         with client:
@@ -72,7 +74,8 @@ class CommandLine:
     def run(self, *words: str, code: int = 0, **options: Any) -> subprocess.CompletedProcess[Any]:
         """One verb on pipes, with ``typed`` in a person's window; its exit code must be ``code``."""
         text, given = options.get("text", True), options.get("input")
-        status, out, err = forked_verbs.run(
+        status, out, err = forked.run(
+            "ai_session",
             words,
             cwd=options.get("cwd", self.home),
             env=self.env,
@@ -93,20 +96,17 @@ class CommandLine:
         return json.loads(self.run(words[0], "--json", *words[1:], code=code).stdout)
 
     @contextmanager
-    def start(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    def start(self, *words: str) -> Iterator[Forked]:
         """A verb that goes on, its output on an unbuffered pipe; killed when the test leaves it."""
-        with subprocess.Popen(
-            [*LINE, *words], cwd=self.home, env=self.env, bufsize=0,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        ) as process:  # fmt: skip
-            try:
-                yield process
-            finally:
-                process.kill()
+        process = forked.piped("ai_session", words, cwd=self.home, env=self.env)
+        try:
+            yield process
+        finally:
+            process.close()
 
     def spawn(self, *words: str, size: tuple[int, int] = (24, 80)) -> Person:
         """A verb on a terminal of its own."""
-        return Person(words, cwd=self.home, env=self.env, size=size, seconds=BOUND_SECONDS)
+        return Person("ai_session", words, cwd=self.home, env=self.env, size=size)
 
     def daemon_pid(self) -> int:
         """The daemon that runs."""
@@ -114,7 +114,7 @@ class CommandLine:
             return client.hello["pid"]
 
 
-def finish(process: subprocess.Popen[bytes]) -> tuple[str, str]:
+def finish(process: Forked) -> tuple[str, str]:
     """The rest of what it prints, once it has ended."""
     out, err = process.communicate(timeout=BOUND_SECONDS)
     return out.decode(), err.decode()

@@ -19,10 +19,10 @@ import pytest
 
 from ai_session.config import plugins
 from tests.ai_session.contract.command_line import LINE, CommandLine
-from tests.ai_session.contract.forked_verbs import Person
 from tests.ai_session.contract.ways import Audit
 from tests.ai_session.contract.wire import runtime
 from tests.bounds import BOUND_SECONDS
+from tests.forked import Person
 
 DETACHED = "[detached from main; it keeps running: ai-session attach main]"
 DETACH = b"\x1d"

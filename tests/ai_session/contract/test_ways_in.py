@@ -23,7 +23,7 @@ from ai_session.client.connection import connect
 from ai_session.config import plugins
 from ai_session.daemon import host
 from ai_session.servers.control import plugin as control
-from tests.ai_session.contract import forked_verbs
+from tests import forked
 from tests.ai_session.contract.command_line import finish
 from tests.ai_session.contract.ways import Audit, House, denial, house
 from tests.ai_session.contract.wire import BOUND_SECONDS, daemon_pids
@@ -202,9 +202,7 @@ def test_verbs_that_touch_no_session_ask_for_nothing(quiet_house: House) -> None
 def test_the_shells_completion_passes_the_gate(quiet_house: House, shut_house: House, words: str, asks: str) -> None:
     def complete(here: House) -> str:
         variables = {"_AI_SESSION_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
-        code, found, errors = forked_verbs.run(
-            [], cwd=here.home, env=here.line.env | variables, given=None, seconds=BOUND_SECONDS
-        )
+        code, found, errors = forked.run("ai_session", [], cwd=here.home, env=here.line.env | variables)
         assert code == 0, errors
         return found.decode()
 

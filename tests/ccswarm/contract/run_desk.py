@@ -17,8 +17,9 @@ from typing import Any, TextIO
 
 from pexpect.fdpexpect import fdspawn
 
-from tests.ccswarm.contract.forked_swarm import Forked
+from tests import forked
 from tests.ccswarm.contract.verb_desk import BOUND_SECONDS, ROOT, Desk, Process, agent, server
+from tests.forked import Forked
 
 AGENTS = agent("ada", "small.*", "pipe.*") + agent("bob", "small.*", "pipe.*")
 QUICK = "[engine]\npoll_seconds = 0.05\nheartbeat_seconds = 0.3\n"
@@ -94,11 +95,11 @@ class RunDesk(Desk):
     @contextmanager
     def started(self, *words: str) -> Iterator[Process]:
         """A verb in a process of its own, killed when the test leaves it."""
-        forked = Forked(words, self.home, self.env)
+        process = forked.piped("ccswarm", words, cwd=self.home, env=self.env)
         try:
-            yield Process(forked)  # pyright: ignore[reportArgumentType]
+            yield Process(process)
         finally:
-            forked.close()
+            process.close()
 
     @contextmanager
     def terminal(self, *words: str) -> Iterator[tuple[fdspawn, Forked]]:
@@ -106,9 +107,11 @@ class RunDesk(Desk):
         ours, theirs = pty.openpty()
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("4H", 30, 110, 0, 0))
         typed = fdspawn(ours, timeout=BOUND_SECONDS)
-        forked = Forked(words, self.home, {**self.env, "TERM": "xterm-256color"}, theirs)
+        env = {**self.env, "TERM": "xterm-256color"}
+        process = Forked("ccswarm", words, cwd=self.home, env=env, streams=[theirs] * 3, window=theirs)
+        os.close(theirs)
         try:
-            yield typed, forked
+            yield typed, process
         finally:
-            forked.close()
+            process.close()
             typed.close()

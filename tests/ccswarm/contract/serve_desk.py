@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Self
 
+from tests import forked
 from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.contract.forked_swarm import Forked
 from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.verb_desk import FIRST_USE, ROOT
 from tests.conftest import client_environment
@@ -46,7 +46,7 @@ class Serving:
     def __init__(self, desk: RunDesk, *words: str, **variables: str) -> None:
         line = ["serve", self.flag, "--port", "0", "--requests", "0", "--workspace", str(desk.home), *words]
         environment = {**client_environment(desk.home), "PYTHONPATH": str(ROOT), **variables}
-        self.process = Forked(line, desk.home, environment)
+        self.process = forked.piped("ccswarm", line, cwd=desk.home, env=environment)
         self.said: list[str] = []
         self._heard = threading.Event()
         self.port = 0

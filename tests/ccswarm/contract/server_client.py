@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.bounds import BOUND_SECONDS
-from tests.ccswarm.contract.forked_swarm import Forked
 
 ROOT = Path(__file__).parents[3]
 MODERN = {
@@ -50,7 +50,11 @@ class ServerClient:
         self.began = time.monotonic()
         given = {**os.environ, "PYTHONPATH": str(ROOT)}
         line = ["mcp-server", "--stdio", *words]
-        self.process = Started(line, home, given) if new else Forked(line, home, given, errors=home / "server.log")
+        self.process = (
+            Started(line, home, given)
+            if new
+            else forked.piped("ccswarm", line, cwd=home, env=given, reads=True, errors=home / "server.log")
+        )
         self._held = b""
         self._number = 0
         self.answers: dict[Any, dict[str, Any]] = {}

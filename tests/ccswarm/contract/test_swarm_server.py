@@ -335,7 +335,7 @@ def test_both_eras_on_one_pipe_in_any_order(client: ServerClient) -> None:
     for version in ("2024-11-05", "2025-03-26", "2025-11-25", "2030-01-01"):
         again = client.ask("initialize", {**INITIALIZE, "protocolVersion": version})
         assert again["protocolVersion"] == (version if version < "2026" else "2025-11-25")
-    assert client.tool("list_runs")["runs"]
+    assert "runs" in client.tool("list_runs")
 
 
 def test_first_answers_are_those_of_the_sdk() -> None:

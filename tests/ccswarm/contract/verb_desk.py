@@ -19,7 +19,9 @@ from typing import Any
 
 from ccswarm.cli import main
 from ccswarm.config.trust import ConfigTrust, look, programs
+from tests import forked
 from tests.bounds import BOUND_SECONDS
+from tests.forked import Forked
 
 FIRST_USE = " is used for the first time: "
 ROOT = Path(__file__).parents[3]
@@ -127,21 +129,18 @@ class Desk:
     @contextmanager
     def worker(self, *words: str) -> Iterator[Process]:
         """``ccswarm worker`` in a process of its own, killed when the test leaves it."""
-        process = subprocess.Popen(
-            [*LINE, "worker", *words], cwd=self.home, env={**os.environ, "PYTHONPATH": str(ROOT)}, bufsize=0,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        with process:
-            try:
-                yield Process(process)
-            finally:
-                process.kill()
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        process = forked.piped("ccswarm", ["worker", *words], cwd=self.home, env=env)
+        try:
+            yield Process(process)
+        finally:
+            process.close()
 
 
 class Process:
     """A verb that goes on, and what it says on standard error, line by line."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: Forked | subprocess.Popen[bytes]) -> None:
         self.process = process
         self._held = b""
         self.lines: list[str] = []

@@ -1,0 +1,402 @@
+"""Programs of this project as processes of their own, forked from one that has loaded them: a verb costs 10 ms instead
+of 0.1 to 2 s, a daemon 50 instead of 500.
+
+``python -m tests.forked PACKAGE FD`` is that process, one for each package and process of tests. Each message on the
+socket ``FD`` asks for one program and brings along its three streams and a pipe, on which its pid and wait status are
+told, and for what a person types the terminal it is typed in. Tests of how a program starts execute it instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import pty
+import runpy
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from pexpect.fdpexpect import fdspawn
+
+from tests.bounds import BOUND_SECONDS
+
+ROOT = Path(__file__).parents[1]
+LOADED = {
+    "ai_session": ("",),
+    "ccswarm": (
+        *("app", "brains.playbook.plugin", "cli.live_view", "cli.logs", "cli.main", "cli.mcp_server", "cli.run"),
+        *(
+            "cli.serve",
+            "cli.watch",
+            "cli.worker",
+            "clients.mcp.connection",
+            "clients.mcp.plugin",
+            "engines.dbos.client",
+        ),
+        *("engines.dbos.plugin", "plan.check", "runs.service", "servers.mcp.dispatch", "servers.mcp.plugin"),
+        "servers.visionflow.plugin",
+    ),
+}
+"""Modules of a package that are loaded before anything is forked, "" for all of them."""
+DAEMON = ["-P", "-m", "ai_session"]
+LINE_BYTES = 1 << 12
+"""For the words of a program in /proc; what waits for programs knows them by their words."""
+MESSAGE_BYTES = 1 << 17
+NUMBER = struct.Struct("i")
+
+
+@cache
+def parent(package: str) -> socket.socket:
+    """The way to the process that forks. It carries no test's HOME, as it belongs to none, and ends with this one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, package, str(theirs.fileno()), " " * LINE_BYTES],
+            pass_fds=[theirs.fileno()], cwd=ROOT, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+class Forked:
+    """A program that was started: what is used of ``subprocess.Popen``. Nobody but who made it may wait for it."""
+
+    def __init__(
+        self,
+        package: str,
+        words: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: Sequence[int],
+        window: int | None = None,
+        script: str = "",
+    ) -> None:
+        """On the three ``streams``, which stay the caller's; in the terminal ``window`` where there is one. With
+        ``script`` that file is what is run, in an interpreter that has the package loaded."""
+        told, tell = os.pipe()
+        plan = {"words": list(words), "cwd": str(cwd), "env": dict(env), "script": script}
+        fds = [*streams, tell, *([] if window is None else [window])]
+        socket.send_fds(parent(package), [json.dumps(plan).encode()], fds)
+        os.close(tell)
+        self._told: BinaryIO = open(told, "rb", 0)  # noqa: SIM115
+        self.pid: int = NUMBER.unpack(self._told.read(NUMBER.size))[0]
+        self.stdin: BinaryIO | None = None
+        self.stdout: BinaryIO | None = None
+        self.stderr: BinaryIO | None = None
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Exit code, negative for a signal; None while it runs."""
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            self.wait(BOUND_SECONDS)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float) -> int:
+        """Exit code, negative for a signal."""
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("forked", timeout)
+            self.returncode = os.waitstatus_to_exitcode(NUMBER.unpack(self._told.read(NUMBER.size))[0])
+            self._told.close()
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
+        """All it says, until it has ended."""
+        found = {stream: b"" for stream in (self.stdout, self.stderr) if stream}
+        left = list(found)
+        while left:
+            ready = select.select(left, [], [], timeout)[0]
+            if not ready:
+                raise subprocess.TimeoutExpired("forked", timeout)
+            for stream in ready:
+                data = os.read(stream.fileno(), 1 << 16)
+                found[stream] += data
+                if not data:
+                    left.remove(stream)
+        self.wait(timeout)
+        said = [found[stream] if stream else b"" for stream in (self.stdout, self.stderr)]
+        return said[0], said[1]
+
+    def drop(self) -> None:
+        """It is waited for no more."""
+        self._told.close()
+
+    def close(self) -> None:
+        """Killed if it has not ended."""
+        self.kill()
+        self.wait(BOUND_SECONDS)
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream:
+                stream.close()
+
+
+def piped(
+    package: str,
+    words: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    reads: bool = False,
+    errors: Path | None = None,
+    script: str = "",
+) -> Forked:
+    """A program whose output and errors are pipes here, its input as well where it ``reads``; its errors go to the end
+    of a file where there is one."""
+    given, giver = os.pipe() if reads else (os.open(os.devnull, os.O_RDONLY), -1)
+    said, sayer = os.pipe()
+    if errors:
+        blamed, blamer = -1, os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    else:
+        blamed, blamer = os.pipe()
+    forked = Forked(package, words, cwd=cwd, env=env, streams=(given, sayer, blamer), script=script)
+    for fd in (given, sayer, blamer):
+        os.close(fd)
+    forked.stdin = open(giver, "wb", 0) if reads else None  # noqa: SIM115
+    forked.stdout = open(said, "rb", 0)  # noqa: SIM115
+    forked.stderr = None if errors else open(blamed, "rb", 0)  # noqa: SIM115
+    return forked
+
+
+@contextmanager
+def window() -> Iterator[int]:
+    """A terminal whose other side this process holds, as a terminal program does."""
+    ours, theirs = pty.openpty()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def run(
+    package: str,
+    words: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    given: bytes | None = None,
+    seconds: float = BOUND_SECONDS,
+    typed: bool = False,
+    script: str = "",
+) -> tuple[int, bytes, bytes]:
+    """Exit code, output and errors. Without ``given`` standard input is /dev/null. ``typed``: by a person, in a window;
+    what comes and goes is no terminal's all the same. One that does not end is killed, and TimeoutExpired raised."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ExitStack() as stack:
+        reader, writer = os.pipe() if given is not None else (os.open(os.devnull, os.O_RDONLY), -1)
+        terminal = stack.enter_context(window()) if typed else None
+        streams = (reader, out.fileno(), err.fileno())
+        program = Forked(package, words, cwd=cwd, env=env, streams=streams, window=terminal, script=script)
+        stack.callback(program.close)
+        os.close(reader)
+        if given is not None:
+            feeding = threading.Thread(target=feed, args=(writer, given))
+            feeding.start()
+            stack.callback(feeding.join)
+        return program.wait(seconds), contents(out), contents(err)
+
+
+def daemon(env: Mapping[str, str]) -> None:
+    """One of ``ai_session`` is there for that HOME, forked where there was none. It holds its lock for life."""
+    home = Path(env["HOME"])
+    with suppress(FileNotFoundError), (home / ".local/state/ai-session/lock").open("r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+    said = run("ai_session", [], cwd=home, env=env, script=str(ROOT / "tests/data/start_daemon.py"))
+    assert said == (0, b"", b""), said
+
+
+class Person(fdspawn):
+    """What pexpect.spawn is, for a verb on a terminal of its own."""
+
+    def __init__(
+        self,
+        package: str,
+        words: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        size: tuple[int, int],
+        seconds: float = BOUND_SECONDS,
+    ) -> None:
+        ours, theirs = pty.openpty()
+        super().__init__(ours, timeout=seconds)
+        self.exitstatus = None
+        self._seconds = seconds
+        self.setwinsize(*size)
+        self.program = Forked(package, words, cwd=cwd, env=env, streams=[theirs] * 3, window=theirs)
+        self.pid = self.program.pid
+        os.close(theirs)
+
+    def setwinsize(self, rows: int, cols: int) -> None:
+        """As a terminal's window that changes."""
+        fcntl.ioctl(self.child_fd, termios.TIOCSWINSZ, struct.pack("4H", rows, cols, 0, 0))
+
+    def wait(self) -> int:
+        """The verb's exit code, once it has ended by itself."""
+        self.exitstatus = code = self.program.wait(self._seconds)
+        return code
+
+    def close(self) -> None:
+        """Hang up, and wait for the end."""
+        super().close()
+        self.wait()
+
+    def __del__(self) -> None:
+        super().close()
+        self.program.drop()
+
+
+def feed(fd: int, data: bytes) -> None:
+    """All of it, or as much as is wanted."""
+    try:
+        with open(fd, "wb") as stream:
+            stream.write(data)
+    except BrokenPipeError:
+        return
+
+
+def contents(file: io.BufferedIOBase) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def fork_programs(package: str, link: socket.socket) -> None:
+    """Until the other side ends. Who waits for a program is a process of its own, so that they run side by side."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, fds, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 5)
+        if not message:
+            return
+        if os.fork() == 0:
+            link.close()
+            keep(package, json.loads(message), fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def keep(package: str, plan: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Forks the program, and tells of its end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        for terminal in fds[4:]:
+            os.setsid()
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        for number, fd in enumerate(fds[:3]):
+            os.dup2(fd, number)
+        for fd in fds:
+            os.close(fd)
+        os.chdir(plan["cwd"])
+        become(package, [sys.executable, "-m", package, *plan["words"]], plan["env"], plan["script"])
+    for fd in (*fds[:3], *fds[4:]):
+        os.close(fd)
+    os.write(fds[3], NUMBER.pack(pid))
+    os.write(fds[3], NUMBER.pack(os.waitpid(pid, 0)[1]))
+    os._exit(0)
+
+
+def become(package: str, line: Sequence[str], env: Mapping[str, str], script: str = "") -> NoReturn:
+    """As ``os.execve`` of this interpreter with that package or script, which need not be loaded again."""
+    # What a start without a locale puts into the environment.
+    coerced = os.environ.get("LC_CTYPE")
+    os.environ.clear()
+    os.environ.update(env)
+    if coerced and not env.keys() & {"LC_ALL", "LC_CTYPE", "LANG"}:
+        os.environ["LC_CTYPE"] = coerced
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    name_it(line)
+    words = line[line.index(package) + 1 :]
+    sys.argv = [script or str(ROOT / package / "__main__.py"), *words]
+    sys.stdin = open(0, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", errors=sys.stdout.errors, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, errors=sys.stderr.errors, closefd=False)  # noqa: SIM115
+    code: object = 1
+    try:
+        if script:
+            runpy.run_path(script, run_name="__main__")
+        else:
+            importlib.import_module(f"{package}.__main__").main()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
+def name_it(line: Sequence[str]) -> None:
+    """These are the words that others see of this process, in the place of those that it was started with."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])
+    words = b"".join(os.fsencode(word) + b"\0" for word in line)[: end - begin]
+    ctypes.memset(begin, 0, end - begin)
+    ctypes.memmove(begin, words, len(words))
+
+
+def fork_daemons() -> None:
+    """A daemon that a verb starts is forked from the verb, as if it had executed the interpreter anew."""
+    execute = os.execve
+
+    def begin(path: str, line: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+        if path == sys.executable and list(line[1:4]) == DAEMON:
+            become("ai_session", line, env)
+        execute(path, line, env)
+
+    os.execve = begin  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    package = sys.argv[1]
+    for name in LOADED[package]:
+        importlib.import_module(f"{package}.{name}" if name else package)
+    if "" in LOADED[package]:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(module.name)
+        fork_daemons()
+    assert threading.active_count() == 1, "threads do not survive a fork"
+    gc.freeze()
+    fork_programs(package, socket.socket(fileno=int(sys.argv[2])))
