@@ -40,23 +40,12 @@ from pexpect.fdpexpect import fdspawn
 from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[1]
-LOADED = {
-    "ai_session": ("",),
-    "ccswarm": (
-        *("app", "brains.playbook.plugin", "cli.live_view", "cli.logs", "cli.main", "cli.mcp_server", "cli.run"),
-        *(
-            "cli.serve",
-            "cli.watch",
-            "cli.worker",
-            "clients.mcp.connection",
-            "clients.mcp.plugin",
-            "engines.dbos.client",
-        ),
-        *("engines.dbos.plugin", "plan.check", "runs.service", "servers.mcp.dispatch", "servers.mcp.plugin"),
-        "servers.visionflow.plugin",
-    ),
-}
-"""Modules of a package that are loaded before anything is forked, "" for all of them."""
+WORKING = """
+app brains.playbook.plugin cli.live_view cli.logs cli.main cli.mcp_server cli.run cli.serve cli.watch cli.worker
+clients.mcp.connection clients.mcp.plugin engines.dbos.client engines.dbos.plugin plan.check runs.service
+servers.mcp.dispatch servers.mcp.plugin servers.visionflow.plugin
+"""
+"""Modules of ccswarm that bring all that a verb, a worker and a server need; ai_session is loaded whole."""
 DAEMON = ["-P", "-m", "ai_session"]
 LINE_BYTES = 1 << 12
 """For the words of a program in /proc; what waits for programs knows them by their words."""
@@ -120,10 +109,13 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float = BOUND_SECONDS) -> int:
         """Exit code, negative for a signal."""
         if self.returncode is None:
             if not select.select([self._told], [], [], timeout)[0]:
@@ -228,15 +220,16 @@ def run(
 
 
 def daemon(env: Mapping[str, str]) -> None:
-    """One of ``ai_session`` is there for that HOME, forked where there was none. It holds its lock for life."""
+    """One of ``ai_session`` is there for that HOME, forked where there was none. Whoever comes next is told what keeps
+    it from starting."""
     home = Path(env["HOME"])
+    # A daemon holds its lock for life.
     with suppress(FileNotFoundError), (home / ".local/state/ai-session/lock").open("r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-    said = run("ai_session", [], cwd=home, env=env, script=str(ROOT / "tests/data/start_daemon.py"))
-    assert said == (0, b"", b""), said
+    run("ai_session", [], cwd=home, env=env, script=str(ROOT / "tests/data/start_daemon.py"))
 
 
 class Person(fdspawn):
@@ -353,6 +346,7 @@ def become(package: str, line: Sequence[str], env: Mapping[str, str], script: st
     code: object = 1
     try:
         if script:
+            sys.path.insert(0, str(Path(script).parent))
             runpy.run_path(script, run_name="__main__")
         else:
             importlib.import_module(f"{package}.__main__").main()
@@ -391,12 +385,13 @@ def fork_daemons() -> None:
 
 if __name__ == "__main__":
     package = sys.argv[1]
-    for name in LOADED[package]:
-        importlib.import_module(f"{package}.{name}" if name else package)
-    if "" in LOADED[package]:
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-            importlib.import_module(module.name)
+    loaded = [f"{package}.{name}" for name in WORKING.split()]
+    if package == "ai_session":
+        trees = [([str(ROOT / name)], f"{name}.") for name in ("agentwire", package)]
+        loaded = [module.name for tree in trees for module in pkgutil.walk_packages(*tree)]
         fork_daemons()
+    for name in loaded:
+        importlib.import_module(name)
     assert threading.active_count() == 1, "threads do not survive a fork"
     gc.freeze()
     fork_programs(package, socket.socket(fileno=int(sys.argv[2])))

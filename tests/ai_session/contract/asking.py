@@ -20,6 +20,7 @@ from uuid import uuid4
 from tests import forked
 from tests.ai_session.contract.command_line import ROOT
 from tests.ai_session.contract.wire import BOUND_SECONDS, DATA, ENVELOPE, SERVER, Client, Message, living_in, runtime
+from tests.forked import Forked
 
 FAR = [sys.executable, "-S", "-E", str(DATA / "window.py")]
 """A server whose client is a process of its own. Were it nobody's child, its client would be whoever takes in orphans,
@@ -32,12 +33,10 @@ FORMS: Message = {"elicitation": {}}
 
 
 @contextmanager
-def asking(home: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+def asking(home: Path, *flags: str) -> Iterator[Forked]:
     """A daemon that asks; listening when this returns, and gone with its sessions afterwards."""
-    command = [sys.executable, str(DATA / "asking_daemon.py"), *flags]
-    env = {**living_in(home), "PYTHONPATH": str(ROOT)}
-    with (home / "asking.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=home, env=env)
+    env, script = {**living_in(home), "PYTHONPATH": str(ROOT)}, str(DATA / "asking_daemon.py")
+    process = forked.piped("ai_session", flags, cwd=home, env=env, errors=home / "asking.log", script=script)
     try:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n", (home / "asking.log").read_text()
@@ -48,12 +47,10 @@ def asking(home: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
             control(home, "stop", sessions=True)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.wait(BOUND_SECONDS)
-        assert process.stdout
-        process.stdout.close()
+        process.close()
 
 
-def killed(process: subprocess.Popen[bytes]) -> None:
+def killed(process: Forked) -> None:
     """The daemon gets no chance to save anything."""
     process.kill()
     process.wait(BOUND_SECONDS)

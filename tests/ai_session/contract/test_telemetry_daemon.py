@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 
 from agentwire.extras import install
+from ai_session.client import relay
 from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.base import Telemetry
 from ai_session.gate.telemetry.factory import open_telemetry
 from tests.ai_session.contract.planting import GIVEN, VARIABLES, Places, lines, one_line
 from tests.ai_session.contract.wire import BOUND_SECONDS, Client, Message, living_in, runtime, stop_daemons
 from tests.collector import Collector
+from tests.conftest import environment
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SOON = {"OTEL_BSP_SCHEDULE_DELAY": "50", "AI_SESSION_TELEMETRY_METRICS_SECONDS": "0.2"}
@@ -155,7 +157,10 @@ def test_a_collector_that_does_not_listen_costs_one_warning(home: Path) -> None:
 
 def test_off_is_not_there(home: Path) -> None:
     """Python itself says what a daemon imports."""
-    with client(home, PYTHONPROFILEIMPORTTIME="1") as one:
+    variables = {"PYTHONPROFILEIMPORTTIME": "1"}
+    with environment({**living_in(home), **variables}):
+        relay.connect("control").close()  # it is executed, not forked from one that has loaded all
+    with client(home, **variables) as one:
         call(one, "create_session", name="s", backend="pty")
         call(one, "execute_command", session_id="s", command="true")
     found = {line.rpartition("|")[2].strip() for line in (runtime(home) / "daemon.log").read_text().splitlines()}

@@ -14,13 +14,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tests import forked
 from tests.bounds import BOUND_SECONDS
+from tests.forked import Forked
 from tests.own_time import OwnTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SERVER = [sys.executable, "-m", "ai_session", "mcp-server", "--stdio"]
+FORKED = ["forked"]
+"""The same, and the daemons that it starts, out of a process that has them loaded."""
+
 DATA = Path(__file__).parents[2] / "data/wire"
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -31,14 +36,25 @@ Message = dict[str, Any]
 
 
 class Client:
-    """One server process and the pipes to it."""
+    """One server process and the pipes to it.
+
+    With an ``env`` its daemon is there before it, forked; without, and with what is about descriptors and groups of
+    processes, it starts the daemon itself where there is none.
+    """
 
     def __init__(self, command: list[str] = SERVER, **options: Any) -> None:
         given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
         if not options.get("start_new_session"):
             # As hosts do: the group of the test's own process would make a client of all that this run starts.
             given["process_group"] = 0
-        self.process: subprocess.Popen[bytes] = subprocess.Popen(command, **(given | options))  # type: ignore[call-overload]
+        if command == SERVER and options.get("env") and not options.keys() & {"start_new_session", "pass_fds"}:
+            forked.daemon(options["env"])
+        self.process: subprocess.Popen[bytes] | Forked
+        if command == FORKED:
+            env = options.get("env") or {**os.environ, "PYTHONPATH": str(forked.ROOT)}
+            self.process = forked.piped("ai_session", SERVER[3:], cwd=options["cwd"], env=env, reads=True)
+        else:
+            self.process = subprocess.Popen(command, **(given | options))  # type: ignore[call-overload]
         self.lines: list[bytes] = []
         self._held = bytearray()
         self._id = 0
