@@ -21,6 +21,18 @@ COLOURS = {
 }
 """Words of both programs that say how something is."""
 
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def ago(at: float, now: float) -> str:
+    """How long before or after ``now`` that is, in the largest unit of which it is at least one."""
+    seconds = abs(now - at)
+    if seconds < 1:
+        return "now"
+    size, unit = next((size, unit) for size, unit in UNITS if seconds >= size)
+    words = f"{int(seconds // size)} {unit}"
+    return f"in {words}" if at > now else f"{words} ago"
+
 
 def draw(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, coloured: bool = True) -> Iterator[str]:
     """Lines of a table of ``rows``, whose cells are visible text, on a terminal with ``width`` columns."""

@@ -47,7 +47,7 @@ def approvals(
         show_rows([{**g, "id": g["grant_id"]} for g in found["grants"]], ("id", "scope", "what"))
         say("ai-session reject ID ends one.")
     if not found["questions"] and not found["grants"]:
-        say("Nothing waits for an answer.")
+        remark("Nothing waits for an answer: ai-session approvals --wait returns when something does.")
 
 
 def approve(

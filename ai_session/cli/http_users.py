@@ -14,11 +14,13 @@ from ai_session.cli.output import (
     EXIT_NOT_FOUND,
     confirm,
     leave,
+    remark,
     report,
     say,
     show_facts,
     show_json,
     show_rows,
+    when,
 )
 from ai_session.errors import AiSessionError, InvalidArguments
 
@@ -89,7 +91,12 @@ def list_users(as_json: Json = False) -> None:
     """Show who may sign in."""
     from ai_session.http.oauth import users as oauth_people
 
-    _show(_with_store(oauth_people.listed), ("name", "scopes", "created_at"), as_json)
+    _show(
+        _with_store(oauth_people.listed),
+        ("name", "scopes", "created_at"),
+        as_json,
+        "Nobody: ai-session http user add NAME",
+    )
 
 
 @users.command("revoke")
@@ -108,7 +115,7 @@ def list_clients(as_json: Json = False) -> None:
     from ai_session.http.oauth import clients as oauth_clients
 
     columns = ("client_id", "name", "kind", "scopes", "created_at", "used_at")
-    _show(_with_store(oauth_clients.listed), columns, as_json)
+    _show(_with_store(oauth_clients.listed), columns, as_json, "None: clients register when they first sign in.")
 
 
 @clients.command("revoke")
@@ -130,7 +137,7 @@ def list_tokens(as_json: Json = False) -> None:
     from ai_session.http.oauth import grants
 
     columns = ("id", "subject", "client", "scopes", "created_at", "used_at", "expires_at")
-    _show(_with_store(lambda db: grants.listed(db, time.time())), columns, as_json)
+    _show(_with_store(lambda db: grants.listed(db, time.time())), columns, as_json, "None: nobody has signed in.")
 
 
 @tokens.command("revoke")
@@ -202,16 +209,16 @@ def _ended(found: bool, message: str, suggestion: str, as_json: bool) -> None:
         say("Done.")
 
 
-def _show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool) -> None:
+def _show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool, empty: str) -> None:
     if as_json:
         show_json(rows)
         return
     show_rows([{name: _told(name, row.get(name)) for name in columns} for row in rows], columns)
     if not rows:
-        say("None.")
+        remark(empty)
 
 
 def _told(name: str, value: Any) -> Any:
     if name.endswith("_at"):
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(value)) if value else ""
+        return when(value or 0)
     return " ".join(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

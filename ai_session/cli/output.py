@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -96,6 +97,17 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None
         print(line)
 
 
+def when(at: float) -> str:
+    """A time for people: how long ago on a terminal, to the second in a pipe; empty for never."""
+    if not at:
+        return ""
+    if not to_person():
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    from agentwire.cli import table as cli_table
+
+    return cli_table.ago(at, time.time())
+
+
 def show_facts(facts: Mapping[str, Any]) -> None:
     """Names and values, one a line: aligned on a terminal, with a tab between in a pipe."""
     flat = {name: _cell(value) for name, value in facts.items()}
@@ -111,7 +123,7 @@ def say(message: str) -> None:
 
 
 def remark(message: str) -> None:
-    """A remark beside the output, on standard error."""
+    """A remark beside the output, on standard error, such as what to do where there is nothing to show."""
     print(message, file=sys.stderr, flush=True)
 
 

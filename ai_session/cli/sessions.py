@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Annotated, Any
 
 from agentwire.cli.options import Argument, Json, Option
-from ai_session.cli.output import confirm, leave, report, say, show_facts, show_json, show_rows
+from ai_session.cli.output import (
+    confirm,
+    leave,
+    remark,
+    report,
+    say,
+    show_facts,
+    show_json,
+    show_rows,
+    when,
+)
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments
 from ai_session.sandbox.workspace.words import WORDS, summary
@@ -108,7 +117,7 @@ def ls(as_json: Json = False) -> None:
         show_json(found)
         return
     if not found:
-        say("No sessions. Open one: ai-session new")
+        remark("No sessions. Open one: ai-session new")
         return
     rows = [
         {
@@ -135,9 +144,8 @@ def info(session: SessionName, as_json: Json = False) -> None:
     if as_json:
         show_json(facts)
         return
-    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["created_at"]))
     lists = {name: facts.pop(name, []) for name in ("unprotected", "notices")}
-    show_facts({**facts, "created_at": created})
+    show_facts({**facts, "created_at": when(facts["created_at"])})
     for line in lists["unprotected"]:
         show_facts({"unprotected": line})
     for notice in lists["notices"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -261,6 +262,8 @@ def _describe(facts: dict[str, Any]) -> str:
             value = "; ".join(f"{row['kind']} {row['path']}" for row in value)
         elif name == "unprotected":
             value = "; ".join(value)
+        elif name == "created_at":
+            value = datetime.fromtimestamp(value).astimezone().isoformat(timespec="seconds")
         elif isinstance(value, dict):
             value = " ".join(f"{k}={v}" for k, v in value.items())  # pyright: ignore[reportUnknownVariableType]
         words.append(f"{name} {value}")

@@ -60,7 +60,10 @@ def approvals(config: Config = None, as_json: Json = False) -> None:
         if answer := question.get("answer"):
             word = "agreed" if answer["approved"] else "refused"
             show_line(f"    answered: {answer['by']} {word}; a worker, or ccswarm resume, continues with it")
-    say("ccswarm approve ID, or ccswarm reject ID --reason WHY." if found else "Nothing waits for an answer.")
+    if found:
+        say("ccswarm approve ID, or ccswarm reject ID --reason WHY.")
+    else:
+        remark("Nothing waits for an answer. How far runs are: ccswarm status")
 
 
 def approve(

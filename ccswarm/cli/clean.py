@@ -8,7 +8,12 @@ from typing import Annotated
 
 import typer
 
-from ccswarm.cli.output import Json, say, show_json, show_rows
+from ccswarm.cli.output import (
+    Json,
+    remark,
+    show_json,
+    show_rows,
+)
 from ccswarm.cli.parameters import MOST_RUNS, Config, looking
 
 
@@ -41,7 +46,7 @@ def clean(
         return
     show_rows(facts, ("run", "bytes", "refs", "path"))
     if not facts:
-        say(f"nothing of a run that is over is {oldest:g} days old or older")
+        remark(f"nothing of a run that is over is {oldest:g} days old or older")
 
 
 async def _unfinished(config: Path | None) -> tuple[set[str], float]:

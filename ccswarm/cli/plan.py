@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentwire.cli.options import Group
-from ccswarm.cli.output import Json, say, show_facts, show_json, show_rows
+from ccswarm.cli.output import (
+    Json,
+    remark,
+    say,
+    show_facts,
+    show_json,
+    show_rows,
+)
 from ccswarm.cli.parameters import Config, load, peek
 from ccswarm.cli.trust import asker
 from ccswarm.errors import PlanInvalid
@@ -80,6 +87,8 @@ def show(file: PlanFile = None, config: Config = None, as_json: Json = False) ->
         rows += [head | _step(step) for step in task["steps"]] or [head | {"tool": "(as its brain decides)"}]
         rows += [head | {"step": "gate", "tool": gate.get("tool") or gate["command"]} for gate in task.get("gates", ())]
     show_rows(rows, ("stage", "task", "agents", "step", "tool", "after", "only"))
+    if not rows:
+        remark('There are no tasks: add [[tasks]], name a plan file, or say one: ccswarm run "list the files"')
 
 
 def settings_of(file: Path | None, loaded: Loaded) -> Settings:

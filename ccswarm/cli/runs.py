@@ -10,7 +10,19 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from agentwire.cli.options import Argument, Group, Option
-from ccswarm.cli.output import EXIT_ERROR, Json, leave, say, show_facts, show_json, show_json_line, show_line, show_rows
+from ccswarm.cli.output import (
+    EXIT_ERROR,
+    Json,
+    leave,
+    remark,
+    say,
+    show_facts,
+    show_json,
+    show_json_line,
+    show_line,
+    show_rows,
+    when,
+)
 from ccswarm.cli.parameters import MOST_RUNS, Config, RunName
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import UsageInvalid
@@ -38,6 +50,7 @@ TASK_COLUMNS = ("task", "status", "agent", "attempts", "seconds", "summary")
 OWN = ("_id", "_key", "_seconds")
 """Endings of names of what each call has of its own, in any run."""
 
+BEGIN = 'Begin one: ccswarm run "list the files"'
 DIFFERENCES = ("status", "agent", "attempts", "summary", "result")
 RESULT_CHARS = 400
 
@@ -74,7 +87,7 @@ def ps(config: Config = None, as_json: Json = False) -> None:
     if workers:
         show_rows(workers, ("worker", "heard_seconds_ago"))
     if not found["going"]:
-        say("Nothing is running.")
+        remark(f"Nothing is running. {BEGIN}")
 
 
 @app.command("list")
@@ -88,9 +101,10 @@ def list_runs(
     if as_json:
         show_json(found)
     elif found:
-        show_rows(found, ("run", "status", "begun", "seconds", "tasks"))
+        rows = [{**row, "begun": when(row["begun_at"])} for row in found]
+        show_rows(rows, ("run", "status", "begun", "seconds", "tasks"))
     else:
-        say("There are no runs: ccswarm run begins one.")
+        remark(f"There are no runs. {BEGIN}")
 
 
 @app.command()
@@ -244,6 +258,7 @@ def _row(execution: Execution, tasks: Iterable[Execution]) -> dict[str, Any]:
         "run": execution.id,
         "status": status.value,
         "begun": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(execution.created_at)),
+        "begun_at": execution.created_at,
         "seconds": _between(execution.created_at, execution.ended_at),
         "tasks": ", ".join(f"{count} {what}" for what, count in counts.items()),
     }
@@ -282,7 +297,7 @@ def _replay(found: Sequence[Happening], as_json: bool) -> None:
 def _show_head(facts: Mapping[str, Any]) -> None:
     shown = {name: facts[name] for name in ("run", "continues", "name", "status", "workspace", "worker")}
     if facts["created_at"]:
-        shown["begun"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["created_at"]))
+        shown["begun"] = when(facts["created_at"])
     shown["seconds"] = _between(facts["created_at"], facts["ended_at"])
     if facts["error"]:
         shown["error"] = facts["error"]

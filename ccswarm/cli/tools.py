@@ -85,7 +85,7 @@ def agents(file: PlanFile = None, config: Config = None, as_json: Json = False) 
         return
     show_rows([agent.model_dump(include=set(columns)) for agent in settings.agents], columns)
     if not settings.agents:
-        say("There are none: add an [[agents]] with a name.")
+        remark("There are no agents: ccswarm init adds one.")
     elif len(settings.agents) > settings.swarm.max_agents:
         say(f"swarm.max_agents is {settings.swarm.max_agents}: those after it get no work.")
 
@@ -109,7 +109,7 @@ def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -
         return
     show_rows(rows, columns)
     if not rows:
-        say("There are none: add [[tasks]] with steps, or name a plan file.")
+        remark('There are no tasks: add [[tasks]], name a plan file, or say one: ccswarm run "list the files"')
 
 
 def _seen(tool: ToolInfo, agent: AgentSettings | None) -> bool:

@@ -49,7 +49,8 @@ async def _last(store: Store, project: Project) -> str:
                 return run.id
         seen = len(found)
     what = f"there are no runs in {project.directory}" if seen else "there are no runs"
-    raise RunNotFound(what, suggestion="ccswarm runs list shows all of them, and their ids name them anywhere")
+    listed = "ccswarm runs list shows all of them, and their ids name them anywhere"
+    raise RunNotFound(what, suggestion=listed if seen else 'begin one: ccswarm run "list the files"')
 
 
 def short(run_id: str) -> str:

@@ -53,6 +53,9 @@ DEFINES = re.compile(
     r"(?:(?:An?|The) |(?=[A-Z`*]))[*`]*([\w -]+?)[*`]*(?:, [^.;:]+,)? "
     r"(?:(?:is|are) (?:an?|the(?! same)|what)|lets|gives|says) "
 )
+TERM = re.compile(r"\*\*([\w -]+)\*\*: ")
+"""A row of the glossary."""
+
 HOW = re.compile(r"how\s+(?:do|can|to|should|would)\b", re.IGNORECASE)
 LEFT_OUT = frozenset({"docs/protocols/documents.md"})
 """What compares these programs with their documents quotes questions, and answers none."""
@@ -230,7 +233,7 @@ class Index:
             return pages[0], pages[0].sentences[0]
         for one in self.sections:
             for sentence in one.sentences:
-                begun = DEFINES.match(sentence)
+                begun = TERM.match(sentence) or DEFINES.match(sentence)
                 if begun and set(terms(begun[1])) == subject:
                     return one, sentence
         return (pages[0], pages[0].sentences[0]) if pages else None

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentwire.cli.table import COLOURS, LEAST, PLAIN, draw
+from agentwire.cli.table import COLOURS, LEAST, PLAIN, ago, draw
 
 CELL = st.text(st.characters(categories=["L", "Nd", "Pd"]), max_size=30)
 
@@ -26,6 +26,19 @@ def test_a_table_has_a_heading_a_rule_and_aligned_rows() -> None:
 def test_a_cell_that_does_not_fit_goes_on_below() -> None:
     lines = plain(list(draw(["NAME", "DIRECTORY"], [["a", "/home/ada/projects/x"]], 24)))
     assert lines[3:] == [" a      /home/ada/proje", "        cts/x", ""]
+
+
+def test_times_are_told_by_their_largest_unit() -> None:
+    told = {
+        0.5: "now",
+        1: "1 s ago",
+        59.9: "59 s ago",
+        60: "1 min ago",
+        7199: "1 h ago",
+        90_000: "1 d ago",
+        -90: "in 1 min",
+    }
+    assert {before: ago(1_000_000 - before, 1_000_000) for before in told} == told
 
 
 @given(st.lists(st.tuples(CELL, CELL, CELL), max_size=4), st.integers(1, 100))

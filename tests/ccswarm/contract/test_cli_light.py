@@ -76,7 +76,7 @@ def test_a_look_takes_little_and_says_what_it_says_where_nothing_can_be_written(
     for name in ("engine.db-wal", "engine.db-shm"):  # as where nobody has the store open
         (desk.state / name).unlink(missing_ok=True)
     ran, _ = looked(desk, words, room=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (said.code, said.out, "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (said.code, said.out, said.err)
     assert (desk.state / "engine.db").stat().st_mtime_ns == changed
 
 

@@ -188,5 +188,9 @@ def test_where_nothing_ran_there_is_nothing(home: Path) -> None:
         empty = RunDesk(home, BASE + TWO)
         assert empty.json("runs", "list") == []
         assert empty.json("ps") == {"going": [], "workers": {}}
+        begin = 'Begin one: ccswarm run "list the files"'
+        for words, said in ((("runs", "list"), "There are no runs."), (("ps",), "Nothing is running.")):
+            told = empty.run(*words)
+            assert (told.out, told.err) == ("", f"{said} {begin}\n")
         assert "error run_not_found: there are no runs" in empty.run("status", code=2).err
         assert "there is no journal" in empty.run("journal", "verify", code=2).err
