@@ -47,6 +47,7 @@ def asking(home: Path, *flags: str) -> Iterator[Forked]:
             control(home, "stop", sessions=True)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
+        process.wait()
         process.close()
 
 
