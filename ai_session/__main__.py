@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ai_session.system import inherited_signals
+from agentwire.system import inherited_signals
 
 DIALECTS = {
     "": ("mcp", ""),

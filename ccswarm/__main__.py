@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from ccswarm.system import inherited_signals
+from agentwire.system import inherited_signals
 
 COMPLETING = "_CCSWARM_COMPLETE"
 """What a shell that completes a line asks with."""

@@ -10,10 +10,12 @@ import json
 import sys
 from typing import Any
 
+from agentwire.mcp import first_answers
 from ai_session import __version__
 from ai_session.config import plugins
 from ai_session.models import Principal
-from ai_session.servers.mcp import dispatch, first_answers
+from ai_session.servers.mcp import dispatch
+from ai_session.servers.mcp.plugin import FIRST_ANSWERS
 
 ENVELOPE = {
     first_answers.ENVELOPE_VERSION: first_answers.MODERN_VERSION,
@@ -63,9 +65,9 @@ def main() -> None:
     text = json.dumps(asyncio.run(answers()), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     text = text.replace(f'"version": "{__version__}"', f'"version": "{first_answers.VERSION_MARK}"')
     if "--check" not in sys.argv:
-        first_answers.FILE.write_text(text)
-    elif first_answers.FILE.read_text() != text:
-        sys.exit(f"{first_answers.FILE} is out of date: run {sys.argv[0]}")
+        FIRST_ANSWERS.write_text(text)
+    elif FIRST_ANSWERS.read_text() != text:
+        sys.exit(f"{FIRST_ANSWERS} is out of date: run {sys.argv[0]}")
 
 
 if __name__ == "__main__":

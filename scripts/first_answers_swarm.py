@@ -10,9 +10,11 @@ import json
 import sys
 from typing import Any
 
+from agentwire.mcp import first_answers
 from ccswarm import __version__
 from ccswarm.servers.base import Entrance
-from ccswarm.servers.mcp import dispatch, first_answers
+from ccswarm.servers.mcp import dispatch
+from ccswarm.servers.mcp.plugin import FIRST_ANSWERS
 
 LISTS = ("tools/list", "resources/templates/list", "prompts/list")
 ENVELOPE = {
@@ -51,9 +53,9 @@ def main() -> None:
     text = json.dumps(asyncio.run(answers()), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     text = text.replace(f'"version": "{__version__}"', f'"version": "{first_answers.VERSION_MARK}"')
     if "--check" not in sys.argv:
-        first_answers.FILE.write_text(text)
-    elif first_answers.FILE.read_text() != text:
-        sys.exit(f"{first_answers.FILE} is out of date: run {sys.argv[0]}")
+        FIRST_ANSWERS.write_text(text)
+    elif FIRST_ANSWERS.read_text() != text:
+        sys.exit(f"{FIRST_ANSWERS} is out of date: run {sys.argv[0]}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""No file stands in both packages: what both need is in agentwire."""
+"""No file that defines something stands in both packages: what both need is in agentwire."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ ROOT = Path(__file__).parent.parent
 
 
 def meaning(file: Path) -> str:
-    """What a file does, whichever package it is in; empty where that is nothing."""
+    """What a file does, whichever package it is in; empty where it defines nothing."""
     tree = ast.parse(file.read_text().replace("ai_session", "ccswarm"))
-    without_docstring = tree.body[1:] if tree.body and isinstance(tree.body[0], ast.Expr) else tree.body
-    return "".join(map(ast.dump, without_docstring))
+    defines = any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body)
+    without_docstring = tree.body[1:] if isinstance(tree.body[0], ast.Expr) else tree.body
+    return "".join(map(ast.dump, without_docstring)) if defines else ""
 
 
 def test_no_file_stands_twice() -> None:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Json, Option
+from agentwire.system.inherited_signals import outlived
 from ai_session.cli.follow import PAGE_CHARS, WAIT_SECONDS, Follower
 from ai_session.cli.output import (
     EXIT_EXEC_FAILED,
@@ -32,7 +33,6 @@ from ai_session.cli.sessions import SessionName, sessions
 from ai_session.client.connection import ControlClient, connect
 from ai_session.errors import AiSessionError, InvalidArguments, NothingRunning
 from ai_session.sandbox.workspace.words import sentence
-from ai_session.system.inherited_signals import outlived
 
 if TYPE_CHECKING:
     from ai_session.cli.keyboard import Keyboard

@@ -18,8 +18,8 @@ from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
+from agentwire.system import inherited_signals
 from ai_session import __version__
-from ai_session.system import inherited_signals
 
 PROTOCOL = (1, 1)
 """The oldest and the newest way to talk over the socket that this version knows; what is merely added changes none."""

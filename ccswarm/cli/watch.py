@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agentwire.system.inherited_signals import outlived
 from ccswarm.cli.board import Board
 from ccswarm.cli.output import (
     BY_STATUS,
@@ -30,7 +31,6 @@ from ccswarm.runs.answers import answer, last_task
 from ccswarm.runs.events import Calls, Happening, of_record, told
 from ccswarm.runs.feed import Feed
 from ccswarm.runs.status import described_run, short
-from ccswarm.system.inherited_signals import outlived
 from ccswarm.toolbox.questions import command_for
 
 if TYPE_CHECKING:

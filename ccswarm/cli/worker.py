@@ -87,7 +87,7 @@ def logged(tell: Callable[..., None]) -> Generator[None]:
                 facts = {"id": execution, "status": status, **({"summary": summary} if summary else {})}
                 tell("execution", f"{execution}: {status}{', ' if summary else ''}{summary}", **facts)
             # dbos warns of every step that is cancelled.
-            elif record.name.startswith("ccswarm") or record.levelno >= logging.ERROR:
+            elif record.name.startswith(("ccswarm", "agentwire")) or record.levelno >= logging.ERROR:
                 what = record.exc_info[1] if record.exc_info else None
                 why = f" {type(what).__name__}: {what}" if what else ""
                 remark(printable(f"{record.levelname.lower()}: {record.getMessage()}{why}"))

@@ -30,11 +30,11 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from agentwire.telemetry.export import Providers
 from ccswarm import __version__
 from ccswarm.errors import SwarmError
 from ccswarm.models import CallRequest, CallStatus, Json
 from ccswarm.telemetry.base import Function, Known, Sent, Status, Telemetry
-from ccswarm.telemetry.export import Providers
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Bounds of a histogram, those of the conventions."""

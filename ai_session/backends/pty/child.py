@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ptyprocess import PtyProcess  # pyright: ignore[reportMissingTypeStubs]
 
-from ai_session.system import inherited_signals
+from agentwire.system import inherited_signals
 
 OUT_OF = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC)
 DESCRIPTORS_NEEDED = 8

@@ -42,10 +42,10 @@ if __name__ == "__main__":
     # -S keeps the start short and -I keeps the caller's environment out, so the folders to import from are named.
     sys.path.extend(sys.argv[2:])
 
+from agentwire.system import inherited_signals
 from ai_session.backends.pty import child as pty_child
 from ai_session.backends.pty.channel import Channel, Message
 from ai_session.backends.pty.log_tail import RETAIN_BYTES, WINDOW, LogTail
-from ai_session.system import inherited_signals
 
 PROTOCOL = 1
 LINGER_SECONDS = 3600.0

@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Generator
 
-from ai_session.system import inherited_signals
+from agentwire.system import inherited_signals
 
 _PIDFD_GETFD = 438
 _TIOCGPTN = 0x80045430

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 
-from agentwire.extras import install
+from agentwire.telemetry.settings import opened
+from ai_session import __version__
 from ai_session.config.settings import TelemetrySettings
 from ai_session.gate.telemetry.base import Telemetry
-
-PROTOCOL = "http/protobuf"
-
-log = logging.getLogger(__name__)
 
 
 def open_telemetry(
@@ -25,30 +21,13 @@ def open_telemetry(
     ``tools`` are the names that may be told; ``masked`` takes secrets out of what clients say of themselves;
     ``levels`` are what can be counted at any time, by the name of their metric, asked on the loop.
     """
-    if not any(of_signal(settings, one) for one in ("traces", "metrics")):
-        return Telemetry()
-    try:
-        if settings.protocol != PROTOCOL:
-            raise ValueError(f"the protocol {settings.protocol[:40]!r} is not known here, only {PROTOCOL}")
+
+    def live() -> Telemetry:
         # The packages are an extra, and take 0.2 s to import.
-        from ai_session.gate.telemetry.export import Providers
+        from agentwire.telemetry.export import Providers
         from ai_session.gate.telemetry.spans import LiveTelemetry
 
-        return LiveTelemetry(
-            Providers.exporting(settings, of_signal, masked), tools=tools, masked=masked, levels=levels
-        )
-    except ImportError as error:
-        log.warning(
-            "telemetry is configured, but %s is not installed; nothing is exported: %s", error.name, install("otel")
-        )
-    except Exception as error:  # of settings and variables that the packages refuse
-        log.warning("telemetry is configured, but cannot start: %s: %s", type(error).__name__, masked(str(error)))
-    return Telemetry()
+        providers = Providers.exporting("ai-session", __version__, settings, masked)
+        return LiveTelemetry(providers, tools=tools, masked=masked, levels=levels)
 
-
-def of_signal(settings: TelemetrySettings, signal: str) -> str:
-    """The address that ``traces`` or ``metrics`` go to; empty: nowhere."""
-    own: str = getattr(settings, f"{signal}_endpoint")
-    if own:
-        return "" if own == "none" else own
-    return f"{settings.endpoint.rstrip('/')}/v1/{signal}" if settings.endpoint else ""
+    return opened(settings, masked, live, Telemetry())

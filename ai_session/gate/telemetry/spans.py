@@ -23,10 +23,10 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from agentwire.telemetry.export import Providers
 from ai_session import __version__
 from ai_session.errors import UnknownTool
 from ai_session.gate.telemetry.base import Ended, Telemetry, Told
-from ai_session.gate.telemetry.export import Providers
 from ai_session.models import ToolCall, ToolResult
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)

@@ -31,13 +31,13 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, SERVER_INFO_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
+from agentwire.json_lines import Message
 from ai_session import __version__
 from ai_session.servers.mcp import completion, prompts, resources, subscriptions
 from ai_session.servers.mcp import tasks as mcp_tasks
 from ai_session.servers.mcp import tools as mcp_tools
 from ai_session.servers.mcp.caller import Caller, Callers
 from ai_session.servers.mcp.elicitation import FORM_VERSIONS, Questioning, Questions, answerable
-from ai_session.servers.mcp.framing import Message
 
 INSTRUCTIONS = """\
 ai-session runs commands in real, persistent terminals. A session is one shell that stays alive between calls: cd, \

@@ -27,8 +27,8 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from agentwire.json_lines import Message
 from ai_session.models import SCOPES, Answer, Question
-from ai_session.servers.mcp.framing import Message
 
 if TYPE_CHECKING:
     from ai_session.gate.consent.consent import Asker

@@ -11,12 +11,14 @@ import contextlib
 import gc
 import json
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from agentwire.json_lines import LineReader, Message, Refused, encode, parse
+from agentwire.mcp.first_answers import FirstAnswers
+from ai_session import __version__
 from ai_session.config import plugins
 from ai_session.servers.base import Connection
-from ai_session.servers.mcp.first_answers import FirstAnswers
-from ai_session.servers.mcp.framing import LineReader, Message, Refused, encode, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
     from ai_session.servers.mcp.dispatch import Conversation
 
 READ_BYTES = 1 << 16
+MAX_LINE_BYTES = 64 << 20
 WRITE_BUFFER_BYTES = 1 << 20
 """Reading stops while a client leaves more than this unread."""
 
 HELD_BYTES = 8 << 20
+
+FIRST_ANSWERS = Path(__file__).with_name("first_answers.json")
+"""Written by scripts/first_answers.py."""
 
 HEARTBEAT_SECONDS = 10.0
 """Between progress notifications of a waiting call; no client known gives up sooner than 30 s without one."""
@@ -49,7 +55,7 @@ class Arriving(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._before: asyncio.BaseProtocol | None = None
         self._take = take
-        self._lines = LineReader()
+        self._lines = LineReader(MAX_LINE_BYTES)
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._unread = self._said_all = False
@@ -203,7 +209,7 @@ class McpServer:
         """``registry``: what is served instead of the gate's tools."""
         self.heartbeat_seconds = heartbeat_seconds
         self.registry = registry
-        self.first = None if registry else FirstAnswers()
+        self.first = None if registry else FirstAnswers(FIRST_ANSWERS, __version__)
         self.sdk: ModuleType | None = None
 
     async def serve(self, gate: Gate, connection: Connection) -> None:

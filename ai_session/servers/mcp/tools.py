@@ -24,11 +24,11 @@ from mcp_types import (
 from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from agentwire.json_lines import Message
 from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
 from ai_session.models import ToolCall, ToolResult
 from ai_session.servers.mcp.caller import call_of, caller_of, scrub
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
-from ai_session.servers.mcp.framing import Message
 
 WHOLE_RESULTS = frozenset(("2025-06-18", "2025-11-25", *MODERN_PROTOCOL_VERSIONS))
 """Versions in which the result of a call is sent as it is."""

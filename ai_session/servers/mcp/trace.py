@@ -7,7 +7,7 @@ from typing import Any
 
 from mcp.server.context import ServerRequestContext
 
-from ai_session.servers.mcp.framing import Message
+from agentwire.json_lines import Message
 
 CARRIED = {"traceparent": 200, "tracestate": 2048, "baggage": 8192}
 """W3C's names, and how many characters of each are taken; what is longer is left out."""

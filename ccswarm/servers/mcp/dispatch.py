@@ -26,7 +26,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, ErrorData
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
-from ccswarm.servers._json_lines import Message
+from agentwire.json_lines import Message
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp.handlers import BUS, LISTEN, SERVER, Client
 from ccswarm.servers.mcp.resources import Watchers

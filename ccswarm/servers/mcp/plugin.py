@@ -12,11 +12,13 @@ import gc
 import logging
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccswarm.servers._json_lines import LineReader, Message, Refused, encode, parse
+from agentwire.json_lines import LineReader, Message, Refused, encode, parse
+from agentwire.mcp.first_answers import FirstAnswers
+from ccswarm import __version__
 from ccswarm.servers.base import Entrance
-from ccswarm.servers.mcp.first_answers import FirstAnswers
 from ccswarm.servers.mcp.stdio import Wire
 
 if TYPE_CHECKING:
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FLUSH_SECONDS = 0.3
+MAX_LINE_BYTES = 8 << 20
 CLOSE_SECONDS = 20.0
 """Longest way out; whatever is not handed back by then is found by others as after a crash."""
+
+FIRST_ANSWERS = Path(__file__).with_name("first_answers.json")
+"""Written by scripts/first_answers_swarm.py."""
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +45,7 @@ class Peer:
     def __init__(self, entrance: Entrance) -> None:
         self._entrance = entrance
         self._wire = Wire()
-        self._first = FirstAnswers()
+        self._first = FirstAnswers(FIRST_ANSWERS, __version__)
         self._conversation: Conversation | None = None
         self._trace = _trace() if entrance.trace else None
         self._waiting: list[tuple[Message, bool]] = []
@@ -73,7 +79,7 @@ class Peer:
 
     async def _serve(self) -> None:
         loading: asyncio.Task[None] | None = None
-        lines = LineReader()
+        lines = LineReader(MAX_LINE_BYTES)
         while chunk := await self._wire.read():
             for line in lines.feed(chunk):
                 self._take(line)
@@ -95,7 +101,7 @@ class Peer:
             for answer in refused.answers:
                 self._send(answer)
             return
-        if message is None:
+        if message is None or "method" not in message:  # nothing is ever asked of a client, so answers need none
             return
         if self._conversation:
             self._conversation.receive(message)
@@ -155,7 +161,9 @@ class McpServer:
 
         told = logging.StreamHandler()
         # dbos warns of every step that is cancelled.
-        told.addFilter(lambda record: record.name.startswith("ccswarm") or record.levelno >= logging.ERROR)
+        told.addFilter(
+            lambda record: record.name.startswith(("ccswarm", "agentwire")) or record.levelno >= logging.ERROR
+        )
         logging.basicConfig(level=logging.WARNING, format="ccswarm: %(message)s", handlers=[told])
         asyncio.run(serve())
         return 0

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
+from agentwire.json_lines import LineReader, Message, Refused, encode, parse
 from agentwire.system.peers import user_of
 from ccswarm import __version__
 from ccswarm.config.settings import Settings
 from ccswarm.errors import OperatorError, SwarmError
-from ccswarm.servers._json_lines import LineReader, Message, Refused, Spread, encode, is_foreign, parse
 from ccswarm.servers._rate_limit import Rates
 from ccswarm.servers.base import Admission, Grounds, Listening, who_takes_words
 from ccswarm.servers.visionflow.errors import (
@@ -30,6 +30,7 @@ from ccswarm.servers.visionflow.errors import (
     REFUSED,
     Fault,
 )
+from ccswarm.servers.visionflow.first_lines import Spread, is_foreign
 from ccswarm.servers.visionflow.methods import METHODS, TOOLS, call, listed
 from ccswarm.servers.visionflow.swarms import TYPES, Swarms
 
@@ -135,7 +136,7 @@ class Talk:
             message = parse(line)
         except Refused as refused:
             return self._refusals(line, [_plain(answer) for answer in refused.answers])
-        if message is None:
+        if message is None or "method" not in message:
             is_json = line.lstrip()[:1] == b"{"
             return [] if is_json or not line.strip() else self._refusals(line, [_error(None, Fault(PARSE_ERROR))])
         self._has_begun = True

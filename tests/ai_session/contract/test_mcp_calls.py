@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from agentwire.mcp.first_answers import FirstAnswers
+from ai_session import __version__
 from ai_session.servers.base import Connection
-from ai_session.servers.mcp.first_answers import FirstAnswers
-from ai_session.servers.mcp.plugin import McpServer
+from ai_session.servers.mcp.plugin import FIRST_ANSWERS, McpServer
 from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
 from tests.ai_session.contract.wire import ENVELOPE, Client, Message, double, living_in
 from tests.bounds import BOUND_SECONDS
@@ -184,7 +185,7 @@ def test_starting_daemon_answers_first_questions_then_does_the_rest_in_order() -
         assert answers[2]["result"]["protocolVersion"] == "2024-11-05"
         assert later[7]["result"]["structuredContent"]["client"] == "early"
         assert later[8]["error"]["code"] == -32601
-        recorded = FirstAnswers().answer(lines[0])
+        recorded = FirstAnswers(FIRST_ANSWERS, __version__).answer(lines[0])
         assert answers[1] == recorded
         assert client.result("server/discover", modern=True) == answers[1]["result"]
         with pytest.raises(TimeoutError):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from agentwire.json_lines import Message, encode
 from ai_session.models import Question, ToolCall, ToolResult
 from ai_session.servers.mcp import dispatch
 from ai_session.servers.mcp import tools as mcp_tools
 from ai_session.servers.mcp.caller import Caller
-from ai_session.servers.mcp.framing import Message, encode
 from ai_session.servers.mcp.tasks import EXTENSION as TASKS
 from tests.ai_session.contract.test_control import PERSON, MemoryGate, MemoryHost
 from tests.bounds import BOUND_SECONDS

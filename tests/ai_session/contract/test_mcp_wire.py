@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from agentwire.mcp.first_answers import HANDSHAKE_VERSIONS
 from ai_session import __version__
-from ai_session.servers.mcp.first_answers import HANDSHAKE_VERSIONS
 from tests.ai_session.contract.wire import DATA, ENVELOPE, Client, Message, double, living_in
 from tests.conftest import new_home
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ai_session.servers.mcp.framing import Refused
+from agentwire.json_lines import Refused
 from ai_session.servers.mcp.plugin import HELD_BYTES, Arriving
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_session.servers.mcp.framing import KEPT_BYTES, LineReader, Refused, encode, parse
+from agentwire.json_lines import KEPT_BYTES, LineReader, Refused, encode, parse
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data/wire/bad_lines.json").read_text())
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from agentwire.telemetry.export import Providers, warn_once
+from agentwire.telemetry.settings import of_signal
 from ai_session.config.settings import TelemetrySettings
-from ai_session.gate.telemetry.export import Providers, warn_once
-from ai_session.gate.telemetry.factory import of_signal, open_telemetry
+from ai_session.gate.telemetry.factory import open_telemetry
 from ai_session.gate.telemetry.spans import LiveTelemetry
 from ai_session.models import Effect
 from tests.ai_session.unit.gate_world import World
@@ -132,7 +133,7 @@ def test_where_each_goes(given: dict[str, str], traces: str, metrics: str) -> No
 async def test_only_one_of_both_is_sent_where_only_one_is_wanted() -> None:
     with Collector() as collector:
         settings = TelemetrySettings(traces_endpoint=f"{collector.url}/v1/traces")
-        providers = await asyncio.to_thread(Providers.exporting, settings, of_signal, str)
+        providers = await asyncio.to_thread(Providers.exporting, "ai-session", "1", settings, str)
         providers.traces.get_tracer("x").start_span("one").end()
         providers.metrics.get_meter("x").create_counter("two").add(1)
         async with asyncio.timeout(BOUND_SECONDS):
@@ -147,7 +148,7 @@ def test_one_complaint_is_passed_on_without_what_is_secret(caplog: pytest.LogCap
     logger.info("fine")
     logger.warning("no way to %s", "hunter2")
     logger.error("no way again")
-    (record,) = [record for record in caplog.records if record.name.startswith("ai_session")]
+    (record,) = [record for record in caplog.records if record.name.startswith("agentwire")]
     said = record.getMessage()
     assert "to https://c.example:4318 is in trouble" in said
     assert said.endswith("no way to [X]")

@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from agentwire.telemetry.export import Providers
 from ai_session.errors import Denied, UnknownTool
 from ai_session.gate.consent.consent import Deferred
-from ai_session.gate.telemetry.export import Providers
 from ai_session.gate.telemetry.spans import LiveTelemetry, size_of
 from ai_session.models import Effect, ToolCall, ToolResult
 from tests.ai_session.unit.gate_world import ASK, CLIENT, DENY, SECRET, World

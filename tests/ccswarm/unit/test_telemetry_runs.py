@@ -19,13 +19,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import SpanKind, StatusCode
 
+from agentwire.telemetry.export import Providers
 from ccswarm.config import config
 from ccswarm.config.settings import Settings
 from ccswarm.journal.masks import Masks
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
 from ccswarm.swarm.swarm import Swarm, payload_of
 from ccswarm.telemetry.base import Telemetry
-from ccswarm.telemetry.export import Providers
 from ccswarm.telemetry.factory import open_telemetry
 from ccswarm.telemetry.spans import Ids, LiveTelemetry, span_id_of, trace_id_of
 from ccswarm.toolbox.toolbox import Toolbox

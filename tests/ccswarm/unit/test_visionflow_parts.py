@@ -17,10 +17,10 @@ from ccswarm.config.settings import AgentSettings, Settings, Topology
 from ccswarm.errors import ConfigInvalid, PlanInvalid, UsageInvalid
 from ccswarm.plan import check as plans
 from ccswarm.runs import service
-from ccswarm.servers._json_lines import Spread
 from ccswarm.servers._rate_limit import Rates
 from ccswarm.servers.base import Admission
 from ccswarm.servers.visionflow.errors import Fault
+from ccswarm.servers.visionflow.first_lines import Spread
 from ccswarm.servers.visionflow.params import Param, checked
 from ccswarm.servers.visionflow.plans import agent_of, chosen, handle_of, linked, plan_of
 from ccswarm.servers.visionflow.plugin import Talk
@@ -229,14 +229,14 @@ PRINTED = b"""{
 
 
 def test_a_message_that_is_printed_over_lines_is_one() -> None:
-    spread = Spread()
+    spread = Spread(1 << 20)
     joined = list(spread.joined(PRINTED.split(b"\n")))
     assert [json.loads(one)["id"] for one in joined if isinstance(one, bytes)] == ["3"]
     assert spread.rest() == []
 
 
 def test_what_was_begun_costs_no_message_behind_it() -> None:
-    spread, whole = Spread(), b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    spread, whole = Spread(1 << 20), b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
     assert list(spread.joined([b"{", b'  "id": 7,', whole])) == [b'{\n  "id": 7,', whole]
     assert list(spread.joined([b'{"id": 8', whole])) == [b'{"id": 8', whole]
     assert list(Spread(20).joined([b"{", b'"a": "' + b"x" * 30])) == [b"{", b'"a": "' + b"x" * 30]
@@ -251,4 +251,4 @@ def test_what_was_begun_costs_no_message_behind_it() -> None:
 def test_any_message_comes_whole_out_of_its_lines(params: Any) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "x", "params": params}
     lines = json.dumps(message, indent=2, ensure_ascii=False).encode().split(b"\n")
-    assert [json.loads(cast("bytes", one)) for one in Spread().joined(lines)] == [message]
+    assert [json.loads(cast("bytes", one)) for one in Spread(1 << 20).joined(lines)] == [message]

@@ -1,6 +1,6 @@
 """Answers to a client's first questions while the SDK is still being imported (0.5 s; one client waits 1 s in all).
 
-They are what the SDK answers, recorded: ``scripts/first_answers.py`` writes the file, a test compares.
+They are what the SDK answers, recorded in a file by a script; a test compares.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ai_session import __version__
-from ai_session.servers.mcp.framing import Message
+from agentwire.json_lines import Message
 
-FILE = Path(__file__).with_name("first_answers.json")
 VERSION_MARK = "@VERSION@"
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSION = "2026-07-28"
@@ -21,10 +19,10 @@ ENVELOPE_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 
 
 class FirstAnswers:
-    """The recorded answers of this version."""
+    """The recorded answers of one server's version."""
 
-    def __init__(self) -> None:
-        self._recorded: dict[str, Any] = json.loads(FILE.read_text().replace(VERSION_MARK, __version__))
+    def __init__(self, file: Path, version: str) -> None:
+        self._recorded: dict[str, Any] = json.loads(file.read_text().replace(VERSION_MARK, version))
 
     def answer(self, request: Message) -> Message | None:
         """The response to a request, None for one that only the SDK can answer."""

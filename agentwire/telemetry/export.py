@@ -23,8 +23,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-from ccswarm import __version__
-from ccswarm.config.settings import TelemetrySettings
+from agentwire.telemetry.settings import ExportSettings, of_signal
 
 FLUSH_SECONDS = 1.0
 """How long leaving may be held up by what was not sent yet."""
@@ -44,16 +43,17 @@ class Providers:
     @classmethod
     def exporting(
         cls,
-        settings: TelemetrySettings,
-        of_signal: Callable[[TelemetrySettings, str], str],
+        service: str,
+        version: str,
+        settings: ExportSettings,
         masked: Callable[[str], str],
-        ids: IdGenerator,
+        ids: IdGenerator | None = None,
     ) -> Providers:
         """Those that send to the configured addresses, as OpenTelemetry's own variables further say. Raises whatever
         is wrong with those. ``ids`` makes those of spans."""
         traces_to, metrics_to = of_signal(settings, "traces"), of_signal(settings, "metrics")
         warn_once(traces_to or metrics_to, masked)
-        resource, headers = resource_of(), settings.headers or None
+        resource, headers = resource_of(service, version), dict(settings.headers) or None
         traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
         if traces_to:
             traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(traces_to, headers=headers)))
@@ -90,11 +90,11 @@ class Providers:
             log.info("telemetry that was not sent within %g s is given up", seconds)
 
 
-def resource_of() -> Resource:
+def resource_of(service: str, version: str) -> Resource:
     """What all of it is told of; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say more, or otherwise."""
     own = {
-        "service.name": "ccswarm",
-        "service.version": __version__,
+        "service.name": service,
+        "service.version": version,
         "service.instance.id": str(uuid.uuid4()),
         "host.name": platform.node(),
     }

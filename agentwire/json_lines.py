@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
-MAX_LINE_BYTES = 8 << 20
 KEPT_BYTES = 4096
 """Of a line that is too long, enough of both ends to find its id."""
 
@@ -21,17 +20,9 @@ INVALID_REQUEST = -32600
 HEADER_LINE = re.compile(rb"[A-Za-z][A-Za-z-]*: [^{}\[\]]*\Z")
 """`Content-Length: 120`: one client tries this framing when it got no answer in time."""
 
-REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ +\S+ +HTTP/\d", re.IGNORECASE)
-TLS_HANDSHAKE = b"\x16"
-"""With which a client begins that takes this for a port of TLS."""
-
 ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\\x00-\x1f]|\\.){0,200}")'
 ID_AT_START = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + ID)
 ID_AT_END = re.compile(ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
-
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-
-BEGUN = re.compile(rb"\s*\{(?:.*[{\[])?\s*\Z", re.DOTALL)
 
 Message = dict[str, Any]
 
@@ -47,7 +38,7 @@ class Refused(Exception):
 class LineReader:
     """Cuts a byte stream into lines, in bounded memory."""
 
-    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held = bytearray()
         self._searched = 0
@@ -78,58 +69,12 @@ class LineReader:
         self._searched = len(held)
 
 
-class Spread:
-    """Joins what a person pasted: a message that is printed over several lines. Only a line that opens an object and
-    ends in the middle of it begins one, and a whole message in a line of its own ends whatever was begun before."""
-
-    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
-        self._limit = limit
-        self._held: list[bytes] = []
-        self._depth = 0
-
-    def joined(self, lines: Iterable[bytes | Refused]) -> Iterator[bytes | Refused]:
-        """The lines, and those of one message as one."""
-        for line in lines:
-            if self._held:
-                yield from self._next(line)
-            elif isinstance(line, bytes) and BEGUN.match(line) and _depth(line) > 0:
-                self._held, self._depth = [line], _depth(line)
-            else:
-                yield line
-
-    def rest(self) -> list[bytes | Refused]:
-        """What was begun and never ended."""
-        held, self._held, self._depth = self._held, [], 0
-        return [b"\n".join(held)] if held else []
-
-    def _next(self, line: bytes | Refused) -> Iterator[bytes | Refused]:
-        if isinstance(line, Refused) or _is_message(line) or sum(map(len, self._held)) + len(line) > self._limit:
-            yield from self.rest()
-            yield line
-            return
-        self._held.append(line)
-        self._depth += _depth(line)
-        if self._depth <= 0:
-            yield from self.rest()
-
-
-def _depth(line: bytes) -> int:
-    """How many objects and lists it opens more than it closes."""
-    bare = STRING.sub(b"", line)
-    return sum(bare.count(one) for one in (b"{", b"[")) - sum(bare.count(one) for one in (b"}", b"]"))
-
-
-def _is_message(line: bytes) -> bool:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and "jsonrpc" in found
-
-
 def parse(line: bytes) -> Message | None:
-    """The message on a line: a request with a usable id, or a notification. None for what needs no attention; nothing
-    is ever asked of a client, so answers need none. Raises Refused."""
+    """The message on a line: a request with a usable id, a notification, or (without a method) the response to a
+    question. None for what needs no attention.
+
+    Raises Refused.
+    """
     try:
         message = DECODER.decode(line.decode())
         if b"\\ud" in line or b"\\uD" in line:
@@ -147,12 +92,6 @@ def parse(line: bytes) -> Message | None:
     return _checked(message)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def is_foreign(line: bytes) -> bool:
-    """Whether the first line of a connection, or its beginning, is none of this protocol but HTTP's or TLS's: what a
-    browser sends wherever a page wants it to."""
-    return line.startswith(TLS_HANDSHAKE) or REQUEST_LINE.match(line) is not None
-
-
 def _checked(message: Message) -> Message | None:
     method = message.get("method")
     if "id" not in message:
@@ -161,7 +100,7 @@ def _checked(message: Message) -> Message | None:
     request_id = message["id"]
     usable = isinstance(request_id, (int, str)) and not isinstance(request_id, bool)
     if method is None and ("result" in message or "error" in message):
-        return None
+        return message if usable else None
     if not usable:
         shown = request_id if isinstance(request_id, float) else None
         raise Refused(error(shown, INVALID_REQUEST, "Invalid request: id must be a string or an integer"))

@@ -1,0 +1,59 @@
+"""Finds a package's extension by name: ``PLUGIN`` of ``<package>/<kind>/<name>.py`` or
+``<package>/<kind>/<name>/plugin.py``, then entry points of the group ``<package>.<kind>``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from agentwire.errors import ConfigInvalid
+
+NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+
+class Plugins:
+    """Those of one package."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def load(self, kind: str, name: str) -> Any:
+        """Returns the ``PLUGIN`` of ``kind`` called ``name``; raises ConfigInvalid when there is none.
+
+        Names are looked up, never scanned, and dotted paths are refused, so configuration cannot import arbitrary code.
+        """
+        if not NAME.match(name) or name == "base":
+            raise ConfigInvalid(
+                f"{name!r} is not a name of a {kind} plugin", suggestion="use lower-case letters, digits and _"
+            )
+        module = f"{self._package}.{kind}.{name}"
+        if (found := find_spec(module)) is not None:
+            return import_module(f"{module}.plugin" if found.submodule_search_locations else module).PLUGIN
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group=f"{self._package}.{kind}", name=name):
+            return entry.load()
+        raise ConfigInvalid(f"no {kind} plugin is called {name!r}", suggestion=f"known: {', '.join(self.names(kind))}")
+
+    def names(self, kind: str) -> list[str]:
+        """The built-in plugins of a kind, sorted; for messages and completion."""
+        return [*_found(self._package, kind)]
+
+
+@cache
+def _found(package: str, kind: str) -> tuple[str, ...]:
+    from pathlib import Path
+
+    spec = find_spec(package)
+    assert spec
+    found = [
+        path if path.name != "plugin.py" else path.parent
+        for root in spec.submodule_search_locations or ()
+        for pattern in ("*.py", "*/plugin.py")
+        for path in Path(root, kind).glob(pattern)
+    ]
+    return tuple(sorted(path.stem for path in found if path.stem != "base" and not path.stem.startswith("_")))

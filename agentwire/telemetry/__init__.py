@@ -1,0 +1,1 @@
+"""Spans and metrics on their way to a collector."""
