@@ -337,12 +337,13 @@ def test_its_relay_starts_as_fast_as_mcps() -> None:
     """It loads nothing that the other one does not."""
     code = "import sys; from ai_session.__main__ import main; sys.argv[1:] = {!r}; {}main()"
     tell = "import os; from ai_session.client import relay; relay.connect = lambda *a, **k: (print(a, k, sorted("
-    tell += "m for m in sys.modules if m.startswith('ai_session'))), sys.stdout.flush(), os._exit(0)); "
+    tell += "m for m in sys.modules if m.startswith(('ai_session', 'agentwire')))), sys.stdout.flush(), os._exit(0)); "
     said: list[str] = []
     for words in (FLUXLOOP[3:], SERVER[3:]):
         with Client([sys.executable, "-c", code.format(words, tell)], env=dict(os.environ)) as client:
             said.append(client.line().decode())
     assert [line.partition(")")[0] for line in said] == ["('fluxloop',", "('mcp',"]
-    loaded = {"", ".__main__", ".client", ".client.relay", ".system", ".system.inherited_signals"}
-    found = [{name.removeprefix("ai_session") for name in re.findall(r"'(ai_session[.\w]*)'", line)} for line in said]
-    assert found == [loaded, loaded | {".client.resume"}]
+    loaded = {"ai_session", *(f"ai_session.{one}" for one in ("__main__", "client", "client.relay"))}
+    loaded |= {"agentwire", "agentwire.system", "agentwire.system.inherited_signals"}
+    found = [set(re.findall(r"'((?:ai_session|agentwire)[.\w]*)'", line)) for line in said]
+    assert found == [loaded, loaded | {"ai_session.client.resume"}]
