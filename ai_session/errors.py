@@ -125,7 +125,7 @@ class DirectoryUnusable(CallerError, OSError):
 
 
 class FileUnusable(CallerError, OSError):
-    """There is no such file in the workspace, or it is none that can be read or written."""
+    """There is no such file in the workspace, or it cannot be read or written."""
 
     code = "file_unusable"
 

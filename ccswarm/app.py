@@ -169,7 +169,7 @@ async def tree_problems(settings: Settings, workspaces: Workspaces, *, clean: bo
         return []
     who = ", ".join(dict.fromkeys(agent.name for agent in doers))
     if not await workspaces.is_repository():
-        return [f"agent {who}: works in a clone, and {workspaces.repository} is no git repository with a commit"]
+        return [f"agent {who}: works in a clone, and {workspaces.repository} is not a git repository with a commit"]
     try:
         await workspaces.require_clean() if clean else None
     except (Conflict, WorkspaceUnusable) as error:

@@ -25,7 +25,7 @@ def settings() -> dict[str, str]:
             "Settings of ai-session",
             "Kept in `~/.config/ai-session/config.toml`, or where `AI_SESSION_CONFIG` says. The variable "
             "`AI_SESSION_<SECTION>_<NAME>` goes before the file: `AI_SESSION_SESSION_ROWS=60`. "
-            "`ai-session config show` tells what is in force, and where it came from.",
+            "`ai-session config show` shows what is in force, and where it came from.",
             ai_session.config.settings.Settings,
         ),
         "swarm-settings.md": _page(

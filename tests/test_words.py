@@ -55,8 +55,9 @@ def test_no_retired_word_is_read_by_anybody() -> None:
             for number, line in lines
             for match in pattern.finditer(line)
         ]
-    for path in SOURCES:
-        said = strings(path.read_text())
+    for path, source in ((path, path.read_text()) for path in SOURCES):
+        # Few files have such a word at all; only these are parsed.
+        said = strings(source) if pattern.search(source) else ()
         found += [
             f"{path.relative_to(ROOT)}:{number}: {match[0]}"
             for number, text in said

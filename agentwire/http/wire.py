@@ -56,7 +56,7 @@ class StrictBuffer(ReceiveBuffer):
 
 class StrictConnection(h11.Connection):
     """A server's end. Raises RemoteProtocolError for a request whose length, host or version can be read in two ways,
-    and for a target that is no path, unless it is that of a ``proxy``."""
+    and for a target that is not a path, unless it is that of a ``proxy``."""
 
     def __init__(self, max_incomplete_event_size: int, *, proxy: bool = False) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size)
@@ -97,7 +97,7 @@ def _problem_of(request: h11.Request, *, proxy: bool) -> str:
         return ""
     if not dict(request.headers).get(b"host"):
         return "Host names nobody"
-    return "" if request.target.startswith(b"/") else "the target is no path"
+    return "" if request.target.startswith(b"/") else "the target is not a path"
 
 
 class Refusal(NamedTuple):
@@ -127,7 +127,7 @@ class Site:
         headers: Headers = scope["headers"]
         method, path, host = scope["method"], scope["path"], value_of(headers, b"host").lower()
         if not self._is_own(host):
-            return Refusal(421, "this server is not called so")
+            return Refusal(421, "the Host header is not a name of this server")
         if "websocket" in value_of(headers, b"upgrade").lower():
             return Refusal(400, "this server has no WebSocket")
         origin = value_of(headers, b"origin").lower()

@@ -142,7 +142,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuses what would be lost in writing it back."""
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a JSON object has a duplicate key")
     return table
 
 

@@ -53,13 +53,13 @@ def parse(line: str) -> Pattern:
     directories = text.endswith("/")
     names = text.casefold().rstrip("/").lstrip("/").split("/")
     if "\0" in text or "" in names or names[-1] in (".", "..") or not text.strip():
-        raise ValueError(f"{line!r} is no pattern of a path")
+        raise ValueError(f"{line!r} is not a pattern of a path")
     if "/" not in text.rstrip("/"):
         names.insert(0, "**")
     try:
         regex = re.compile("".join(_translate(names)), re.DOTALL)
     except re.error as error:
-        raise ValueError(f"{line!r} is no pattern of a path: {error}") from None
+        raise ValueError(f"{line!r} is not a pattern of a path: {error}") from None
     return Pattern(line, excepts, directories, tuple(names), regex)
 
 

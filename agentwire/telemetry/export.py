@@ -120,4 +120,4 @@ class _FirstOnly(logging.Handler):
         if not self._said:
             self._said = True
             why = self._masked(record.getMessage())[:SHOWN_CHARS]
-            log.warning("telemetry to %s is in trouble, said once; calls go on: %s", self._address, why)
+            log.warning("telemetry to %s failed (logged once; calls are not affected): %s", self._address, why)

@@ -178,7 +178,7 @@ class Verifier:
         """What follows the last newline of a file: what a crash leaves, in the last one."""
         self.report.torn_bytes += size
         if not last:
-            self._problem(place, f"{size} bytes at its end are no record")
+            self._problem(place, f"{size} bytes at its end are not a record")
 
     def finish(self) -> Report:
         """The report, with what only the whole log tells."""

@@ -92,7 +92,9 @@ def parse_key(text: str) -> re.Pattern[bytes]:
     char = match[1].lower() if match else ""
     code = ord(char.upper()) if char else 0
     if not 0x40 <= code <= 0x5F:
-        raise InvalidArguments(f"{text!r} is no detach key", suggestion="use ctrl- and a letter or one of @ [ \\ ] ^ _")
+        raise InvalidArguments(
+            f"{text!r} is not a detach key", suggestion="use ctrl- and a letter or one of @ [ \\ ] ^ _"
+        )
     plain = re.escape(bytes([code & 0x1F]))
     return re.compile(rb"%b|\x1b\[%d;5u|\x1b\[27;5;%d~" % (plain, ord(char), ord(char)))
 

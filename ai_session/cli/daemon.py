@@ -70,7 +70,7 @@ def stop(
 
 @app.command()
 def restart(as_json: Json = False) -> None:
-    """End the daemon and start this version's; sessions go on."""
+    """End the daemon and start this version's; sessions keep running."""
     with suppress(DaemonUnavailable), connect(start=False) as client:
         end(client, sessions_too=False)
     with connect() as client:

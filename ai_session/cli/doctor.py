@@ -207,7 +207,7 @@ def daemon() -> Iterator[Finding]:
             version, pid = client.hello["version"], client.hello["pid"]
     except DaemonUnavailable as error:
         if listens():
-            yield Finding("daemon", "fail", error.message, "end its process; sessions go on under the next one")
+            yield Finding("daemon", "fail", error.message, "end its process; sessions continue under the next one")
         else:
             yield Finding("daemon", "ok", "none runs; the first client starts one")
         return
@@ -304,7 +304,9 @@ def handshake() -> Iterator[Finding]:
     if not tools:
         yield Finding("mcp", "fail", detail + ": no tools", "look into daemon.log")
     elif first > SLOW_SECONDS:
-        yield Finding("mcp", "warn", detail, "some clients go on without tools after 1 s; is the machine under load?")
+        yield Finding(
+            "mcp", "warn", detail, "some clients continue without tools after 1 s; is the machine under load?"
+        )
     else:
         yield Finding("mcp", "ok", detail)
 

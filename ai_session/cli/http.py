@@ -101,7 +101,7 @@ def greeting(place: Place, settings: Settings, *, no_auth: bool) -> str:
     signing = NO_AUTH if no_auth else "Clients sign in on their first use."
     lines = [
         f"Serving MCP at {place.url}",
-        f"{signing} Ctrl-C ends it; sessions go on.",
+        f"{signing} Ctrl-C ends it; sessions keep running.",
         "",
         f"Claude Code   claude mcp add --transport http ai-session {place.url}",
         f"Codex         codex mcp add ai-session --url {place.url}",

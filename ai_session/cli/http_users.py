@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
 app = Group(
-    "Who may reach the HTTP front: people, programs, and what was granted to them.",
+    "Access to the HTTP server: people, programs, and what was granted to them.",
     epilog="Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such user, client or token.",
 )
-user = Group("Add somebody who may sign in.")
+user = Group("Add a person who may sign in.")
 users = Group("List or remove people who may sign in.")
 client = Group("Add a machine that has a secret.")
 clients = Group("List or remove programs that may ask for tokens.")
@@ -179,7 +179,7 @@ def _scopes(wanted: list[str] | None) -> tuple[str, ...]:
     words = [word for each in wanted for word in each.replace(",", " ").split()]
     unknown = [word for word in words if word not in SCOPES]
     if unknown or not words:
-        raise InvalidArguments(f"{' '.join(unknown)!r} is no scope", suggestion=f"use {', '.join(SCOPES)}")
+        raise InvalidArguments(f"{' '.join(unknown)!r} is not a scope", suggestion=f"use {', '.join(SCOPES)}")
     return known(words)
 
 

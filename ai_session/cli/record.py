@@ -39,7 +39,7 @@ def export(
 ) -> None:
     """Write a session as asciicast v3, secrets masked, as far back as its output is kept."""
     if output is None and to_person():
-        raise InvalidArguments("a recording is no text for a terminal", suggestion="add -o FILE, or use a pipe")
+        raise InvalidArguments("a recording is not written to a terminal", suggestion="add -o FILE, or use a pipe")
     with recording(session) as made:
         if output is None:
             with made.open("rb") as file:
@@ -101,7 +101,7 @@ def read_cast(lines: Iterable[str]) -> Iterator[tuple[float, str, str]]:
             raise ValueError
     except (ValueError, KeyError, TypeError):
         raise InvalidArguments(
-            "this is no recording (asciicast 2 or 3)", suggestion="ai-session record export"
+            "this is not a recording (asciicast 2 or 3)", suggestion="ai-session record export"
         ) from None
     then = 0.0
     for row in rows:

@@ -154,7 +154,9 @@ def _tell(client: ControlClient, **how: Any) -> None:
     try:
         client.request("ended", **how)
     except DaemonUnavailable:
-        remark("warning: the daemon went away meanwhile, so the audit log does not tell how this command ended")
+        remark(
+            "warning: the connection to the daemon was lost, so the audit log does not record how this command ended"
+        )
 
 
 async def _run(client: ControlClient, settings: BoxesOfSessions, chosen: SandboxProfile, command: Sequence[str]) -> int:

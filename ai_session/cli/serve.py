@@ -35,7 +35,7 @@ def serve(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Serve files, Python and sessions to programs over HTTP until ended; sessions go on.
+    """Serve files, Python and sessions to programs over HTTP until ended; sessions keep running.
 
     Programs of the user who starts it need no token; those of others, and all where the system does not say whose
     they are, show the one that ai-session token shows, or sign in. What else is in [http] of the configuration holds as
@@ -122,7 +122,7 @@ def greeting(place: Place, root: str, access: str) -> str:
     lines = [
         f"Serving AgentVault's tools at {place.url}",
         access,
-        "Ctrl-C ends it; sessions go on.",
+        "Ctrl-C ends it; sessions keep running.",
         f"Files and code: {root}",
         "",
         f"proxy agent   MCP_SERVER_MAP='{json.dumps(servers)}'",

@@ -149,7 +149,7 @@ def _check_protocol(facts: Mapping[str, Any]) -> None:
         raise Unreachable(
             f"the daemon (pid {facts.get('pid')}) is version {facts.get('version')} and talks in another way than this "
             f"one, {__version__}",
-            "replace it: ai-session daemon restart; sessions go on",
+            "replace it: ai-session daemon restart; sessions keep running",
             "incompatible",
         )
 

@@ -408,7 +408,7 @@ class Conversation:
                 self._outward = Lines()  # half a line of it may be there
                 continue
             self._link.setblocking(False)
-            self._warn("the daemon had ended; another one took over, sessions have gone on")
+            self._warn("the daemon had ended; another one took over, sessions kept running")
             return
         raise self._unreachable("daemons end as soon as they have started")
 
@@ -479,11 +479,12 @@ def interrupted(number: int | str, message: Mapping[str, Any], why: str) -> Mapp
     session = _object(params.get("arguments")).get("session_id")
     if message["method"] != "tools/call":
         return {"id": number, "error": {"code": -32603, "message": f"The daemon {why}; ask again"}}
-    look = f"get_session_info(session_id={session!r}) tells what runs there" if session else "list_sessions tells"
+    look = f"get_session_info(session_id={session!r}) shows what runs there" if session else "list_sessions shows"
     text = (
         f"error {INTERRUPTED}: the daemon {why} while {params.get('name')} was under way: whether it was done is not "
-        f"known, and it was not done again. Sessions and their commands go on.\nnext: {look}, read_output what it "
-        "printed; a call that carries a call_key is repeated by itself and never runs twice"
+        "known, and it was not done again. Sessions and their commands keep running.\n"
+        f"next: {look}, read_output what it printed; a call that carries a call_key is repeated by itself "
+        "and never runs twice"
     )
     error = {"code": INTERRUPTED, "message": text.partition("\n")[0]}
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}

@@ -307,17 +307,17 @@ class OauthSettings(Section):
     issuer: str = Field(default="", description="The external issuer, letter by letter as its tokens name it.")
     jwks_url: str = Field(default="", description="Where its keys are; empty: where its metadata says.")
     introspection_url: str = Field(default="", description="Ask it about each token here, instead of reading JWTs.")
-    client_id: str = Field(default="", description="As whom the front asks there.")
+    client_id: str = Field(default="", description="Client ID used for introspection requests.")
     client_secret_file: str = Field(default="", description="File with the secret for that, readable by its owner.")
     client_secret_variable: str = Field(default="", description="Or the environment variable that holds it.")
     audience: str = Field(
-        default="", description="What tokens must be made out to; empty: the URL of the front's /mcp."
+        default="", description="Audience that tokens must have; empty: the URL of the HTTP server's /mcp."
     )
     algorithms: tuple[
         Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
     ] = Field(default=("RS256", "ES256", "EdDSA"), min_length=1, description="Signatures accepted on JWTs.")
     access_token_seconds: int = Field(
-        default=3600, ge=60, le=86_400, description="Life of a token of the built-in one."
+        default=3600, ge=60, le=86_400, description="Lifetime of access tokens issued by the built-in server."
     )
     refresh_days: int = Field(default=30, ge=1, le=365, description="A client unused for so long signs in again.")
     registration: bool = Field(default=True, description="Clients may register themselves (RFC 7591).")

@@ -269,11 +269,13 @@ def parse_hello(line: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         found, known, fits = {}, False, False
     if not known:
-        raise InvalidArguments("the first line is no hello of ai-session", suggestion="connect with ai-session itself")
+        raise InvalidArguments(
+            "the first line is not a handshake of ai-session", suggestion="connect with ai-session itself"
+        )
     if not fits:
         raise Incompatible(
             f"the client, {str(found.get('version'))[:40]}, talks in another way than the daemon, {__version__}",
-            suggestion="ai-session daemon restart, by the version that is to stay; sessions go on",
+            suggestion="ai-session daemon restart, by the version that is to stay; sessions keep running",
         )
     if found["role"] not in ROLES:
         raise InvalidArguments(f"no role {found['role'][:40]!r}", suggestion="client and daemon may differ in version")

@@ -264,7 +264,7 @@ def who(principal: Principal) -> Message:
 def told(message: Message | None) -> Message:
     """A message that is no error. Raises what the daemon names, DaemonUnavailable where there is none."""
     if message is None:
-        raise DaemonUnavailable("the daemon went away meanwhile", suggestion=LOST)
+        raise DaemonUnavailable("the connection to the daemon was lost", suggestion=LOST)
     if "error" in message:
         facts = message["error"]
         if facts["code"] == InsufficientScope.code:

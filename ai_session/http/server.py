@@ -146,7 +146,7 @@ class Front(uvicorn.Server):
         """As uvicorn's, at a door and with a bound on handshakes."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
-            raise DaemonUnavailable("the HTTP front cannot start", suggestion="what it says above tells why")
+            raise DaemonUnavailable("the HTTP front cannot start", suggestion="see its output above")
         place = self._place
         server = await asyncio.get_running_loop().create_server(
             lambda: Visitor(self.door, self.config, self.server_state, self.lifespan.state),

@@ -840,7 +840,7 @@ class Session:
         shell, replaced = self._present_shell()
         if replaced and shell is not None:
             self._become(shell)
-            notes = [f"the shell was replaced by {os.path.basename(self.spec.shell)}, in which the session goes on"]
+            notes = [f"the shell was replaced by {os.path.basename(self.spec.shell)}, in which the session continues"]
         if running is not None:
             running.note = running.note or "; ".join(notes)
         self.terminal.write(self.shell.reintegrate(self.files, restore=restore))

@@ -40,7 +40,7 @@ def encodable(text: str) -> str:
     try:
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ValueError("holds a lone surrogate, which is no character") from None
+        raise ValueError("contains an unpaired surrogate") from None
     return text
 
 

@@ -46,7 +46,7 @@ def characters(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("holds a lone surrogate, which is no character") from None
+        raise ValueError("contains an unpaired surrogate") from None
     return text
 
 

@@ -116,7 +116,7 @@ async def _read(
         found = await _search(session, text, arguments, chars)
         about |= {"matches": found.count, "next_offset": found.next_offset}
         if not found.complete:
-            notes.append(f"search stopped early: go on with offset={found.next_offset}")
+            notes.append(f"search stopped early: continue with offset={found.next_offset}")
         return result(facts, found.text, notes=notes, extra=about | extra)
     if arguments.tail_lines:
         tail = await session.work(text.tail(arguments.tail_lines, chars))

@@ -117,7 +117,7 @@ class Relay:
             raise
         if found is None:
             if time.monotonic() - self._left > PATIENCE_SECONDS:
-                raise Over(f"nobody went on with the task within {PATIENCE_SECONDS:g} s")
+                raise Over(f"nobody resumed the task within {PATIENCE_SECONDS:g} s")
             return
         self._link, _, self._heard = found
         opening = [line for number, line in self._opening if number not in self._waiting]

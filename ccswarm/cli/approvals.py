@@ -35,7 +35,7 @@ Find = Callable[["App"], Awaitable[dict[str, Any]]]
 
 
 def approvals(config: Config = None, as_json: Json = False) -> None:
-    """Show what waits for a person's word: who wants to call what in which task.
+    """Show what waits for a person's approval: who wants to call what in which task.
 
     Exit code: 0, also when nothing waits.
     """

@@ -95,7 +95,7 @@ async def _call(
 
     server, dot, _ = tool.partition(".")
     if not dot:
-        raise UsageInvalid(f"{tool!r} is no SERVER.TOOL", suggestion="ccswarm tools lists them")
+        raise UsageInvalid(f"{tool!r} is not SERVER.TOOL", suggestion="ccswarm tools lists them")
     if server == OWN:
         raise UsageInvalid("messages between agents belong to a run", suggestion=f"call {tool} in a step of a plan")
     agents = _agents(loaded, agent)
@@ -154,7 +154,7 @@ def _object(words: Sequence[str]) -> dict[str, Any]:
     try:
         return json.loads(words[0])
     except ValueError as error:
-        raise UsageInvalid(f"the arguments are no JSON: {error}", suggestion="or give NAME=VALUE…") from None
+        raise UsageInvalid(f"the arguments are not JSON: {error}", suggestion="or give NAME=VALUE…") from None
 
 
 def _members(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _members(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise UsageInvalid(f"{word!r} is no NAME=VALUE", suggestion="or give all arguments as one JSON object")
+            raise UsageInvalid(f"{word!r} is not NAME=VALUE", suggestion="or give all arguments as one JSON object")
         if name in given:
             raise UsageInvalid(f"{name} is given twice", suggestion="a list is written as JSON: NAME='[1, 2]'")
         given[name] = value if _takes_text(known.get(name)) else _value(value)

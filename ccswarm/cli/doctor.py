@@ -208,7 +208,7 @@ def engine(config: Path | None) -> Iterator[Finding]:
             detail = f"{worker} was last heard of {age:.0f} s ago"
             advice = "" if alive else "ccswarm worker takes its work over"
             yield Finding("workers", "warn", detail, advice or "the others take its work over")
-    waiting = f"{health['running']} executions go on, {health['queued']} wait"
+    waiting = f"{health['running']} executions in progress, {health['queued']} wait"
     if (health["queued"] or health["running"]) and not alive:
         yield Finding("workers", "warn", f"nobody executes: {waiting}", "ccswarm resume RUN, or ccswarm worker")
     else:

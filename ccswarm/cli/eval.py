@@ -209,7 +209,7 @@ def _bare(brain: str, shell: str) -> Any:
     try:
         return AgentSettings(name=brain, brain=brain, grants=(f"{shell}.*",), settings=settings)
     except ValidationError:
-        raise UsageInvalid(f"{brain!r} is no brain", suggestion="playbook, llm or cli") from None
+        raise UsageInvalid(f"{brain!r} is not a brain", suggestion="playbook, llm or cli") from None
 
 
 def _entrants(loaded: Loaded, agents: list[str], brains: list[str]) -> list[Entrant]:

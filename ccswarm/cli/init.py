@@ -111,7 +111,7 @@ def _addition(
 
 
 def _begun(added: starters.Addition) -> str:
-    return f"# Agents for ccswarm. Every setting is told by: ccswarm config reference\n\n{added.text}"
+    return f"# Agents for ccswarm. Every setting is listed by: ccswarm config reference\n\n{added.text}"
 
 
 def _joined(target: Path, text: str, before: Settings | None, added: starters.Addition, as_json: bool) -> str:

@@ -57,7 +57,7 @@ def login(
 
 
 def logout(server: ServerName, config: Config = None, as_json: Json = False) -> None:
-    """Forget the login at a server, and tell whoever gave it.
+    """Forget the login at a server, and tell its issuer.
 
     Exit codes: 0 it is forgotten, or there was none, 2 no such server, or one that knows no login.
     """

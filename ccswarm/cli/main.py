@@ -73,7 +73,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     },
     "People": {
         "approvals": Verb(
-            lambda: import_module("ccswarm.cli.approvals").approvals, "Show what waits for a person's word."
+            lambda: import_module("ccswarm.cli.approvals").approvals, "Show what waits for a person's approval."
         ),
         "say": Verb(lambda: import_module("ccswarm.cli.say").say, "Say something to an agent while it works."),
         "approve": Verb(lambda: import_module("ccswarm.cli.approvals").approve, "Agree to what an agent asks."),
@@ -131,7 +131,7 @@ INSTEAD = {
     "quickstart": "ccswarm init",
     "tutorial": "ccswarm init, then docs/tutorials/first-swarm.md",
     "template": "ccswarm init --with claude, or openai, local, none",
-    "tui": "ccswarm run shows a run as it goes on, ccswarm logs RUN --follow any other",
+    "tui": "ccswarm run shows its run as it happens, ccswarm logs RUN --follow any other",
     "list": "ccswarm runs list",
     "show": "ccswarm runs show RUN",
     "undo": "git revert of what a run merged; ccswarm diff RUN shows it",

@@ -26,7 +26,8 @@ def mcp_server(
 ) -> None:
     """Serve the swarm to an MCP client, which starts this and ends it: runs are started, followed and read.
 
-    Runs are carried out by this process. When the client leaves, they go on where a worker is, else they are paused.
+    Runs are carried out by this process. When the client leaves, they continue if a worker is running, else they
+    are paused.
 
     Exit codes: 0 the client left, 1 it could not be served, 2 wrong usage or configuration, or no such agent.
     """
@@ -35,9 +36,9 @@ def mcp_server(
     from ccswarm.servers.base import Entrance
 
     if not stdio:
-        raise UsageInvalid("there is no other way than --stdio", suggestion="ccswarm mcp-server --stdio")
+        raise UsageInvalid("--stdio is required: it is the only transport", suggestion="ccswarm mcp-server --stdio")
     if workspace and not workspace.is_dir():
-        raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
+        raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="make it, or name another one")
     where = (config and config.absolute(), workspace and workspace.resolve())
     entrance = Entrance(*where, agent, trace=debug.lower() not in OFF)
     # Before the client hears anything: from now on its agents may write where the configuration lies.

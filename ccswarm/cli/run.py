@@ -229,7 +229,7 @@ def _directory(given: Path | None, settings: Settings, loaded: Loaded) -> str:
     configured = loaded.directory / Path(settings.swarm.workspace).expanduser() if settings.swarm.workspace else None
     directory = (given or configured or Path.cwd()).expanduser().absolute()
     if not directory.is_dir():
-        raise UsageInvalid(f"the workspace {directory} is no directory", suggestion="make it, or give --workspace")
+        raise UsageInvalid(f"the workspace {directory} is not a directory", suggestion="make it, or give --workspace")
     return str(directory.resolve())
 
 

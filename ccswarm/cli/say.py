@@ -21,15 +21,18 @@ MOST_CHARS = 8000
 
 
 def say(
-    whom: Annotated[str, Argument(metavar="RUN[.TASK]", help="A task that goes on: last.fix; without one the only.")],
-    text: Annotated[str, Argument(metavar="TEXT", help="What its agent is to heed.")],
+    whom: Annotated[
+        str,
+        Argument(metavar="RUN[.TASK]", help="A running task, such as last.fix; may be omitted if there is only one."),
+    ],
+    text: Annotated[str, Argument(metavar="TEXT", help="What its agent should take into account.")],
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Say something to an agent that thinks, while it works: it hears it before its model is asked next, and cannot end
     its task before. It is on record in the journal, and kept where nobody carries the run out now.
 
-    Exit codes: 0 said, 2 there is no such run, no such task goes on, or its agent hears nothing.
+    Exit codes: 0 said, 2 there is no such run, no such task is running, or its agent cannot receive messages.
     """
     import asyncio
 
@@ -41,7 +44,7 @@ def say(
     if as_json:
         show_json(said)
     else:
-        remark(printable(f"Said to {said['agent']} in {said['task']}; it hears it with its next step"))
+        remark(printable(f"Said to {said['agent']} in {said['task']}; it receives it with its next step"))
 
 
 async def _said(whom: str, text: str, config: Path | None) -> dict[str, Any]:
@@ -76,15 +79,15 @@ async def _task(opened: App, run_id: str, path: str) -> Execution:
         return next(iter(hearing.values()))
     if path in named:
         raise UsageInvalid(
-            f"the agent of {path} hears nothing while it works", suggestion="only agents with brain llm do"
+            f"the agent of {path} receives nothing while it works", suggestion="only agents with brain llm do"
         )
-    told = f"there goes on: {', '.join(hearing or named)}" if named else "nothing of the run goes on"
+    told = f"running: {', '.join(hearing or named)}" if named else "no task of the run is running"
     what = (
-        f"no task {path!r} goes on"
+        f"no task {path!r} is running"
         if path
         else "more than one task could be meant"
         if hearing
-        else "nobody can hear it"
+        else "nobody can receive it"
     )
     raise UsageInvalid(what, suggestion=told)
 

@@ -71,7 +71,7 @@ def serve(
         for name, own in ports.items()
     }
     if workspace and not workspace.is_dir():
-        raise UsageInvalid(f"the workspace {workspace} is no directory", suggestion="make it, or name another one")
+        raise UsageInvalid(f"the workspace {workspace} is not a directory", suggestion="make it, or name another one")
     types = tuple(starters.agents_for("visionflow" if tcp else "a2a"))
     entrance = Entrance(config and config.absolute(), workspace and workspace.resolve(), agent, types=types)
     loaded = load(entrance.config, executes=True, workspace=entrance.workspace)

@@ -91,9 +91,9 @@ def agents(file: PlanFile = None, config: Config = None, as_json: Json = False) 
 
 
 def tasks(file: PlanFile = None, config: Config = None, as_json: Json = False) -> None:
-    """List the tasks of the configuration, or of a plan, in the order they go on, with the agents that can do each.
+    """List the tasks of the configuration, or of a plan, in the order they run, with the agents that can do each.
 
-    Tasks of one stage may go on at the same time. Exit codes: 0 listed, 2 the configuration or the plan is wrong.
+    Tasks of one stage may run at the same time. Exit codes: 0 listed, 2 the configuration or the plan is wrong.
     """
     from ccswarm.plan import check as plans
 

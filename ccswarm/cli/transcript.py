@@ -57,7 +57,7 @@ def result(run: Run = LAST, task: Task = "", config: Config = None, as_json: Jso
         why = f": {found['summary']}" if found["summary"] else ""
         remark(printable(f"{found['task'] or found['run']} is {found['status'].replace('_', ' ')}{why}"))
         if not found["over"]:
-            remark(f"next: ccswarm logs -f {short(found['run'])} shows how it goes on")
+            remark(f"next: ccswarm logs -f {short(found['run'])} shows its progress")
         leave(EXIT_ERROR)
 
 

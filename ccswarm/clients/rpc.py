@@ -30,7 +30,7 @@ ERROR = "ai-session/error"
 """In ``meta``: what kind of error an answer is; its ``code`` becomes that of the outcome."""
 
 INVALID_RESPONSE, INVALID_RESULT, UNKNOWN_ERROR = "invalid_response", "invalid_result", "unknown_error"
-"""Codes of what is no answer of JSON-RPC, of a result that is none of a tool, of an error without a number."""
+"""Codes of what is no answer of JSON-RPC, of a result that is not one of a tool, of an error without a number."""
 
 UNKNOWN_EFFECT = "whether it had an effect is not known: look before it is called again"
 PLAIN = frozenset("*?[")
@@ -172,7 +172,7 @@ class RpcToolClient:
     def _answer(self, result: Any) -> ServerAnswer:
         if not isinstance(result, Mapping):
             kind = type(result).__name__
-            meta = {ERROR: {"code": INVALID_RESULT, "message": f"the result is no object but a {kind}"}}
+            meta = {ERROR: {"code": INVALID_RESULT, "message": f"the result is not an object but a {kind}"}}
             return ServerAnswer("", {"result": result}, is_error=True, meta=meta)
         facts = cast("Mapping[str, Any]", result)
         meta: Any = facts.get("_meta")

@@ -79,7 +79,7 @@ def take(
             code, _, said = git.outcome(into, "index-pack", "--stdin", "--fix-thin", stdin=pack)
         copied.unlink()
         if code:
-            raise WorkRefused(f"the clone's {name} is no pack: {said}", suggestion="git repack -ad")
+            raise WorkRefused(f"the clone's {name} is not a pack: {said}", suggestion="git repack -ad")
     code, found, said = git.outcome(into, "cat-file", "-t", commit)
     if not code and found.strip() == b"commit":
         code, _, said = git.outcome(into, "rev-list", "--objects", "--quiet", commit, "--not", base)

@@ -447,7 +447,7 @@ def parsed(text: str, where: str) -> _Table:
         raise ConfigInvalid(f"{where}: {error}", suggestion="fix what is not TOML there") from None
 
 
-def _refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference tells every setting") -> None:
+def _refuse(where: str, problems: Iterable[str], advice: str = "ccswarm config reference lists every setting") -> None:
     if found := list(dict.fromkeys(problems)):
         raise ConfigInvalid(f"{where}: " + "; ".join(found), suggestion=advice)
 

@@ -56,7 +56,7 @@ class AuthSettings(Section):
     client_id: str = Field(default="", description="The client as it was registered beforehand.")
     client_secret: str = Field(default="", description="Its secret: env:NAME or file:PATH.")
     private_key: str = Field(default="", description="Or its key in PEM, which signs for it: env:NAME or file:PATH.")
-    algorithm: str = Field(default="RS256", description="Of what the key signs.")
+    algorithm: str = Field(default="RS256", description="Signature algorithm.")
     client_metadata_url: str = Field(default="", description="https address of ccswarm's client metadata document.")
     issuer: str = Field(default="", description="The only authorization server that is given the secret or key.")
     scopes: tuple[str, ...] = Field(
@@ -69,7 +69,7 @@ class AuthSettings(Section):
 class ServerSettings(Section):
     """A tool server: started by ``command``, or reached at ``url``."""
 
-    name: Name = Field(description="What its tools are called by: NAME.tool.")
+    name: Name = Field(description="Prefix of its tools: NAME.tool.")
     command: str = Field(default="", description="Program and arguments, split as a shell splits them.")
     args: tuple[str, ...] = Field(default=(), description="More arguments, taken as they are.")
     env: dict[str, str] = Field(default={}, description="Variables for the server, besides HOME, PATH and the locale.")
@@ -120,7 +120,9 @@ class Budget(Section):
     """What may be used up; 0: no limit. Reaching one ends what it is for, and keeps what was done."""
 
     seconds: float = Field(
-        default=0, ge=0, description="Time from start to end, whoever is waited for; of an agent that of all its tasks."
+        default=0,
+        ge=0,
+        description="Time from start to end, waiting included; for an agent, of all its tasks together.",
     )
     calls: int = Field(default=0, ge=0, description="Calls of tools.")
     tokens: int = Field(default=0, ge=0, description="Tokens of models, in and out.")
@@ -132,7 +134,7 @@ class SwarmSettings(Section):
 
     name: Name = Field(default="swarm", description="What runs and sessions are named after.")
     topology: Topology = Field(default="hierarchical", description="Who may write to whom, and how work flows.")
-    strategy: Strategy = Field(default="adaptive", description="How many tasks go on at once.")
+    strategy: Strategy = Field(default="adaptive", description="How many tasks run at once.")
     max_agents: int = Field(default=8, ge=1, le=1000, description="Agents that may exist, and work, at the same time.")
     spawn_depth: int = Field(default=2, ge=0, description="How deep an agent's helpers may have helpers.")
     budget: Budget = Field(default=Budget(), description="Of a whole run.")
@@ -150,7 +152,7 @@ class AgentSettings(Section):
     name: Name = Field(description="Unique in the swarm.")
     type: Name = Field(default="coder", description="researcher, coder, analyst, optimizer, coordinator, or your own.")
     capabilities: tuple[str, ...] = Field(default=(), description="What tasks may ask for.")
-    brain: Name = Field(default="playbook", description="Who decides for it: playbook, llm, cli, or a plug-in.")
+    brain: Name = Field(default="playbook", description="Decision maker: playbook, llm, cli, or a plug-in.")
     grants: tuple[str, ...] = Field(default=(), description="Patterns of the tools it may use: SERVER.TOOL.")
     approval: Approval = Field(default="auto", description="Which calls a person has to agree to first.")
     workspace: Literal["clone", "shared"] = Field(
@@ -205,7 +207,7 @@ class PlanStep(Section):
     needs: tuple[Name, ...] | None = Field(default=None, description="Steps before it; not given: the one before.")
     when: str = Field(default="", description="Runs only if this is so: ${…} == value, != value, or ${…} alone.")
     for_each: str | tuple[Any, ...] | None = Field(default=None, description="Once for each of these, as ${item}.")
-    parallel: int = Field(default=1, ge=1, le=64, description="How many of for_each go on at once.")
+    parallel: int = Field(default=1, ge=1, le=64, description="How many items of for_each run at once.")
     retry: Retry = Field(default=Retry(), description="When it failed.")
     timeout_seconds: float | None = Field(default=None, gt=0, description="Longest wait for its answer.")
     save_as: Name | None = Field(default=None, description="A second name for its result.")

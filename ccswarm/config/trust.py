@@ -219,7 +219,7 @@ def _opened(file: Path, path: Path, flags: int) -> Generator[BinaryIO | None]:
         return
     if flags & os.O_NOFOLLOW and not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _unreadable(path, "it is no file")
+        raise _unreadable(path, "it is not a file")
     with open(descriptor, "rb") as stream:
         yield stream
 

@@ -99,7 +99,8 @@ def read(path: Path) -> list[Result]:
         return [Result(**one) for one in facts["results"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageInvalid(
-            f"{path} is no report of an evaluation: {error}", suggestion="ccswarm eval SUITE --report FILE writes one"
+            f"{path} is not a report of an evaluation: {error}",
+            suggestion="ccswarm eval SUITE --report FILE writes one",
         ) from None
 
 

@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from ccswarm.config import config
 from ccswarm.config.settings import AgentSettings, Name, PlanStep, Section
 
-GUIDE = "docs/howto/evaluation.md tells what a suite may say"
+GUIDE = "see docs/howto/evaluation.md for the format of a suite"
 TERMINAL = "terminal"
 RECORDED = "recorded:"
 """The model of brain llm that answers what ``replies`` say."""
@@ -161,6 +161,6 @@ def _problems(suite: Suite, directory: Path) -> Iterator[str]:
             for name in files:
                 parts = PurePosixPath(name).parts
                 if not parts or parts[0] in ("/", ".git") or ".." in parts or "\0" in name:
-                    yield f"[cases.{case.id}.{key}] {name!r} is no path within the repository"
+                    yield f"[cases.{case.id}.{key}] {name!r} is not a path within the repository"
         if case.fixture and not (directory / case.fixture).is_dir():
-            yield f"[cases.{case.id}] fixture: {directory / case.fixture} is no directory"
+            yield f"[cases.{case.id}] fixture: {directory / case.fixture} is not a directory"

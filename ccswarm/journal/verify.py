@@ -142,7 +142,7 @@ class _File:
             if same and self._torn():
                 self._report.recoveries += 1
             else:
-                self._report.add(place, "it tells of torn bytes that are not there")
+                self._report.add(place, "it reports torn bytes that are not there")
         elif self._left:
             self._report.add(place, "what is before it is not what was written: it was changed")
             self._next = (self._next[0] + self._left.count(b"\n"), None)
@@ -239,7 +239,7 @@ def _parsed(audit_lines: Iterable[bytes], report: JoinReport) -> Iterator[dict[s
     unread = 0
     for count, line in enumerate(audit_lines, 1):
         if unread:
-            report.add(f"audit:{unread}", "it is no record")
+            report.add(f"audit:{unread}", "it is not a record")
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):

@@ -212,7 +212,7 @@ def _of_tool(
 ) -> Iterator[str]:
     server, dot, name = tool.partition(".")
     if not dot or not name:
-        yield f"{tool!r} is no SERVER.TOOL"
+        yield f"{tool!r} is not SERVER.TOOL"
     elif server == OWN_SERVER and not any(known.server == server for known in (tools or {}).values()):
         return  # it was not asked
     elif server not in _servers(settings):

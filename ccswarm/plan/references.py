@@ -142,7 +142,7 @@ def condition(text: str) -> tuple[str, str, str]:
     written. Raises PlanInvalid."""
     found = CONDITION.fullmatch(text)
     if not found:
-        raise PlanInvalid(f"{text!r} is no condition", suggestion="write ${…}, ${…} == value or ${…} != value")
+        raise PlanInvalid(f"{text!r} is not a condition", suggestion="write ${…}, ${…} == value or ${…} != value")
     return found[1], found[2] or "", found[3] or ""
 
 

@@ -52,7 +52,7 @@ def quote(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise PlanInvalid("a text that is no UTF-8 cannot be an argument", suggestion="give it as stdin") from None
+        raise PlanInvalid("a text that is not UTF-8 cannot be an argument", suggestion="give it as stdin") from None
     # A backslash means something between the single quotes of fish and nothing between those of the others.
     words = (part if part == "" else f"\\{part}" if part in "'\\" else f"'{part}'" for part in RUN.findall(text))
     return "".join(words) or "''"
@@ -131,7 +131,7 @@ class _Scan:
                 return self._dollar_sign()
             case "(":
                 if before not in BEFORE_BRACKETS or self._next("("):
-                    self._unclear("brackets that are no command's")
+                    self._unclear("brackets that belong to no command")
                 self._enter()
             case ")" if self._depth:
                 self._spot = self._depth.pop()

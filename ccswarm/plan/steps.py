@@ -88,7 +88,7 @@ def _malformed(step: PlanStep) -> Iterator[str]:
         try:
             re.compile(step.expect.matches)
         except re.error as error:
-            yield f"expect.matches is no regular expression: {error}"
+            yield f"expect.matches is not a valid regular expression: {error}"
     for check in (*((condition, step.when) for _ in step.when[:1]), *((path, where) for where in step.expect.equals)):
         try:
             check[0](check[1])

@@ -256,7 +256,7 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
             came = f"conflict: {facts['conflict']}" if facts.get("conflict") else f"{facts.get('commits')} commits"
             return f"merge of {facts['ref']}: {cut(str(came))}"
         case "merge.judged":
-            return f"the gates look at the merge into {facts['head'][:12]}, committed meanwhile"
+            return f"the gates look at the merge into {facts['head'][:12]}, committed in the meantime"
         case "work.on_branch":
             return f"its work is on the branch {facts['branch']}, not merged"
         case "work.kept":

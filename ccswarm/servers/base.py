@@ -82,7 +82,7 @@ def _made(workspace: Path, here: Path) -> Path:
         workspace.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise UsageInvalid(
-            f"the server was started in {here}, which is no place to work in, and {workspace} cannot be made: "
+            f"the server was started in {here}, which is not a directory to work in, and {workspace} cannot be made: "
             f"{error.strerror}",
             suggestion="start it with --workspace DIR, or set swarm.workspace",
         ) from None
@@ -187,7 +187,7 @@ class Grounds:
             return listening.port
         named = self.variables.get(variable, "")
         if named and not (named.isascii() and named.isdecimal() and int(named) < 1 << 16):
-            raise UsageInvalid(f"{variable} is {named[:20]!r}, which is no port", suggestion="set it to a number")
+            raise UsageInvalid(f"{variable} is {named[:20]!r}, which is not a port", suggestion="set it to a number")
         return int(named or own)
 
 

@@ -111,7 +111,7 @@ class Delivery:
             if checked.ending:
                 return replace(done, ending=replace(checked.ending, result=ending.result, usage=ending.usage))
             if checked.problem:
-                why = f"merged with what was committed meanwhile, {merge.head[:12]}: {checked.problem}"
+                why = f"merged with what was committed in the meantime, {merge.head[:12]}: {checked.problem}"
                 return replace(done, ending=replace(ending, status=RunStatus.FAILED, summary=why))
             judged.append(merge.candidate)
         why = f"something else was committed {MOST_MERGES} times while its gates looked at the merge; ccswarm resume"

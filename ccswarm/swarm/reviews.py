@@ -21,7 +21,7 @@ It reports:
 {summary}
 
 {more}
-Look for yourself; what it reports is no evidence. Change nothing. Finish as succeeded if the work can be accepted, and
+Look for yourself; what it reports is not evidence. Change nothing. Finish as succeeded if the work can be accepted, and
 as failed if it has to be done again: then say exactly what is wrong."""
 
 

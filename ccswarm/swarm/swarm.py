@@ -299,7 +299,7 @@ def _of_another_version(payload: Json) -> dict[str, Any]:
     does. Empty where that is not so."""
     if payload.get("steps") == STEPS:
         return {}
-    why = "it was begun by another version of ccswarm, which this one cannot go on with; ccswarm resume does it anew"
+    why = "it was begun by another version of ccswarm, which this one cannot continue; ccswarm resume starts it anew"
     return {"status": RunStatus.FAILED, "summary": why, "result": None, "usage": {}, "scope": ""}
 
 

@@ -32,7 +32,7 @@ def not_json(arguments: object) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         return "half a character in a text" if isinstance(error, UnicodeError) else str(error)[:100]
     named = all(isinstance(name, str) for name in cast("Mapping[Any, Any]", arguments))
-    return "" if named else "a name that is no text"
+    return "" if named else "a name that is not a string"
 
 
 def shape(arguments: object, mask: Mask) -> dict[str, Any]:

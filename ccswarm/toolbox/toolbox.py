@@ -257,7 +257,7 @@ class Toolbox:
         """The arguments as they are sent. Raises InvalidArguments."""
         arguments = request.arguments
         if wrong := not_json(arguments):
-            raise InvalidArguments(f"the arguments of {tool.full_name} are no JSON object: {wrong}")
+            raise InvalidArguments(f"the arguments of {tool.full_name} are not a JSON object: {wrong}")
         if tool.keyed and request.key and "call_key" not in arguments:
             arguments = {**arguments, "call_key": request.key}
         schema, compiled = self._schemas.get(tool.full_name, (None, None))
@@ -276,7 +276,7 @@ class Toolbox:
         if foreign and not _same_twice(request, tool):
             raise ServerLost(
                 f"another process was about to call {tool.full_name} and ended: whether it did is not known",
-                suggestion="see what came of it, then go on from there",
+                suggestion="see what came of it, then continue from there",
             )
 
     def _failed(self, request: CallRequest, entry: _Entry, error: SwarmError) -> CallOutcome:

@@ -102,7 +102,7 @@ async def test_it_is_reminded_to_finish(name: str, home: Path) -> None:
         task = await carried_out(cli, plan(name, server.url))
         assert (task["status"], task["summary"]) == ("succeeded", "42 it is"), task
         assert "without calling `finish`" in server.asked[2].whole_text
-        assert "do it" in server.asked[2].prompt, "the session goes on"
+        assert "do it" in server.asked[2].prompt, "the session is running"
         assert 400 <= task["usage"]["tokens"] < 500
 
 

@@ -116,7 +116,7 @@ def _checked(master: int, tty: str) -> BorrowedTty:
     try:
         if struct.unpack("I", fcntl.ioctl(master, _TIOCGPTN, bytes(4)))[0] == int(tty.removeprefix("/dev/pts/")):
             return BorrowedTty(master, tty)
-        raise OSError("the number was given to another terminal meanwhile")
+        raise OSError("the number was given to another terminal in the meantime")
     except OSError:
         os.close(master)
         raise

@@ -140,7 +140,7 @@ class Consent:
         scopes = approval.question.scopes
         if answer.allowed and answer.scope not in scopes:
             raise InvalidArguments(
-                f"this cannot be allowed for {answer.scope!r}", suggestion=f"how far it may be: {', '.join(scopes)}"
+                f"this cannot be allowed for {answer.scope!r}", suggestion=f"allowed scopes: {', '.join(scopes)}"
             )
         by = await self._spoken_by(approval, answer, principal, signature)
         approval = self._waiting(question_id)  # it may have been answered or withdrawn meanwhile
@@ -188,7 +188,9 @@ class Consent:
     def revoke(self, grant_id: str, principal: Principal) -> Grant:
         """End a grant. Raises InvalidArguments."""
         if (grant := self._approvals.revoke(grant_id)) is None:
-            raise InvalidArguments(f"nothing is granted as {grant_id[:80]!r}", suggestion="ai-session approvals")
+            raise InvalidArguments(
+                f"there is no grant with the ID {grant_id[:80]!r}", suggestion="ai-session approvals"
+            )
         self._event("consent.revoke", grant_id=grant_id, what=grant.what, by=f"{principal.kind} uid {principal.uid}")
         return grant
 

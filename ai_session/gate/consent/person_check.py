@@ -172,7 +172,7 @@ class PersonCheck:
             return self._terminals.find(principal.pid, principal.process)
         if any(name in principal.env for name in FROM_SSH):
             return Finding(Origin.REMOTE, "it came in by ssh, which agents can use as well")
-        return Finding(Origin.LOCAL, "this system does not tell whose it is")
+        return Finding(Origin.LOCAL, "this system does not report its owner")
 
     async def _may_change(
         self, principal: Principal, do: str, about: Mapping[str, Any], signature: Signature | None
@@ -206,7 +206,7 @@ class PersonCheck:
         elif not await asyncio.to_thread(is_signed, key, message, signature.value):
             why = "it was not made by the enrolled key for this very act"
         elif self.enrolled is None or self.enrolled.key != key:
-            why = "another key has been enrolled meanwhile"
+            why = "another key has been enrolled in the meantime"
         else:
             return key.key_id
         self._event("person.refused", what=do, why=why, by=who(principal))

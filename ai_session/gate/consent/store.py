@@ -287,7 +287,7 @@ def _read_grants(path: Path) -> list[Grant]:
 def _answer(stored: Mapping[str, Any]) -> Answer:
     answer = Answer(**stored)
     if not isinstance(answer.allowed, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  # a file may say anything
-        raise TypeError("allowed is yes or no")
+        raise TypeError("allowed must be a bool")
     return answer
 
 

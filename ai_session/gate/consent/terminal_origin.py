@@ -141,7 +141,7 @@ class _Search:
             if self._is_multiplexer(driver[0]):
                 multiplexer = driver[0]
             elif not self._may_drive(driver):
-                why = f"the other side of {path} is held by {driver[0]}, which is no terminal program known here"
+                why = f"the other side of {path} is held by {driver[0]}, which is not a known terminal program"
                 return Finding(Origin.DETACHED, why)
         return self._shown(multiplexer, path) if multiplexer else None
 

@@ -123,7 +123,7 @@ def _text(path: Path, owner: int, look: Callable[[str], os.stat_result]) -> str 
         raise _unreadable(path, error.strerror or str(error)) from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise _unreadable(path, "it is no file")
+            raise _unreadable(path, "it is not a file")
         with open(fd, "rb", closefd=False) as file:
             data = file.read(MAX_BYTES + 1)
     finally:

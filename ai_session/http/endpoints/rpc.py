@@ -166,7 +166,7 @@ def parse(body: bytes) -> Any:
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def is_id(value: Any) -> bool:
@@ -183,7 +183,7 @@ def checked(message: Any) -> tuple[str, Any]:
     params: Any = request.get("params")
     problem = ""
     if not isinstance(message, dict):
-        problem = "it is no object"
+        problem = "it is not an object"
     elif request.get("jsonrpc") != "2.0":
         problem = 'jsonrpc is not "2.0"'
     elif not is_id(request.get("id")):
@@ -191,7 +191,7 @@ def checked(message: Any) -> tuple[str, Any]:
     elif not isinstance(params, (dict, list, type(None))):
         problem = "params are neither object nor list"
     if problem or not isinstance(method, str):
-        raise Refused(INVALID_REQUEST, f"Invalid Request: {problem or 'method is no text'}")
+        raise Refused(INVALID_REQUEST, f"Invalid Request: {problem or 'method is not a string'}")
     return method, {} if params is None else params  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -87,7 +87,7 @@ def access(settings: OauthSettings, base_url: str, around: Surroundings, path: s
     parts = urlsplit(base_url)
     if not acceptable(base_url) or parts.path or parts.query or parts.fragment:
         raise ConfigInvalid(
-            f"{base_url!r} is no address for clients to sign in at",
+            f"{base_url!r} is not an address at which clients can sign in",
             suggestion="use https://HOST[:PORT], or http on this machine, without a path",
         )
     resource = base_url + path

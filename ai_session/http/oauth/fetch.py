@@ -65,7 +65,7 @@ class Fetcher:
             parts = urlsplit(url)
             port = parts.port or 443
         except ValueError:
-            raise Unreachable("that is no URL") from None
+            raise Unreachable("it is not a URL") from None
         if parts.scheme != "https" or not parts.hostname:
             raise Unreachable(f"{url} is not https")
         address = await self._address(parts, loopback_too)

@@ -70,7 +70,7 @@ class IntrospectionVerifier:
         if claims.get("active") is not True:
             raise Rejected("its issuer says it is not active")
         if str(claims.get("token_type") or "Bearer").lower() not in ("bearer", "access_token"):
-            raise Rejected("it is no access token")
+            raise Rejected("it is not an access token")
         # Who was asked is the issuer: many leave ``iss`` out, some ``sub``. Another one's is not believed.
         claims = {"iss": self._expected.issuer, "sub": claims.get("username"), **claims}
         return accepted(token, claims, self._expected, self._clock())

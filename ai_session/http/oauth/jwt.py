@@ -137,7 +137,7 @@ class JwtVerifier:
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, RecursionError):
-            raise Rejected("it is no JWT") from None
+            raise Rejected("it is not a JWT") from None
         if header.get("alg") not in self._algorithms:
             raise Rejected("its algorithm is not accepted")
         kind = header.get("typ")
@@ -154,7 +154,7 @@ class JwtVerifier:
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             raise Rejected("its signature does not hold") from None
         if not isinstance(claims, dict):
-            raise Rejected("it is no JWT")
+            raise Rejected("it is not a JWT")
         return cast("dict[str, Any]", claims)
 
 

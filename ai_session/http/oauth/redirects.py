@@ -73,7 +73,7 @@ class Redirects:
             return "is too long, or has characters a URI has not"
         parts = split(uri)
         if parts is None or "#" in uri or "@" in parts.netloc:
-            return "is none, or has a fragment or a user's name"
+            return "is not a valid redirect URI, or has a fragment or a user name"
         if parts.scheme == "https":
             return "" if parts.hostname else "names no host"
         if parts.scheme == "http":

@@ -122,7 +122,7 @@ class ResourceWatch:
             for file in cgroup.event_files:
                 self._growth.add(str(file), lambda: self._report(box))
         except OSError as problem:
-            log.warning("a box is bounded, but when it meets a limit nobody hears: %s", problem)
+            log.warning("a box is bounded, but when it meets a limit nobody is notified: %s", problem)
 
     def _report(self, box: _Box) -> None:
         if box.cgroup is None:

@@ -154,7 +154,7 @@ async def _opening(client: _Client, name: str) -> bytes:
                     asked_for = tls_hello.server_name(first)
                     break
                 if len(first) > tls_hello.MAX_BYTES or not (more := await client.receive()):
-                    raise Refused("the tunnel ended, or went on, without a whole TLS hello")
+                    raise Refused("the tunnel ended or continued without a complete TLS ClientHello")
                 first += more
     except TimeoutError:
         raise Refused("no TLS hello came through the tunnel in time") from None

@@ -298,7 +298,7 @@ class Conversation:
 def _unexpected(method: str, error: Exception) -> AiSessionError:
     """A defect of ours: told to the client, whose request must never stay unanswered, and logged whole."""
     log.error("%s failed", method, exc_info=error)
-    return AiSessionError(f"{method} failed: {type(error).__name__}: {error}", suggestion="daemon.log tells more")
+    return AiSessionError(f"{method} failed: {type(error).__name__}: {error}", suggestion="see daemon.log")
 
 
 def _text(params: Mapping[str, Any], name: str) -> str:

@@ -186,7 +186,9 @@ class Front:
         client = text(who, "client")
         if not subject:
             if self._connection.hello.get("authentication") != "none":
-                raise Denied("the request is nobody's", suggestion="a front names the subject of each request")
+                raise Denied(
+                    "the request has no subject", suggestion="each request of the HTTP server names its subject"
+                )
             return replace(self._connection.principal, client=client)
         if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):  # pyright: ignore[reportUnknownVariableType]
             raise InvalidArguments("scopes must be a list of texts")

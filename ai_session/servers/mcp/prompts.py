@@ -74,10 +74,10 @@ def _checked(prompt: Prompt, given: Arguments) -> Arguments:
     problems = [f"no argument {scrub(name)[:40]!r}" for name in given if name not in known]
     problems += [f"{name} is required" for name, each in known.items() if each.required and not given.get(name)]
     if (session := given.get("session")) and not is_session(session):
-        problems.append("session is no session's id or name")
+        problems.append("session is not the id or name of a session")
     command = given.get("command_id")
     if command and (command == "all" or place_of(f"session://s/output/{command}") is None):
-        problems.append("command_id is no command's id")
+        problems.append("command_id is not the id of a command")
     if problems:
         wanted = ", ".join(name if each.required else f"{name}?" for name, each in known.items())
         raise MCPError(INVALID_PARAMS, f"{prompt.name}: {'; '.join(problems)}; arguments: {wanted}")

@@ -207,7 +207,7 @@ class Subscriber:
                 for uri in list(updated(told, (places or {}).items())):
                     await self._session.send_resource_updated(uri)
         except (AiSessionError, *GONE) as problem:
-            log.debug("a client hears of no more changes: %s", problem)
+            log.debug("a client is no longer notified of changes: %s", problem)
         finally:
             changes.close()
 
@@ -233,7 +233,7 @@ async def initialized(ctx: Context, params: NotificationParams | None) -> None:
         try:
             await _subscriber(ctx).greet(ctx)
         except MCPError as problem:
-            log.debug("a client does not hear of changes: %s", problem)
+            log.debug("a client is not notified of changes: %s", problem)
 
 
 async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:

@@ -38,7 +38,7 @@ KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
 REASONS = {
     errno.ENOENT: "file not found at specified path",
     errno.ELOOP: "the path leads through a link that is not followed here",
-    errno.ENOTDIR: "the path leads through something that is no directory",
+    errno.ENOTDIR: "a parent of the path is not a directory",
     errno.EISDIR: "the path is a directory",
     errno.ENAMETOOLONG: "a name in the path is too long",
     errno.EACCES: "permission denied",
@@ -73,7 +73,7 @@ def locate(root: str, given: str, alias: str = "") -> Location:
     try:
         given.encode()
     except UnicodeEncodeError:
-        raise FileUnusable("the path holds a lone surrogate, which is no character") from None
+        raise FileUnusable("the path contains an unpaired surrogate") from None
     if not given or "\0" in given:
         raise FileUnusable("the path is empty or holds a NUL character")
     todo = _below(root, given, alias)[::-1]
@@ -175,7 +175,7 @@ def read(at: Location, most: int) -> bytes:
         fd = os.open(at.names[-1], os.O_RDONLY | PLAIN, dir_fd=parent)
         with open(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise FileUnusable("the path is no plain file any more")
+                raise FileUnusable("the path is not a regular file any more")
             data = file.read(most + 1)
     _check_size(len(data), most)
     return data
@@ -252,7 +252,7 @@ def _plain(parent: int, at: Location) -> os.stat_result | None:
         return None
     if not stat.S_ISREG(info.st_mode):
         kind = KINDS.get(stat.S_IFMT(info.st_mode), "device, pipe or socket")
-        raise FileUnusable(f"the path is no file but a {kind}")
+        raise FileUnusable(f"the path is not a file but a {kind}")
     return info
 
 

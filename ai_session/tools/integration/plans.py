@@ -69,7 +69,7 @@ def validate(tree: Tree, plan: Mapping[str, Any], secret: Secret) -> dict[str, A
     if not isinstance(plan.get("summary"), str):
         judged.warnings.append("the plan has no summary")
     if not isinstance(edits, list):
-        judged.issues.append("edits is no list")
+        judged.issues.append("edits is not a list")
     elif not edits:
         judged.warnings.append("the plan has no edits")
     elif len(cast("list[object]", edits)) > MAX_EDITS:
@@ -213,7 +213,7 @@ def syntax_of(path: str, text: str) -> str:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a JSON object has a duplicate key")
     return table
 
 
@@ -223,7 +223,7 @@ def read_edit(row: object) -> Edit:
     path = checked_path(given.get("filepath"))
     strategy = given.get("strategy")
     if strategy not in STRATEGIES:
-        raise InvalidArguments(f"strategy {str(strategy)[:40]!r} is none of {', '.join(STRATEGIES)}")
+        raise InvalidArguments(f"strategy {str(strategy)[:40]!r} is not one of {', '.join(STRATEGIES)}")
     payload = _object(given.get("payload"), "payload")
     imports, code = payload.get("import", ""), payload.get("code", "")
     if not isinstance(imports, str) or not isinstance(code, str) or not (imports + code).strip():
@@ -231,7 +231,7 @@ def read_edit(row: object) -> Edit:
     try:
         (imports + code).encode()
     except UnicodeEncodeError:
-        raise InvalidArguments("payload holds a lone surrogate, which is no character") from None
+        raise InvalidArguments("payload contains an unpaired surrogate") from None
     return Edit(path, str(strategy), code, imports, _anchor(given.get("anchors"), wanted=strategy == "insert"))
 
 
@@ -250,5 +250,5 @@ def _anchor(given: object, *, wanted: bool) -> str:
 
 def _object(given: object, what: str) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise InvalidArguments(f"{what} is no object")
+        raise InvalidArguments(f"{what} is not an object")
     return {str(key): value for key, value in cast("dict[object, object]", given).items()}

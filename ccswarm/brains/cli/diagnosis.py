@@ -16,7 +16,7 @@ BOX = (
 )
 
 
-FORGOTTEN = "does not know the session it was to go on with"
+FORGOTTEN = "does not know the session it was to resume"
 
 
 class _Sign(NamedTuple):

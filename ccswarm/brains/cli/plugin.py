@@ -318,7 +318,7 @@ class CliBrain:
         wanted = [value[1:] for value in settings.environment.values() if value[:1] == "$"]
         found += [f"settings.environment: there is no variable or secret {name}" for name in wanted if not secret(name)]
         if priced and settings.program != "claude":
-            found.append(f"{settings.program} does not tell what it costs: a budget in dollars cannot be kept")
+            found.append(f"{settings.program} does not report its cost: a budget in dollars cannot be enforced")
         return found
 
     def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> Program:
@@ -331,7 +331,7 @@ class CliBrain:
 def _checked(settings: CliSettings, agent: str) -> CliSettings:
     if not settings.command and settings.program not in programs.KNOWN:
         raise PlanInvalid(
-            f"agent {agent}: {settings.program} is none of {', '.join(programs.KNOWN)}",
+            f"agent {agent}: {settings.program} is not one of {', '.join(programs.KNOWN)}",
             suggestion="write in settings.command how it is started",
         )
     return settings

@@ -31,7 +31,7 @@ Fix it, then call `finish` again."""
 REMIND = """You ended without calling `finish`, so nobody knows how the task went. If there is work left, do it; then \
 call `finish` with a status and a summary."""
 
-AGAIN = """You were interrupted, and go on now with the same task.{unknown} When it is done call `finish`."""
+AGAIN = """You were interrupted; continue with the same task.{unknown} When it is done call `finish`."""
 
 UNKNOWN = """ Of these calls nobody knows what came of them: {calls}. See for yourself before you repeat one."""
 

@@ -157,7 +157,7 @@ class LlmThinking:
         for call in turn.calls:
             if call.arguments is None:
                 why = "they were cut off" if self._cut_short else "write them as one JSON object"
-                _end(call, f"The arguments are no JSON object: {why}. Nothing was called.", failed=True)
+                _end(call, f"The arguments are not a JSON object: {why}. Nothing was called.", failed=True)
             elif call.tool == RECALL:
                 self._recall(call)
             elif call.tool == TODO:

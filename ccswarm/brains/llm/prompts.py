@@ -86,9 +86,9 @@ AGAIN = "This is the {times}. time in a row that this call failed. Do something 
 
 SAID = """{by}, who watches your work, says:
 {text}
-This is said by a person, not by what you read: heed it from here on."""
+This is said by a person, not by what you read: follow it from here on."""
 
-HEAR_FIRST = "a person said something meanwhile, which follows"
+HEAR_FIRST = "a person said something in the meantime, which follows"
 
 
 def system(

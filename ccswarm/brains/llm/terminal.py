@@ -192,7 +192,7 @@ class Terminal:
             why = asked or f"it was not over after {seconds:g} s, and timeout_seconds may be up to {MOST_SECONDS:g}"
             if INTERRUPT not in self.tools:
                 self.session = self.cwd = ""
-                return _with(outcome, f"{why}; it goes on, and your next command gets a new terminal")
+                return _with(outcome, f"{why}; it keeps running, and your next command gets a new terminal")
             ended = yield self._call(INTERRUPT, **ids)
             return _with(ended, f"interrupted: {why}")
         return outcome
@@ -238,17 +238,17 @@ def _unfit(tool: str, given: Mapping[str, Any]) -> str:
     for name in texts:
         value = given.get(name)
         if not isinstance(value, str) or not (value or name in ("old", "new")):
-            return f"{name} is missing" if value in (None, "") else f"{name} is no text"
+            return f"{name} is missing" if value in (None, "") else f"{name} is not text"
         if tool != BASH and "\0" in value:
             return f"{name} has a NUL character, which no text file has"
     for name in ("from", "to", "timeout_seconds"):
         number = given.get(name)
         if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
-            return f"{name} is no number"
+            return f"{name} is not a number"
         if isinstance(number, float) and not math.isfinite(number):
-            return f"{name} is no number"
+            return f"{name} is not a number"
     if given.get("stdin") is not None and not isinstance(given["stdin"], str):
-        return "stdin is no text"
+        return "stdin is not text"
     if tool == EDIT:
         if given["old"] == given["new"]:
             return "old and new are the same"

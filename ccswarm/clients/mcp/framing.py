@@ -69,7 +69,7 @@ def read_message(line: bytearray, length: int, *, first: bool = False) -> Sessio
         return SessionMessage(jsonrpc_message_adapter.validate_python(read, by_name=False))
     except ValidationError:
         is_answer = isinstance(read, dict) and "id" in read and "method" not in read
-        return _error(cast("dict[str, Any]", read)["id"], "the answer is no message of JSON-RPC") if is_answer else None
+        return _error(cast("dict[str, Any]", read)["id"], "the answer is not a JSON-RPC message") if is_answer else None
 
 
 def _mended(line: bytearray) -> bytes:

@@ -79,7 +79,7 @@ class Redirect:
         try:
             method, target, headers = request_in(head)
         except ValueError:
-            return _page("400 Bad Request", "This is no request.")
+            return _page("400 Bad Request", "This is not a valid request.")
         path = urlsplit(target).path
         if refusal := SITE.refusal({"method": method, "path": path, "scheme": "http", "headers": headers}):
             return _page(f"{refusal.status} Refused", refusal.why)

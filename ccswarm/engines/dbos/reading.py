@@ -73,7 +73,7 @@ class FileStore:
         self, execution_id: str, *, offset: int = 0, follow: bool = True
     ) -> AsyncGenerator[Mapping[str, Any]]:
         """See Store; what comes later is not waited for."""
-        assert not follow, "only an engine follows what goes on"
+        assert not follow, "only an engine follows what happens"
         await self.status(execution_id)
         query = "SELECT value FROM streams WHERE workflow_uuid = ? AND key = 'events' AND \"offset\" >= ?"
         for row in self._rows(f'{query} ORDER BY "offset"', execution_id, offset):

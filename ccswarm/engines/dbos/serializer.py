@@ -48,7 +48,7 @@ def plain(value: object) -> Json:
     """An exception as JSON; TypeError for everything else."""
     if isinstance(value, BaseException):
         return {ERROR: words_of(value)}
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def words_of(error: BaseException) -> list[str]:

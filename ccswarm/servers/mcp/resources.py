@@ -76,7 +76,9 @@ async def _read(desk: Desk, uri: str) -> tuple[str, str]:
         return json.dumps((await list_runs(desk, {"limit": 100})).facts["runs"], ensure_ascii=False), "application/json"
     found = ADDRESS.match(uri)
     if not found:
-        raise RunNotFound(f"{uri[:200]!r} is no resource", suggestion="run://list, run://RUN/result, events or journal")
+        raise RunNotFound(
+            f"{uri[:200]!r} is not a resource", suggestion="run://list, run://RUN/result, events or journal"
+        )
     app = await desk.looking()
     run_id, part = await run_id_of(app.engine, found[1]), found[2]
     if part == "result":

@@ -194,7 +194,7 @@ class Swarms:
                 async with asyncio.timeout(CHECK_SECONDS):
                     await service.check(self._app, plan, kept.directory, loaded.sources, agent.grants)
             except TimeoutError:
-                raise PlanInvalid(f"the servers of {member.name} did not tell their tools in time") from None
+                raise PlanInvalid(f"the servers of {member.name} did not list their tools in time") from None
 
         return Seat(self._app, kept.directory, check)
 

@@ -124,7 +124,7 @@ class Work:
         if self._following.get(task_id) is done:
             del self._following[task_id]
         if not done.cancelled() and (error := done.exception()):
-            log.error("%s does not go on: %s", task_id, error)
+            log.error("%s does not continue: %s", task_id, error)
 
     async def _go_on(self, kept: Kept, task: Assigned) -> None:
         """When a run that agents left is over, one of what is not done yet."""
@@ -146,7 +146,7 @@ class Work:
         try:
             await self._app.swarm.again(before.id, new, self._plan(kept, task, self._last().settings))
         except SwarmError as error:
-            log.warning("%s is not gone on with: %s", task.id, error.message)
+            log.warning("%s is not continued: %s", task.id, error.message)
         else:
             task.runs.append(new)
 

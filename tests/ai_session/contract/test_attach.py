@@ -227,7 +227,7 @@ def test_without_a_detach_key_every_key_goes_in(on_pty: CommandLine) -> None:
     person.send(b"exit\r")
     leave(person, "[main ended: exit status 0]")
     wrong = on_pty.run("attach", "main", "--detach-key", "x", code=2)
-    assert wrong.stderr.startswith("error: 'x' is no detach key")
+    assert wrong.stderr.startswith("error: 'x' is not a detach key")
 
 
 def test_without_a_terminal_it_says_what_to_use(on_pty: CommandLine) -> None:

@@ -94,7 +94,7 @@ def test_a_person_is_told_what_to_do(house: House) -> None:
         base = told[0].removeprefix("Serving AgentVault's tools at ").removesuffix("/rpc\n")
         assert told[1:5] == [
             "Programs of yours need no token, all others one: ai-session token shows it.\n",
-            "Ctrl-C ends it; sessions go on.\n",
+            "Ctrl-C ends it; sessions keep running.\n",
             f"Files and code: {house.workspace}\n",
             "\n",
         ]

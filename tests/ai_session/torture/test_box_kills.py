@@ -66,7 +66,7 @@ def ended(one: Round, pid: int) -> None:
     gone = os.pidfd_open(shell)
     kill(pid)
     with open(gone, "rb", buffering=0):
-        assert select.select((gone,), (), (), BOUND_SECONDS)[0], "the shell goes on"
+        assert select.select((gone,), (), (), BOUND_SECONDS)[0], "the shell is running"
     wait = {"command_id": one.command_id, "wait_for": "finish", "timeout_seconds": 50}
     with connect() as client:
         end = client.call("read_output", session_id=one.name, **wait).structured

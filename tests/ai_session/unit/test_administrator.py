@@ -157,10 +157,10 @@ def test_what_is_wrong_is_refused(home: Path, text: str, said: str) -> None:
 
 def test_a_directory_or_a_pipe_in_its_place_is_refused(home: Path) -> None:
     (home / "directory").mkdir()
-    with pytest.raises(ConfigInvalid, match="it is no file"):
+    with pytest.raises(ConfigInvalid, match="it is not a file"):
         read(home / "directory", UID)
     os.mkfifo(home / "fifo", 0o600)
-    with pytest.raises(ConfigInvalid, match="it is no file"):
+    with pytest.raises(ConfigInvalid, match="it is not a file"):
         read(home / "fifo", UID)
 
 

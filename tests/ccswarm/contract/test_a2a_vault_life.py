@@ -149,9 +149,9 @@ def test_two_dialects_are_served_by_one_process_and_end_with_it(home: Path) -> N
     ("words", "variables", "told"),
     [
         (("--agent", "nobody"), {}, "there is no agent 'nobody'"),
-        ((), {"MCP_SERVER_MAP": "[]"}, "MCP_SERVER_MAP is no object"),
+        ((), {"MCP_SERVER_MAP": "[]"}, "MCP_SERVER_MAP is not an object"),
         ((), {"MCP_SERVER_MAP": '{"small": "http://127.0.0.1:1"}'}, "which the configuration has as well"),
-        ((), {"MCP_SERVER_MAP": '{"x": "http://127.0.0.1:1"}', "MCP_CALL_TIMEOUT": "soon"}, "which is no time"),
+        ((), {"MCP_SERVER_MAP": '{"x": "http://127.0.0.1:1"}', "MCP_CALL_TIMEOUT": "soon"}, "which is not a duration"),
         (("--host", "0.0.0.0"), {}, "can be reached by other machines"),
     ],
 )

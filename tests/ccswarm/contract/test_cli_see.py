@@ -37,7 +37,9 @@ def test_a_person_speaks_to_an_agent_that_works_and_all_of_it_can_be_read(desk: 
             assert desk.run("result", code=1).err.startswith("look is running\nnext: ccswarm logs -f run_")
             said = desk.json("say", "last.look", "Look\nagain.")
             assert (said["task"], said["agent"], said["text"]) == ("look", "kim", "Look\nagain.")
-            assert desk.run("say", "last", "And hurry.").err == "Said to kim in look; it hears it with its next step\n"
+            assert (
+                desk.run("say", "last", "And hurry.").err == "Said to kim in look; it receives it with its next step\n"
+            )
             assert process.process.stdout
             while b"And hurry." not in process.process.stdout.readline():
                 pass
@@ -67,8 +69,8 @@ def test_a_person_speaks_to_an_agent_that_works_and_all_of_it_can_be_read(desk: 
     assert [(one["text"], one["by"] != "") for one in words] == [("Look\nagain.", True), ("And hurry.", True)]
     assert desk.run("journal", "verify").code == 0
     nothing = desk.run("say", "last.look", "Too late.", code=2)
-    assert "no task 'look' goes on" in nothing.err
-    assert "nothing of the run goes on" in nothing.err
+    assert "no task 'look' is running" in nothing.err
+    assert "no task of the run is running" in nothing.err
 
 
 def test_what_a_run_came_to_ends_it_and_can_be_asked_for_again(home: Path) -> None:

@@ -133,4 +133,4 @@ def test_workers_that_are_lost_and_work_that_nobody_does(desk: Desk) -> None:
     store.close()
     lost, idle = checked(desk)["workers"]
     assert lost["detail"].startswith("gone was last heard of ")
-    assert (idle["state"], idle["detail"]) == ("warn", "nobody executes: 0 executions go on, 1 wait")
+    assert (idle["state"], idle["detail"]) == ("warn", "nobody executes: 0 executions in progress, 1 wait")

@@ -170,12 +170,12 @@ def test_ctrl_c_cancels_a_call_and_that_is_on_record(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["echo"], "'echo' is no SERVER.TOOL"),
+        (["echo"], "'echo' is not SERVER.TOOL"),
         (["swarm.send_message"], "call swarm.send_message in a step of a plan"),
         (["smal.echo"], "did you mean small?"),
         (["small.ecko"], "server small has no tool 'ecko'"),
-        (["small.echo", "{"], "the arguments are no JSON"),
-        (["small.echo", "text"], "'text' is no NAME=VALUE"),
+        (["small.echo", "{"], "the arguments are not JSON"),
+        (["small.echo", "text"], "'text' is not NAME=VALUE"),
         (["small.echo", "a=1", "a=2"], "a is given twice"),
         (["small.echo", '{"text": 5}'], "do not fit the schema of small.echo"),
         (["small.echo", "--agent", "eve"], "there is no agent 'eve'"),
@@ -287,7 +287,7 @@ def test_a_plan_is_asked_for_brains_grants_and_clones_before_anything_costs(desk
         "brain",
         "agent lee: settings: ",
         "agent max: no-such-program is not installed",
-        f"agent lee: works in a clone, and {desk.home} is no git repository with a commit",
+        f"agent lee: works in a clone, and {desk.home} is not a git repository with a commit",
     ):
         assert problem in message
     assert "gpt" in message

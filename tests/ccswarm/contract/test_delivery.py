@@ -58,7 +58,9 @@ async def test_work_that_does_not_hold_with_what_was_committed_meanwhile_is_not_
     tasks = await ran(house, swarm(task("t", "echo 1 >x.txt", gates=[gate])))
     assert tasks["t"]["status"] == "failed"
     head = house.repository.git("rev-parse", "HEAD")
-    assert tasks["t"]["summary"].startswith(f"merged with what was committed meanwhile, {head[:12]}: gate `test ! -e")
+    assert tasks["t"]["summary"].startswith(
+        f"merged with what was committed in the meantime, {head[:12]}: gate `test ! -e"
+    )
     assert set(house.head) == {"a.txt", "theirs1.txt"}
     assert house.repository.git("show", "refs/ccswarm/run_1/t.1:x.txt") == "1"
 

@@ -91,6 +91,6 @@ async def test_a_pipe_in_the_place_of_a_program_keeps_nobody_waiting(workspace: 
     file.unlink()
     os.mkfifo(file)
     client = opened(workspace)
-    with pytest.raises(ServerUnavailable, match="it is no file"):
+    with pytest.raises(ServerUnavailable, match="it is not a file"):
         await client.list_tools()
     await client.close()

@@ -55,7 +55,7 @@ def test_a_map_that_is_none_is_refused(text: str, words: str) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])
 def test_a_time_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigInvalid, match="which is no time"):
+    with pytest.raises(ConfigInvalid, match="which is not a duration"):
         mapped({"MCP_SERVER_MAP": '{"a": "http://x"}', "MCP_CALL_TIMEOUT": text})
 
 

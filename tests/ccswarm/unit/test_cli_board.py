@@ -79,7 +79,7 @@ def test_parts_stand_under_the_task_that_handed_them_on() -> None:
     assert (row.agent, row.status, row.began) == ("bob", RunStatus.RUNNING, 2.0)
     board.take(event("approval.asked", "run_1.a.hand.x", id="ap_1", agent="bob", tool="x.do", arguments={}))
     assert [one["task_id"] for one in board.questions] == ["run_1.a.hand.x"]
-    assert board.waits("a"), "y has not begun, so nothing goes on"
+    assert board.waits("a"), "y has not begun, so nothing is running"
     board.take(call("call.begin", call="c2"))
     assert not board.waits("a")
     board.take(call("call.end", call="c2", status="ok", seconds=0.1))

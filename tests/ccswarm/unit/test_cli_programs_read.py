@@ -188,7 +188,7 @@ PROBLEMS: list[tuple[dict[str, Any], bool, str]] = [
     ({"program": "python3", "command": ["python3"]}, False, ""),
     ({}, False, "settings.program: Field required"),
     ({"program": "python3", "command": ["python3"], "modle": "x"}, False, "settings.modle: Extra inputs"),
-    ({"program": "cluade"}, False, "cluade is none of claude, codex, gemini"),
+    ({"program": "cluade"}, False, "cluade is not one of claude, codex, gemini"),
     ({"program": "mine", "command": ["no-such-program"]}, False, "no-such-program is not installed"),
     ({"program": "p", "command": ["python3"], "environment": {"A": "$NONE"}}, False, "no variable or secret NONE"),
     ({"program": "p", "command": ["python3"]}, True, "does not tell what it costs"),

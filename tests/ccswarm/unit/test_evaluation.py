@@ -74,7 +74,7 @@ def test_a_suite_needs_a_name_and_cases_with_text_and_gates(tmp_path: Path) -> N
         (CASE + "steps = [1]\n", "[cases.one.steps] #1 should be a table"),
         (CASE + 'replies = [{ calls = [{ tol = "x" }] }]\n', "tool is missing"),
         (CASE + CASE, "[cases] id one is there 2 times"),
-        (CASE + "[cases.files]\n'/etc/passwd' = ''\n", "'/etc/passwd' is no path within the repository"),
+        (CASE + "[cases.files]\n'/etc/passwd' = ''\n", "'/etc/passwd' is not a path within the repository"),
         (CASE + "[cases.files]\n'a/../../b' = ''\n", "[cases.one.files] 'a/../../b' is no path"),
         (CASE + "[cases.gate_files]\n'.git/config' = ''\n", "[cases.one.gate_files] '.git/config' is no path"),
         (CASE + 'fixture = "gone"\n', "[cases.one] fixture: "),

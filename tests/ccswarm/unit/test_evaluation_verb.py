@@ -61,7 +61,7 @@ def test_who_cannot_be_tried_is_told(desk: Desk) -> None:
     assert (wrong["message"], wrong["suggestion"]) == ("there is no agent 'eve'", "one of: ada, cyd, bob")
     assert error(desk, "mine", "--agent", "bob")["message"].startswith("bob would ask a person")
     assert error(desk, "mine", "--agent", "cyd")["message"].startswith("bob would ask a person")
-    assert error(desk, "mine", "--brain", "no/brain")["message"] == "'no/brain' is no brain"
+    assert error(desk, "mine", "--brain", "no/brain")["message"] == "'no/brain' is not a brain"
     assert "there is nothing to try: the case has no steps" in error(desk, "mine", "--only", "two")["message"]
     wrong = error(desk, "mine", "--brain", "llm")
     assert wrong["message"] == "there is nothing to try: the case has no replies"

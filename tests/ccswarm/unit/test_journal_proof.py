@@ -119,7 +119,7 @@ def test_torn_bytes_cannot_be_taken_away(tmp_path: Path) -> None:
     for other in changed:
         file.write_bytes(b"".join([*lines[:7], other, *lines[8:]]))
         assert not verify(tmp_path).sound
-    assert [problem.what for problem in verify(tmp_path).problems] == ["it tells of torn bytes that are not there"]
+    assert [problem.what for problem in verify(tmp_path).problems] == ["it reports torn bytes that are not there"]
 
 
 def test_who_did_not_close_is_named(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ async def test_what_the_model_does_wrong_it_is_told(kind: str) -> None:
     assert (task["status"], made.ran) == ("succeeded", [])
     said = [result.text for result in model.asked[-1].results]
     if kind not in ("anthropic", "gemini"):
-        assert "The arguments are no JSON object" in said[0]
-        assert "The arguments are no JSON object" in said[1]
+        assert "The arguments are not a JSON object" in said[0]
+        assert "The arguments are not a JSON object" in said[1]
     assert "not_granted" in said[-3]
     assert "There is no output 99" in said[-2]
     assert "status is 'great', and should be one of succeeded, failed, blocked" in said[-1]

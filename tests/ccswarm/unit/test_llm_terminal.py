@@ -118,9 +118,9 @@ def test_a_file_is_read_by_lines(awk: str, tmp_path: Path) -> None:
     ("tool", "given", "said"),
     [
         (BASH, {}, "command is missing"),
-        (BASH, {"command": "a", "timeout_seconds": "long"}, "timeout_seconds is no number"),
+        (BASH, {"command": "a", "timeout_seconds": "long"}, "timeout_seconds is not a number"),
         (READ, {"path": "a\0b"}, "path has a NUL character"),
-        (READ, {"path": ["a"]}, "path is no text"),
+        (READ, {"path": ["a"]}, "path is not text"),
         (EDIT, {"path": "a", "old": "x"}, "new is missing"),
         (EDIT, {"path": "a", "old": "x", "new": "x"}, "old and new are the same"),
         (EDIT, {"path": "a", "old": "x", "new": "y" * 100_001}, "more than 100000 bytes"),

@@ -104,7 +104,7 @@ def test_problems_of_tasks(said: str) -> None:
 STEPS = {
     "a: is for agent bob, which there is not": step("a", agent="bob"),
     "a: agent eve has no grant for sh.any": step("a", agent="eve"),
-    "a: 'any' is no SERVER.TOOL": step("a", tool="any"),
+    "a: 'any' is not SERVER.TOOL": step("a", tool="any"),
     "a: server s, which there is not (did you mean sh?)": step("a", tool="s.any"),
     "a: tool sh.runn, which there is not (did you mean run?)": step("a", tool="sh.runn"),
     "a: sh.run needs session, command": step("a", tool="sh.run"),
@@ -135,8 +135,8 @@ STEPS = {
     "${task.attempt} or ${task.text}, ${agent.name}, ${workspace}; write $${ for a ${ that is left as it is)": step(
         "a", args={"x": "${HOME}"}
     ),
-    "a: '1 == 1' is no condition": step("a", when="1 == 1"),
-    "a: expect.matches is no regular expression: missing ), unterminated subpattern at position 0": ONE
+    "a: '1 == 1' is not a condition": step("a", when="1 == 1"),
+    "a: expect.matches is not a valid regular expression: missing ), unterminated subpattern at position 0": ONE
     + '[tasks.steps.expect]\nmatches = "("\n',
     "a: 'x..y' is not a path": ONE + '[tasks.steps.expect]\nequals = { "x..y" = 1 }\n',
 }

@@ -39,7 +39,7 @@ def test_what_is_old_goes_and_what_is_too_much_but_for_its_ref(tmp_path: Path, r
     found = kept(root, ["run_5"])
     taken = sizes(root, found)
     assert taken == {one.run: one.bytes for one in found}
-    assert expire(root, ["run_5"], 7, 0, world.environ) == ["run_1"], "run_5 goes on"
+    assert expire(root, ["run_5"], 7, 0, world.environ) == ["run_1"], "run_5 is running"
     assert [one.run for one in kept(root)] == ["run_5", "run_2", "run_3", "run_4"]
     most = taken["run_2"] + taken["run_4"] + (64 << 10)
     assert expire(root, ["run_5"], 7, most, world.environ) == ["run_3"], "the work of run_2 is nowhere else"

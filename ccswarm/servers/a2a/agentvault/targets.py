@@ -83,7 +83,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ConfigInvalid(f"{TIMEOUT} is {text[:20]!r}, which is no time", suggestion="set it to seconds")
+        raise ConfigInvalid(f"{TIMEOUT} is {text[:20]!r}, which is not a duration", suggestion="set it to seconds")
     return seconds
 
 

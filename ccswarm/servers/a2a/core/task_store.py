@@ -126,7 +126,7 @@ class Tasks:
                 kept["state"] = State(kept["state"])
                 task = Task(**kept)
             except (OSError, ValueError, TypeError, KeyError) as error:
-                log.warning("%s is no task and is left alone: %s", file, error)
+                log.warning("%s is not a task and is left alone: %s", file, error)
                 continue
             self._tasks[task.id], self._chars[task.id] = task, len(text)
         self._tasks = dict(sorted(self._tasks.items(), key=lambda one: one[1].created))

@@ -49,7 +49,7 @@ def public_card(address: str) -> dict[str, Any]:
     skill = {
         "id": "ccswarm",
         "name": "ccswarm",
-        "description": "Known to whoever shows a token.",
+        "description": "Shown to clients with a token.",
         "tags": ["swarm"],
     }
     card = {"name": "ccswarm", "description": "Needs a token.", "version": UNKNOWN, "skills": [skill]}

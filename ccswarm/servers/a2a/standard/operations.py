@@ -148,7 +148,7 @@ def _after(tasks: list[Task], token: str) -> list[Task]:
     try:
         place = (float(at), number)
     except ValueError:
-        raise Fault(INVALID_PARAMS, violations=[("pageToken", "is none that was given here")]) from None
+        raise Fault(INVALID_PARAMS, violations=[("pageToken", "was not issued here")]) from None
     return [task for task in tasks if (task.updated, task.id) < place]
 
 

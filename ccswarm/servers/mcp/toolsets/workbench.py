@@ -149,7 +149,9 @@ class Desk:
         """Where a run works. Raises UsageInvalid."""
         found = self.within(path, loaded)
         if not found.is_dir():
-            raise UsageInvalid(f"the workspace {found} is no directory", suggestion="leave it out, or name another one")
+            raise UsageInvalid(
+                f"the workspace {found} is not a directory", suggestion="leave it out, or name another one"
+            )
         return str(found)
 
     def _text(self, arguments: Mapping[str, Any], settings: Settings, loaded: Loaded) -> str:
@@ -169,7 +171,7 @@ class Desk:
         file = self.within(plan, loaded)
         found = begin(file, MOST_PLAN_BYTES)
         if found is None or found[1] > MOST_PLAN_BYTES:
-            raise UsageInvalid(f"{file} is no plan", suggestion="give the path of a .toml file, or its text")
+            raise UsageInvalid(f"{file} is not a plan", suggestion="give the path of a .toml file, or its text")
         return str(file), found[0].decode(errors="replace")
 
     def meant(self, arguments: Mapping[str, Any], loaded: Loaded) -> Settings:
@@ -266,7 +268,7 @@ class Desk:
             async with asyncio.timeout(CHECK_SECONDS):
                 warnings = await service.check(app, settings, directory, files)
         except TimeoutError:
-            warnings = ["the servers did not tell their tools in time: the plan was not checked against them"]
+            warnings = ["the servers did not list their tools in time: the plan was not checked against them"]
         if loaded.path and plan:
             files.append(service.kept(app, run_id, plan))
         await service.submit(app, settings, directory, files, run_id, origin=origin)

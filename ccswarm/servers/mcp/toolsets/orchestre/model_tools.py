@@ -205,7 +205,7 @@ async def multi_llm_review(desk: Desk, given: Given) -> Given:
         "reviewed": [one.shown() for one in sources],
         "focus": focus,
         "method": MODEL,
-        "notes": wrong + (["one model alone is no consensus"] if len(usable) < 2 else []),
+        "notes": wrong + (["one model alone is not a consensus"] if len(usable) < 2 else []),
         **_asked(said),
     }
 
@@ -291,7 +291,7 @@ def _project(desk: Desk, given: Given, loaded: Loaded) -> Path:
     found = within(desk, loaded, path)
     if not found.is_dir():
         raise Refusal(
-            f"{path[:200]!r} is no directory",
+            f"{path[:200]!r} is not a directory",
             "PROJECT_NOT_FOUND",
             "leave projectPath out, or name one in the workspace",
         )

@@ -317,13 +317,13 @@ def _large_files(facts: Mapping[str, Any], _: float) -> str:
 
 OBSERVATIONS = (
     Observation("code of 10,000 lines", lambda facts, _: _lines(facts, 10_000), {"technical": 1}, "size",
-                "Changes reach further than one sees", "Map the parts that are touched before planning them"),
+                "Changes have effects that are not visible", "Map the parts that are touched before planning them"),
     Observation("code of 100,000 lines", lambda facts, _: _lines(facts, 100_000), {"technical": 2}, "size",
                 "Nobody knows all of it", "Work in one part at a time, with its owners", "high"),
     Observation("three languages", _many_languages, {"integration": 1}, "skills",
                 "Work needs several languages and tool chains", "Plan who does which", "medium", "low"),
     Observation("no tests", _untested, {"technical": 2}, "quality",
-                "Nothing tells when a change breaks what worked", "Tests around what is touched come first", "high",
+                "Nothing reports when a change breaks what worked", "Tests around what is touched come first", "high",
                 "high"),
     Observation("few tests", _seldom_tested, {"technical": 1}, "quality",
                 "Much of the code is not tested", "Tests around what is touched come first", "medium", "medium"),

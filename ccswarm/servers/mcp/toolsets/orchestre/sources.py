@@ -85,5 +85,5 @@ def _read(desk: Desk, loaded: Loaded, path: str) -> Source:
         raise Refusal(f"{str(file)[:200]!r} cannot be read", "FILE_NOT_FOUND", "give paths of files in the workspace")
     data, size = found
     if b"\0" in data:
-        raise Refusal(f"{path[:200]!r} is no text", "FILE_REFUSED", "leave it out")
+        raise Refusal(f"{path[:200]!r} is not text", "FILE_REFUSED", "leave it out")
     return Source(inside.as_posix(), data[:MOST_BYTES].decode(errors="replace"), size)

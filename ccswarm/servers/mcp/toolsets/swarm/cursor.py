@@ -15,10 +15,12 @@ class Position:
     """Written as ``COUNT;TASK:COUNT…``: the events read of the run, and of each execution in it that was not over."""
 
     def __init__(self, run: str, cursor: str = "") -> None:
-        """Raises InvalidArguments for a text that is no cursor."""
+        """Raises InvalidArguments for a text that is not a cursor."""
         found = CURSOR.match(cursor or "0")
         if not found:
-            raise InvalidArguments(f"{cursor[:80]!r} is no cursor", suggestion="pass one that run_events answered with")
+            raise InvalidArguments(
+                f"{cursor[:80]!r} is not a cursor", suggestion="pass one that run_events answered with"
+            )
         self._run = run
         self._counts = {run: int(found[1])}
         for part in filter(None, found[2].split(";")):

@@ -170,9 +170,7 @@ TOOLS = (
                     _answer({"place": _text("Where; empty: the plan as a whole."), "problem": {"type": "string"}}),
                     "All of them.",
                 ),
-                "stages": _list(
-                    _list({"type": "string"}, "Tasks that may go on side by side."), "One after the other."
-                ),
+                "stages": _list(_list({"type": "string"}, "Tasks that may run side by side."), "One after the other."),
                 "tasks": _list(
                     _answer(
                         {

@@ -196,5 +196,5 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name that is no text stands for no file that could be opened, and is said to be unreadable."""
+    """A name that is not text stands for no file that could be opened, and is said to be unreadable."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
