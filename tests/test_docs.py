@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -46,6 +47,29 @@ def test_the_tree_is_the_tree() -> None:
 def test_the_architecture_page_stays_a_page() -> None:
     lines = len((ROOT / "ARCHITECTURE.md").read_text().splitlines())
     assert lines <= MAX_ARCHITECTURE_LINES
+
+
+WALKS = re.findall(r"^```walk (\w+)\n(.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("package", "walk"), WALKS, ids=[package for package, _ in WALKS])
+def test_a_walk_leads_through_functions_that_are_there_and_back_to_none(package: str, walk: str) -> None:
+    hops = [line.split()[:2] for line in walk.splitlines()]
+    files = [file for file, _ in hops]
+    assert len(set(files)) == len(files) <= 12
+    for file, name in hops:
+        if not (ROOT / package).is_dir():
+            continue
+        body: list[ast.stmt] = ast.parse((ROOT / package / file).read_text()).body
+        for part in name.split("."):
+            named = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            found = [node for node in body if isinstance(node, named) and node.name == part]
+            assert found, f"{file} has no {name}"
+            body = found[0].body
+
+
+def test_both_walks_are_there() -> None:
+    assert [package for package, _ in WALKS] == ["ai_session", "ccswarm"]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

@@ -15,10 +15,15 @@ PAGES = [path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] i
 SOURCES = [path for package in ("ai_session", "ccswarm") for path in (ROOT / package).rglob("*.py")]
 
 RETIRED = {
+    r"(?<!there )is no (?:directory|file|object|number|text|JSON|plan|path|URL|JWT|record|pattern)\b": "is not a …",
     r"crew": "team, or delegation",
     r"desks?": "what it is: tool server, context",
     r"lineage": "ancestry",
+    r"lone surrogate": "unpaired surrogate",
     r"mend(s|ed|ing)?": "fix, repair",
+    r"person's word": "approval, consent",
+    r"sessions go on": "sessions keep running",
+    r"who shows": "clients with",
 }
 """A word that people did not understand, and what to write instead. Matched in whole words, outside of code."""
 
@@ -75,7 +80,7 @@ def test_a_term_is_defined_once() -> None:
 
 def test_every_term_of_the_glossary_is_in_use() -> None:
     others = "\n".join(prose(path.read_text()) for path in PAGES if path != GLOSSARY).lower()
-    assert [term for term in TERMS if len(re.findall(rf"\b{term}(?:s|es)?\b", others)) < 3] == []
+    assert [term for term in TERMS if not re.search(rf"\b{term}(?:s|es)?\b", others)] == []
 
 
 @pytest.mark.parametrize(

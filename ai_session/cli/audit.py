@@ -189,7 +189,7 @@ def _anchor(text: str) -> Anchor:
 
     seq, _, head = text.partition(":")
     if not seq.isdigit() or len(head) != 64:
-        raise InvalidArguments(f"{text[:80]!r} is no anchor", suggestion="a number, a colon, 64 hexadecimal digits")
+        raise InvalidArguments(f"{text[:80]!r} is not an anchor", suggestion="a number, a colon, 64 hexadecimal digits")
     return Anchor(int(seq), head.lower())
 
 

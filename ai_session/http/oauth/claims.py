@@ -64,7 +64,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise Rejected(f"its {name} is no time")
+        raise Rejected(f"its {name} is not a timestamp")
     return float(value)
 
 

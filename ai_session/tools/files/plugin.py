@@ -121,8 +121,8 @@ def _bytes_of(arguments: WriteFile) -> bytes:
             return base64.b64decode(arguments.content, validate=True)
         return arguments.content.encode()
     except (binascii.Error, ValueError):
-        what = "base64" if arguments.encoding == "base64" else "text: it holds a lone surrogate"
-        raise InvalidArguments(f"write_file: content: is no {what}") from None
+        what = "base64" if arguments.encoding == "base64" else "text: it contains an unpaired surrogate"
+        raise InvalidArguments(f"write_file: content: is not {what}") from None
 
 
 async def list_directory(context: Context, arguments: ListDirectory) -> ToolResult:

@@ -152,7 +152,9 @@ class _Judged:
             return self._texts[path]
         kind = self._tree.kind(path)
         if kind not in ("", "file"):
-            why = {"link": "is a link, or lies behind one", "folder": "is a directory"}.get(kind, "is no plain file")
+            why = {"link": "is a link, or lies behind one", "folder": "is a directory"}.get(
+                kind, "is not a regular file"
+            )
             raise InvalidArguments(f"{path!r} {why}")
         if self._tree.hidden(path):
             raise InvalidArguments(f"{path!r} is a file of secrets, which is left alone")

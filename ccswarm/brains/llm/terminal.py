@@ -47,7 +47,7 @@ EDITING = """# put what is in NEW in the one place of what is in OLD
 ( p={path}
 fail() {{ printf '%s\\n' "$1"; rm -f "$t"; exit 1; }}
 [ -f "$p" ] || fail "there is no file $p: for a new one leave old empty"
-[ "$(tr -d '\\000' < "$p" | wc -c)" -eq "$(wc -c < "$p")" ] || fail "$p is no text: it has NUL bytes"
+[ "$(tr -d '\\000' < "$p" | wc -c)" -eq "$(wc -c < "$p")" ] || fail "$p is not text: it has NUL bytes"
 t=$(mktemp) || exit 1
 export OLD NEW ENDS; OLD={old} NEW={new} ENDS=$(tail -c 1 < "$p" | wc -l)
 LC_ALL=C command awk 'BEGIN {{ ORS = ""; old = ENVIRON["OLD"] }}

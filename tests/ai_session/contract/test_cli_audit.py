@@ -87,7 +87,7 @@ def test_an_anchor_from_outside(cli: CommandLine) -> None:
     assert judged(cli, "--anchor", f"{newest['seq']}:{newest['hash']}")["anchored_seq"] == newest["seq"]
     assert judged(cli, "--anchor", f"{newest['seq']}:{'0' * 64}", code=1)["sound"] is False
     assert judged(cli, "--anchor", f"{newest['seq'] + 1}:{'0' * 64}", code=1)["sound"] is False
-    assert "is no anchor" in cli.run("audit", "verify", "--anchor", "7", code=2).stderr
+    assert "is not an anchor" in cli.run("audit", "verify", "--anchor", "7", code=2).stderr
 
 
 def test_a_copy_is_judged_where_it_is(cli: CommandLine) -> None:

@@ -61,7 +61,7 @@ def test_policy_denies_other_users_and_tools_without_effect() -> None:
     ("tool", "arguments", "problem"),
     [
         ("execute_command", {"session_id": "s", "command": "a\0b"}, "command: holds a NUL"),
-        ("execute_command", {"session_id": "s", "command": "\ud83d"}, "command: holds a lone surrogate"),
+        ("execute_command", {"session_id": "s", "command": "\ud83d"}, "command: contains an unpaired surrogate"),
         ("create_session", {"name": "s", "env": {"A=B": "s3cret"}}, "env: has 'A=B', which is not a variable's name"),
         ("create_session", {"name": "s", "env": {"A": "\0"}}, "env: A: holds a NUL"),
         ("create_session", {"name": "../s"}, "name: "),

@@ -99,7 +99,7 @@ def test_the_persons_own_keys_in_our_entry_stay(tmp_path: Path) -> None:
         ("[]", "does not hold an object"),
         ('{"mcpServers": []}', "'mcpServers' is not an object"),
         ('{"mcpServers": {"ai-session": 3}}', "entry 'ai-session' is not an object"),
-        ('{"a": 1, "a": 2}', "twice"),
+        ('{"a": 1, "a": 2}', "duplicate key"),
     ],
 )
 def test_a_file_that_cannot_be_kept_is_refused_untouched(text: str, words: str, tmp_path: Path) -> None:

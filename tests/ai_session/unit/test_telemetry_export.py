@@ -150,7 +150,7 @@ def test_one_complaint_is_passed_on_without_what_is_secret(caplog: pytest.LogCap
     logger.error("no way again")
     (record,) = [record for record in caplog.records if record.name.startswith("agentwire")]
     said = record.getMessage()
-    assert "to https://c.example:4318 is in trouble" in said
+    assert "to https://c.example:4318 failed" in said
     assert said.endswith("no way to [X]")
     assert "pass@" not in said
     assert "key=k" not in said

@@ -84,7 +84,7 @@ def test_a_window_is_local_by_its_program_and_not_by_its_name(table: Table) -> N
     table.add(50, "gnome-terminal-", 2, 50, program=table.folder / "self/stat")
     found = table.find()
     assert found.origin is Origin.DETACHED
-    assert "held by gnome-terminal- (pid 50), which is no terminal program" in found.why
+    assert "held by gnome-terminal- (pid 50), which is not a known terminal program" in found.why
 
 
 @pytest.mark.parametrize("name", ["sshd", "sshd-session", "dropbear", "mosh-server", "ttyd", "containerd-shim"])

@@ -195,5 +195,5 @@ def test_an_index_that_is_none(here: Path, make: object) -> None:
 
 
 def test_a_pattern_of_a_person_that_is_none() -> None:
-    with pytest.raises(ValueError, match="no pattern"):
+    with pytest.raises(ValueError, match="not a pattern"):
         patterns("a//b")

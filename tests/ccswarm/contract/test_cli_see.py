@@ -96,7 +96,7 @@ def test_who_follows_a_playbook_hears_nothing(home: Path) -> None:
     desk = RunDesk(home, BASE + task("hold", step("wait", "pipe.read", path="${workspace}/pipe"), more='agent = "ada"'))
     with desk.started("run", "--json") as process:
         with desk.held() as pipe:
-            assert "the agent of hold hears nothing" in desk.run("say", "last.hold", "Stop.", code=2).err
+            assert "the agent of hold receives nothing" in desk.run("say", "last.hold", "Stop.", code=2).err
             assert "give from 1 to" in desk.run("say", "last.hold", " ", code=2).err
             pipe.write("x")
         process.process.communicate(timeout=BOUND_SECONDS)

@@ -128,7 +128,7 @@ def test_a_file_that_is_no_swarm_is_left_alone(desk: RunDesk) -> None:
     with served(desk) as second, connected(second.port) as wire:
         assert wire.ask("swarm_status", swarmId=swarm)["activeAgents"] == 0
     assert broken.read_text() == "{"
-    assert any("is no swarm and is left alone" in line for line in second.said)
+    assert any("is not a swarm and is left alone" in line for line in second.said)
 
 
 def test_it_ends_when_told_and_answers_what_it_was_asked(desk: RunDesk) -> None:
@@ -190,7 +190,7 @@ def test_the_port_is_the_options_or_that_of_the_environment(desk: RunDesk) -> No
         with environment({**client_environment(desk.home), "MCP_TCP_PORT": "many"}):
             assert "MCP_TCP_PORT is 'many'" in desk.run("serve", "--tcp", "-w", str(desk.home), code=2).err
         assert "nothing to serve was named" in desk.run("serve", code=2).err
-        assert "is no directory" in desk.run("serve", "--tcp", "-w", str(desk.home / "none"), code=2).err
+        assert "is not a directory" in desk.run("serve", "--tcp", "-w", str(desk.home / "none"), code=2).err
 
 
 def test_as_many_connections_as_allowed_and_the_next_is_told(desk: RunDesk) -> None:

@@ -39,8 +39,8 @@ def test_the_map_names_servers_at_their_rpc() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no JSON"),
-        ("[]", "is no object"),
+        ("{", "is not JSON"),
+        ("[]", "is not an object"),
         ('{"a": 1}', "no address"),
         ('{"a": "ftp://x"}', "no address"),
         ('{"a": "http://"}', "no address"),

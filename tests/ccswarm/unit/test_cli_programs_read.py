@@ -191,7 +191,7 @@ PROBLEMS: list[tuple[dict[str, Any], bool, str]] = [
     ({"program": "cluade"}, False, "cluade is not one of claude, codex, gemini"),
     ({"program": "mine", "command": ["no-such-program"]}, False, "no-such-program is not installed"),
     ({"program": "p", "command": ["python3"], "environment": {"A": "$NONE"}}, False, "no variable or secret NONE"),
-    ({"program": "p", "command": ["python3"]}, True, "does not tell what it costs"),
+    ({"program": "p", "command": ["python3"]}, True, "does not report its cost"),
 ]
 
 

@@ -75,8 +75,8 @@ def test_a_suite_needs_a_name_and_cases_with_text_and_gates(tmp_path: Path) -> N
         (CASE + 'replies = [{ calls = [{ tol = "x" }] }]\n', "tool is missing"),
         (CASE + CASE, "[cases] id one is there 2 times"),
         (CASE + "[cases.files]\n'/etc/passwd' = ''\n", "'/etc/passwd' is not a path within the repository"),
-        (CASE + "[cases.files]\n'a/../../b' = ''\n", "[cases.one.files] 'a/../../b' is no path"),
-        (CASE + "[cases.gate_files]\n'.git/config' = ''\n", "[cases.one.gate_files] '.git/config' is no path"),
+        (CASE + "[cases.files]\n'a/../../b' = ''\n", "[cases.one.files] 'a/../../b' is not a path"),
+        (CASE + "[cases.gate_files]\n'.git/config' = ''\n", "[cases.one.gate_files] '.git/config' is not a path"),
         (CASE + 'fixture = "gone"\n', "[cases.one] fixture: "),
         (CASE.replace("one", "one two"), "id should be letters, digits"),
     ],
@@ -263,9 +263,9 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "report.json").write_text(text)
-    with pytest.raises(UsageInvalid, match="is no report"):
+    with pytest.raises(UsageInvalid, match="is not a report"):
         evaluation_report.read(tmp_path / "report.json")
-    with pytest.raises(UsageInvalid, match="is no report"):
+    with pytest.raises(UsageInvalid, match="is not a report"):
         evaluation_report.read(tmp_path / "gone.json")
 
 

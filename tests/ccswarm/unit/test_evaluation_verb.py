@@ -91,7 +91,9 @@ def test_reports_are_compared(desk: Desk) -> None:
     assert ([row["change"] for row in found["cases"]], found["broken"]) == (["same", "broken"], 1)
     assert [one["passed"] for one in found["totals"]] == [2, 1]
     (desk.home / "none.json").write_text(json.dumps({"report": 1}))
-    assert "none.json is no report" in desk.json("eval", "--compare", before, "none.json", code=2)["error"]["message"]
+    assert (
+        "none.json is not a report" in desk.json("eval", "--compare", before, "none.json", code=2)["error"]["message"]
+    )
     assert "ENTRANT" in desk.run("eval", "--compare", before, better, terminal=True).out
 
 

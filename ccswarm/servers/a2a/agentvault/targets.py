@@ -57,9 +57,9 @@ def mapped(variables: Mapping[str, str]) -> list[ServerSettings]:
     try:
         table: Any = json.loads(text or "{}")
     except ValueError as error:
-        raise _wrong(f"is no JSON: {error}") from None
+        raise _wrong(f"is not JSON: {error}") from None
     if not isinstance(table, dict):
-        raise _wrong("is no object")
+        raise _wrong("is not an object")
     seconds = _seconds(variables.get(TIMEOUT, "").strip()) if table else CALL_SECONDS
     return [_server(name, url, seconds) for name, url in cast("dict[str, Any]", table).items()]
 
