@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 GLOSSARY = ROOT / "docs/explanation/glossary.md"
 PAGES = [path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if path.name != "CHANGELOG.md"]
-SOURCES = [path for package in ("ai_session", "ccswarm") for path in (ROOT / package).rglob("*.py")]
+SOURCES = [path for package in ("agentwire", "ai_session", "ccswarm") for path in (ROOT / package).rglob("*.py")]
 
 RETIRED = {
     r"(?<!there )is no (?:directory|file|object|number|text|JSON|plan|path|URL|JWT|record|pattern)\b": "is not a …",

@@ -168,7 +168,7 @@ def tool_of(message: Message) -> str:
     if kind == "handshake":
         return "handshake"
     if kind != "request":
-        told = repr(kind[:40]) if isinstance(kind, str) else "no text"
+        told = repr(kind[:40]) if isinstance(kind, str) else "not text"
         raise Fault("invalid_payload", f"type must be handshake or request, and is {told}")
     tool = message.get("tool")
     if not isinstance(tool, str):

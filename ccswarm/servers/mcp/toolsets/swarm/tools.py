@@ -150,8 +150,8 @@ TOOLS = (
     SwarmTool(
         "cancel_run",
         "Cancel a run",
-        "End a run and all its tasks, wherever they are carried out. What was done stays, and resume_run can still go "
-        "on with it. To stop only for now use pause_run.",
+        "End a run and all its tasks, wherever they are carried out. What was done stays, and resume_run can still "
+        "continue it. To stop only for now use pause_run.",
         _object({"run": RUN_ID}, ("run",)),
         CHANGED_ANSWER,
         destructive=True,
@@ -161,7 +161,7 @@ TOOLS = (
         "check_plan",
         "Check a plan",
         "Say whether a plan can be carried out, before anything runs: every problem with its place, and the order "
-        "tasks would go on in. The servers it calls are started and asked for their tools, unless offline is true.",
+        "in which tasks would run. The servers it calls are started and asked for their tools, unless offline is true.",
         _object({**PLAN_IN, "offline": {"type": "boolean", "description": "Ask no server.", "default": False}}),
         _answer(
             {
