@@ -98,11 +98,12 @@ class Forked:
         self.stdout: BinaryIO | None = None
         self.stderr: BinaryIO | None = None
         self.returncode: int | None = None
+        self._waiting = threading.Lock()
 
     def poll(self) -> int | None:
         """Exit code, negative for a signal; None while it runs."""
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
-            self.wait(BOUND_SECONDS)
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -116,13 +117,18 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float = BOUND_SECONDS) -> int:
-        """Exit code, negative for a signal."""
-        if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("forked", timeout)
-            self.returncode = os.waitstatus_to_exitcode(NUMBER.unpack(self._told.read(NUMBER.size))[0])
-            self._told.close()
-        return self.returncode
+        """Exit code, negative for a signal. Several threads may wait."""
+        if not self._waiting.acquire(timeout=timeout):
+            raise subprocess.TimeoutExpired("forked", timeout)
+        try:
+            if self.returncode is None:
+                if not select.select([self._told], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("forked", timeout)
+                self.returncode = os.waitstatus_to_exitcode(NUMBER.unpack(self._told.read(NUMBER.size))[0])
+                self._told.close()
+            return self.returncode
+        finally:
+            self._waiting.release()
 
     def communicate(self, timeout: float) -> tuple[bytes, bytes]:
         """All it says, until it has ended."""

@@ -20,13 +20,17 @@ from ccswarm.engines.base import Execution
 from ccswarm.journal.writer import JoinReport, Record, join, read
 from ccswarm.plan import check
 from ccswarm.plan.origin import Origin
+from tests import forked
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import agreed
 from tests.conftest import client_environment, end_leftovers, environment, new_home
+from tests.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 TELL_SECONDS = 5.0
 """For a worker that does not end, to say what it does instead."""
+LIFE_SECONDS = 3600.0
+"""More than any test has a worker live."""
 DATA = ROOT / "tests/data"
 AI_SESSION = f"""
 [[mcp.servers]]
@@ -40,6 +44,44 @@ poll_seconds = 0.05
 heartbeat_seconds = 0.3
 lost_after_seconds = 2.0
 """
+
+
+class Worker:
+    """One that executes, in a process of its own: what is used of ``asyncio.subprocess.Process``."""
+
+    def __init__(self, process: Forked) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.send_signal = process.send_signal
+        self.kill = process.kill
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        return await asyncio.to_thread(self._process.wait, LIFE_SECONDS)
+
+    async def up(self) -> bool:
+        """Whether it executes; False where it has ended instead."""
+        assert self._process.stdout
+        return await asyncio.to_thread(self._process.stdout.readline) == b"up\n"
+
+    async def end(self) -> bool:
+        """It hands back what is unfinished and ends. Where it does not, it says in its log what it does instead, and is
+        ended."""
+        assert self._process.stdin
+        self.send_signal(signal.SIGCONT)
+        self._process.stdin.close()
+        try:
+            return await asyncio.to_thread(self._process.wait) in (0, -signal.SIGKILL)
+        except subprocess.TimeoutExpired:
+            self.send_signal(signal.SIGUSR1)
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._process.wait, TELL_SECONDS)
+            return False
+        finally:
+            await asyncio.to_thread(self._process.close)
 
 
 class House:
@@ -64,8 +106,10 @@ class House:
         self.file.write_text(text)
         agreed(self.file, self.state)
 
-    def script(self, name: str, *words: str) -> list[str]:
-        return [sys.executable, str(DATA / name), str(self.file), str(self.state), *words]
+    @property
+    def own(self) -> tuple[str, str]:
+        """What scripts of this swarm are told first."""
+        return str(self.file), str(self.state)
 
     def plan(self, text: str, *problems: str) -> Settings:
         """A plan over the configuration, and what is wrong with it as far as that can be told without servers."""
@@ -81,40 +125,30 @@ class House:
             yield app
 
     @asynccontextmanager
-    async def worker(self) -> AsyncGenerator[asyncio.subprocess.Process]:
+    async def worker(self) -> AsyncGenerator[Worker]:
         """One that executes; whatever the test does to it, it is gone afterwards."""
-        process = await self.start_worker()
+        worker = await self.start_worker()
         try:
-            yield process
+            yield worker
         finally:
-            ended = await end(process)
+            ended = await worker.end()
         assert ended, (self.home / "workers.log").read_text()
 
-    async def start_worker(self) -> asyncio.subprocess.Process:
-        with (self.home / "workers.log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *self.script("swarm_worker.py"),
-                cwd=self.project,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-            )
-        assert process.stdout
-        said = await asyncio.wait_for(process.stdout.readline(), BOUND_SECONDS)
-        assert said == b"up\n", (self.home / "workers.log").read_text()
-        return process
+    async def start_worker(self) -> Worker:
+        log, script = self.home / "workers.log", str(DATA / "swarm_worker.py")
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        worker = Worker(
+            forked.piped("ccswarm", self.own, cwd=self.project, env=env, reads=True, errors=log, script=script)
+        )
+        assert await worker.up(), log.read_text()
+        return worker
 
     def answer(self, word: str, by: str) -> list[dict[str, Any]]:
         """What waits for a person is answered by another process; what was asked."""
-        done = subprocess.run(
-            self.script("swarm_answer.py", word, by),
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            check=True,
-            capture_output=True,
-            timeout=BOUND_SECONDS,
-        )
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        env, script = {**os.environ, "PYTHONPATH": str(ROOT)}, str(DATA / "swarm_answer.py")
+        code, said, errors = forked.run("ccswarm", [*self.own, word, by], cwd=self.home, env=env, script=script)
+        assert code == 0, errors
+        return [json.loads(line) for line in said.splitlines()]
 
     def records(self) -> list[Record]:
         return list(read(self.state / "journal"))
@@ -131,38 +165,19 @@ class House:
         return file.read_text().splitlines() if file.exists() else []
 
 
-async def end(process: asyncio.subprocess.Process) -> bool:
-    """The worker hands back what is unfinished and ends. Where it does not, it says in its log what it does instead,
-    and is ended."""
-    assert process.stdin
-    if process.returncode is None:
-        process.send_signal(signal.SIGCONT)
-        process.stdin.close()
-    try:
-        async with asyncio.timeout(BOUND_SECONDS):
-            return await process.wait() in (0, -signal.SIGKILL)
-    except TimeoutError:
-        process.send_signal(signal.SIGUSR1)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TELL_SECONDS):
-                await process.wait()
-        process.kill()
-        return False
-    finally:
-        await process.communicate()
-
-
 @contextmanager
-def open_house(world: Path, text: str, server_config: str) -> Iterator[House]:
-    """Afterwards the daemon has ended and nobody is left."""
+def open_house(world: Path, text: str, server_config: str, *, served: bool = True) -> Iterator[House]:
+    """Where it is not ``served`` who needs the daemon starts it. Afterwards it has ended and nobody is left."""
     home = new_home(world, server_config)
     with environment(client_environment(home)):
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        if served:
+            forked.daemon(env)
         try:
             yield House(home, text)
         finally:
-            with environment({**os.environ, "PYTHONPATH": str(ROOT)}):
-                stop = [sys.executable, "-m", "ai_session", "daemon", "stop", "--yes"]
-                subprocess.run(stop, check=True, capture_output=True, timeout=BOUND_SECONDS)
+            stopped = forked.run("ai_session", ["daemon", "stop", "--yes"], cwd=home, env=env)
+            assert stopped[0] == 0, stopped
     left = end_leftovers(home)
     assert not left, left
 

@@ -22,7 +22,7 @@ from ccswarm.journal.chain import opened
 from ccswarm.journal.writer import Record
 from ccswarm.models import RunStatus
 from tests.conftest import processes
-from tests.together.swarm_house import House, end, submit
+from tests.together.swarm_house import House, Worker, submit
 
 NEEDS = {"t1": (), "t2": (), "t3": (), "t4": ("t1", "t2"), "t5": ("t2", "t3"), "t6": ("t4", "t5")}
 SUM = "tr ' ' '\\n' | awk '{ sum += $1 } END { print sum }'"
@@ -94,7 +94,7 @@ class Fleet:
 
     def __init__(self, house: House, size: int) -> None:
         self._house, self._size = house, size
-        self.workers: list[asyncio.subprocess.Process] = []
+        self.workers: list[Worker] = []
         self._keepers: list[asyncio.Task[None]] = []
         self.codes: Counter[int] = Counter()
 
@@ -108,13 +108,13 @@ class Fleet:
             for keeper in self._keepers:
                 keeper.cancel()
             await asyncio.gather(*self._keepers, return_exceptions=True)
-            ended = await asyncio.gather(*(end(worker) for worker in self.workers))
+            ended = await asyncio.gather(*(worker.end() for worker in self.workers))
         assert all(ended), (self._house.home / "workers.log").read_text()[-4000:]
 
     async def _keep(self, slot: int) -> None:
         while True:
             self.codes[await self.workers[slot].wait()] += 1
-            await self.workers[slot].communicate()
+            await self.workers[slot].end()
             self.workers[slot] = await self._house.start_worker()
 
     def check(self) -> None:

@@ -22,7 +22,13 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", ALL)
+DAILY = ("gate",)
+"""The rest is minutes, and torture; that each can be loaded is seen every time."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in DAILY else pytest.mark.torture) for name in ALL]
+)
 def test_it_runs(home: Path, name: str) -> None:
     ran = run(home, "--tiny", name)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -32,6 +38,8 @@ def test_it_runs(home: Path, name: str) -> None:
 def test_none_is_left_out() -> None:
     with_rows = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "async def run(report" in path.read_text()}
     assert with_rows == set(ALL)
+    words = "import sys; from importlib import import_module; [import_module('benchmarks.' + n) for n in sys.argv[1:]]"
+    subprocess.run([sys.executable, "-c", words, *ALL], cwd=ROOT, check=True)
 
 
 def test_one_that_fails_says_so_and_keeps_no_other_from_being_run(home: Path) -> None:

@@ -46,7 +46,7 @@ def plan_of(*tasks: dict[str, Any]) -> str:
 @pytest.fixture
 def house(world: Path) -> Iterator[House]:
     text = BASE + agent("ada", "swarm.delegate") + HELPER
-    with open_house(world, text, "") as house, environment({**os.environ, "PYTHONPATH": str(ROOT)}):
+    with open_house(world, text, "", served=False) as house, environment({**os.environ, "PYTHONPATH": str(ROOT)}):
         yield house
 
 

@@ -16,7 +16,7 @@ from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import KEY, SECRET, finish
 from tests.ccswarm.model_servers import Asked, Behaviour, Call, ModelServer, Reply, Stall, gullible, plays
 from tests.conftest import environment
-from tests.together.swarm_house import AI_SESSION, QUICK, House, end, event, git, open_house, over
+from tests.together.swarm_house import AI_SESSION, QUICK, House, event, git, open_house, over
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +66,7 @@ async def test_killed_while_it_thinks_and_while_it_calls_it_goes_on_with_one_his
             await server.was_asked(2)
             first.kill()
         finally:
-            await end(first)
+            await first.end()
         other = await house.start_worker()
         try:
             opened = await asyncio.wait_for(
@@ -74,7 +74,7 @@ async def test_killed_while_it_thinks_and_while_it_calls_it_goes_on_with_one_his
             )  # somebody reads: the call goes on
             other.kill()
         finally:
-            await end(other)
+            await other.end()
         async with house.worker():
             with opened:
                 opened.write("two\n")
@@ -113,7 +113,7 @@ async def test_a_persons_word_is_waited_for_by_whoever_executes(house: House) ->
             asked = await event(app, f"{run_id}.t", "approval.asked", tool="ai-session.create_session")
             first.kill()
         finally:
-            await end(first)
+            await first.end()
         (question,) = await asyncio.to_thread(house.answer, "yes", "ann")
         assert question["id"] == asked["id"]
         async with house.worker():

@@ -103,7 +103,8 @@ def test_what_is_there_is_left_as_it_is(client: ServerClient, house: House) -> N
     assert files_in(place) == {**files_of("cloudflare-hono", "old"), "notes.txt": "mine"}
 
 
-def test_every_call_is_in_the_journal_and_in_the_audit_log(house: House) -> None:
+def test_every_call_is_in_the_journal_and_in_the_audit_log(client: ServerClient, house: House) -> None:
+    assert told(client, projectName="in", template="cloudflare-hono", projectPath=str(house.project / "in"))["success"]
     calls = [one.facts for one in house.records() if one.event == "call.begin"]
     assert {"ai-session.create_session", "ai-session.execute_command", "ai-session.close_session"} == {
         one["tool"] for one in calls

@@ -24,7 +24,7 @@ from tests.ai_session.contract.test_session import *  # noqa: F403
 pytestmark = pytest.mark.anyio
 
 
-QUICK = {("pty", SandboxLevel.BWRAP), ("tmux", SandboxLevel.LANDLOCK)}
+QUICK = {("pty", SandboxLevel.BWRAP)}
 PAIRS = [
     pytest.param(pair, marks=() if pair in QUICK and os.geteuid() != 0 else pytest.mark.torture)
     for pair in itertools.product(plugins.names("backends"), MANAGERS)

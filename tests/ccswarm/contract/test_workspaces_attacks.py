@@ -331,6 +331,7 @@ def tree_with(place: World, clone: Clone, name: bytes) -> None:
     (clone.path / ".git/refs/heads" / clone.branch).write_text(commit + "\n")
 
 
+@pytest.mark.torture  # ten seconds of git; test_clone_processes.py shows that what it answers is bounded
 async def test_a_tree_that_stands_for_billions_of_files_is_refused(place: World) -> None:
     clone = await place.work("ada", "b.txt", "b\n")
     inner = place.git("rev-parse", "HEAD^{tree}", at=clone.path)

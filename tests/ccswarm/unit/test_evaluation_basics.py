@@ -23,7 +23,16 @@ IN_TERMINALS = {"wizard", "long-build", "interrupt"}
 """Whose solutions are more than commands one after the other."""
 
 
-@pytest.fixture(params=SUITE.cases, ids=[case.id for case in SUITE.cases])
+DAILY = set(range(0, len(SUITE.cases), 5))
+"""Every fifth shows what the suite is made of; that each of them is sound is torture: its files do not change."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(case, id=case.id, marks=() if number in DAILY else pytest.mark.torture)
+        for number, case in enumerate(SUITE.cases)
+    ]
+)
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 

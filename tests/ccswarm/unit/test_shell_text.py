@@ -70,7 +70,7 @@ PAYLOADS = [
 ]
 
 
-@settings(QUICK, max_examples=400)
+@settings(QUICK, max_examples=100)
 @given(parts=st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=14))
 @example(parts=["echo ", "a", "\\", "${q:item}"])
 @example(parts=["echo ", '"', "$(", "a", ")", "#", "'", "\n", "${q:item}"])
