@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from ccswarm.clones.tree import DIRECTORY, FILE, NO_DIRECTORY
+from ccswarm.system.confined_files import walked
 
 GITLINK = "160000"
 CHANGES = ("diff-tree", "-r", "-z", "--raw", "--no-renames")
@@ -61,10 +62,11 @@ class Blocked(Exception):
 
 
 class WorkTree:
-    """The directory ``top``. Closed by ``with``. Raises OSError where it cannot be opened or written."""
+    """The directory ``top``, absolute and without links. Closed by ``with``. Raises OSError where it cannot be opened
+    or written."""
 
     def __init__(self, top: Path) -> None:
-        self._fd = os.open(top, DIRECTORY)
+        self._fd = walked(top)
 
     def __enter__(self) -> Self:
         return self
@@ -200,11 +202,11 @@ def _copy(source: Path, name: str, folder: int, mode: int) -> None:
 class IndexLock:
     """The index of a work tree, as git itself locks it: while it is held no other git changes it.
 
-    Raises FileExistsError where another git is at work.
+    ``git_dir`` is absolute and without links. Raises FileExistsError where another git is at work.
     """
 
     def __init__(self, git_dir: Path, index: str = "index") -> None:
-        self._fd = os.open(git_dir, DIRECTORY)
+        self._fd = walked(git_dir)
         self._name, self._lock = index, f"{index}.lock"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -48,7 +48,7 @@ class Workspaces:
     WorkspaceUnusable with git's own words when git fails."""
 
     def __init__(self, repository: Path, root: Path, environ: Mapping[str, str]) -> None:
-        self.repository = repository
+        self.repository = repository = repository.resolve()
         self._root = root
         self._own_turn = asyncio.Lock()
         self._environ = environ

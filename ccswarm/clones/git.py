@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,6 +20,7 @@ from typing import IO
 from agentwire.system import program_path
 from ccswarm.clones.process import Bounds, NobodyWaits, OutOfBounds, run
 from ccswarm.errors import WorkRefused, WorkspaceUnusable
+from ccswarm.system.confined_files import entered
 
 MOST_MEMORY = 2 << 30
 PERSONS_OWN = Bounds(seconds=7200, cpu_seconds=3600)
@@ -79,7 +80,9 @@ class Repository:
 
 class Git:
     """``environ`` is the person's; no git is run that lies in one of the ``written`` directories, or in another place
-    where agents leave programs. Methods block. All raise WorkspaceUnusable with git's own words when git fails."""
+    where agents leave programs. These directories, absolute and without links, are entered as they were when they were
+    first seen: what somebody puts in their place is refused. Methods block. All raise WorkspaceUnusable with git's own
+    words when git fails."""
 
     def __init__(
         self,
@@ -90,6 +93,10 @@ class Git:
         comparing: Bounds = COMPARING,
     ) -> None:
         self._written = tuple(written)
+        self._known: dict[Path, tuple[int, int] | None] = dict.fromkeys(map(Path, written))
+        """Identities of ``written`` and of the work trees that these lie in; None: not seen yet."""
+        self._repositories: dict[Path, tuple[int, int]] = {}
+        """Those of the ``.git`` that each leads to."""
         self._of_agents = of_agents
         self.comparing = comparing
         kept = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
@@ -107,7 +114,8 @@ class Git:
     def person(self, directory: Path, *words: str, stdin: bytes = b"", allowed: Sequence[int] = (0,)) -> str:
         """For those few commands that start no program of a configuration, and for making a clone."""
         assert words[0] in PERSONS
-        code, output, said = self._run(words, directory, self._person, PERSONS_OWN, stdin)
+        with self._entered(directory) as at:
+            code, output, said = self._run(words, at, self._person, PERSONS_OWN, stdin)
         if code not in allowed:
             raise unusable(words[0], directory, said or output.decode(errors="replace"), code)
         return output.decode(errors="surrogateescape").removesuffix("\n")
@@ -173,6 +181,7 @@ class Git:
                 suggestion="rename the directory, or use workspace = 'shared'",
             )
         top, git_dir, object_format = answer[: len(asked)]
+        self._check(directory, Path(top), Path(git_dir))
         objects, index, exclude = (directory / name for name in answer[len(asked) :])
         if objects.is_symlink():
             raise WorkspaceUnusable(
@@ -223,6 +232,40 @@ class Git:
                 raise WorkspaceUnusable(f"git calls the {who.lower()} {said!r}", suggestion="set user.name, user.email")
             found |= {f"GIT_{who}_NAME": known["name"], f"GIT_{who}_EMAIL": known["email"]}
         return found
+
+    @contextmanager
+    def _entered(self, directory: Path) -> Generator[Path]:
+        if directory not in self._known:
+            yield directory
+            return
+        try:
+            with entered(directory) as name:
+                self._recognize(directory, os.stat(name))
+                yield Path(name)
+        except OSError as error:
+            raise WorkspaceUnusable(
+                f"{directory} cannot be entered without following a link ({error.strerror})",
+                suggestion="look who replaced it, and make it a directory again",
+            ) from None
+
+    def _check(self, directory: Path, top: Path, git_dir: Path) -> None:
+        """Raises WorkspaceUnusable where settings of a repository put its files elsewhere, or it is not what it was."""
+        real = directory.resolve()
+        if top != next((one for one in (real, *real.parents) if os.path.lexists(one / ".git")), None):
+            raise WorkspaceUnusable(
+                f"the repository of {directory} has its files in {top}, as core.worktree says",
+                suggestion="start ccswarm where the .git of these files is, or use workspace = 'shared'",
+            )
+        if directory in self._known:
+            self._known.setdefault(top, None)
+            inside = _identity(os.stat(git_dir)) if git_dir.is_dir() else (0, 0)
+            if self._repositories.setdefault(directory, inside) != inside:
+                raise _another(git_dir)
+
+    def _recognize(self, path: Path, info: os.stat_result) -> None:
+        if self._known[path] not in (None, _identity(info)):
+            raise _another(path)
+        self._known[path] = _identity(info)
 
     def _excluded(self, named: str, own: Path) -> bytes:
         home = self._person.get("XDG_CONFIG_HOME") or str(Path(self._person.get("HOME", "/"), ".config"))
@@ -310,6 +353,17 @@ def _alternate(objects: Path) -> bytes:
     path = os.fsencode(objects)
     quoted = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
     return b'"%s"\n' % quoted
+
+
+def _identity(info: os.stat_result) -> tuple[int, int]:
+    return info.st_dev, info.st_ino
+
+
+def _another(path: Path) -> WorkspaceUnusable:
+    return WorkspaceUnusable(
+        f"another directory has taken the place of {path}",
+        suggestion="look who replaced it; if it was you, start ccswarm again, which goes on with the one that is there",
+    )
 
 
 def unusable(command: str, directory: Path, said: str, code: int) -> WorkspaceUnusable:

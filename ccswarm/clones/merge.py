@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentwire.system.path_patterns import fold_path
 from agentwire.system.protected_names import protected
 from ccswarm.clones.checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, changes
 from ccswarm.clones.collect import Clone, Clones, few
@@ -64,6 +65,7 @@ def merge(
                 suggestion=f"read it: git diff HEAD...{clone.ref} -- {own[0]}; {by_hand}",
             )
         _refuse_commands(git, ours, repository, tree, wanted, f"git diff HEAD...{clone.ref}", by_hand)
+        _refuse_filters(git, ours, git.filters(directory), head, tree, wanted, by_hand)
         old = git.files(ours, scratch / "old", head, [one.path for one in wanted if not one.added])
         new = git.files(ours, scratch / "new", tree, [one.path for one in wanted if not one.removed])
         with WorkTree(repository.top) as files:
@@ -157,6 +159,29 @@ def _refuse_commands(
         raise Conflict(
             f"the work changes what programs outside of its box take commands from: {few(taken)}",
             suggestion=f"read it: {difference} -- {taken[0]}; {by_hand}",
+        )
+
+
+def _refuse_filters(
+    git: Git,
+    ours: PrivateRepository,
+    drivers: Collection[str],
+    head: str,
+    tree: str,
+    wanted: Sequence[Change],
+    by_hand: str,
+) -> None:
+    """What a ``.gitattributes`` file has go through a program of the person's when git looks at it the next time."""
+    if not drivers or not any(fold_path(change.path).endswith(".gitattributes") for change in wanted):
+        return
+    said = git.private(ours, "ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)
+    names = said.decode(errors="surrogateescape").split("\0")[:-1]
+    before = git.through_filters(ours, head, names, drivers)
+    after = git.through_filters(ours, tree, names, drivers)
+    if led := [path for path, driver in after.items() if before.get(path) != driver]:
+        raise Conflict(
+            f"the work has files go through the filter {after[led[0]]!r} of your git configuration: {few(led)}",
+            suggestion=f"leave .gitattributes as it is, or {by_hand}",
         )
 
 

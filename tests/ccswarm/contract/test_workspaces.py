@@ -206,6 +206,7 @@ async def test_a_merge_that_was_cut_off_anywhere_is_carried_out_by_making_it_aga
     for done in ("one file", "files", "files and index", "everything but files"):
         shutil.rmtree(place.repository)
         shutil.copytree(whole, place.repository)
+        place.workspaces = Workspaces(place.repository, place.directory / "clones", place.environ)  # a process anew
         assert (await place.workspaces.merge(clone, "ada's work")).commits == 2
         place.git("update-ref", "HEAD", head)
         if done == "one file":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import re
 import select
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,23 @@ async def test_files_that_go_through_a_filter_of_the_person_stay_or_are_refused(
         place.write(there.path / name, "changed\n")
         place.write(there.path / "own/y", "")
         assert "goes through the filter 'up'" in await refusal(place, there)
+
+
+async def test_attributes_that_lead_files_to_a_filter_of_the_person_are_merged_by_them(place: World) -> None:
+    """Not a byte of the file changes, and the next ``git status`` of the person runs that program on it."""
+    clone = await place.workspaces.clone("run_1", "ada")
+    place.write(clone.path / ".gitattributes", "*.txt filter=up\n*.bat text eol=crlf\n")
+    place.git("config", "--global", "filter.up.clean", trap(place, "clean"))
+    with pytest.raises(Conflict, match=r"go through the filter 'up' of your git configuration: a\.txt") as caught:
+        await place.workspaces.merge(clone, "its work")
+    assert f"git merge {clone.ref}" in caught.value.suggestion
+    (place.repository / "a.txt").touch()
+    assert place.git("status", "--porcelain") == ""
+    place.write(clone.path / ".gitattributes", "*.txt filter=others\n*.bat text eol=crlf\n*.up filter=up\n")
+    assert (await place.workspaces.merge(clone, "its work")).commits == 1
+    (place.repository / "a.txt").touch()
+    assert place.git("status", "--porcelain") == ""
+    assert nothing_ran(place)
 
 
 async def test_line_ends_are_kept_as_the_person_says(place: World) -> None:
@@ -1014,3 +1032,73 @@ def plant(place: World, top: Path, kind: str, name: str, text: str) -> None:
                 os.utime(path / "f", (0, 0))
     except (OSError, subprocess.CalledProcessError):
         return  # something else has the name
+
+
+def swap(path: Path, other: Path) -> None:
+    """Two names change places in one step, as a program in a box does it where it may write both directories."""
+    if ctypes.CDLL(None, use_errno=True).renameat2(-100, os.fsencode(path), -100, os.fsencode(other), 2):
+        raise OSError(ctypes.get_errno(), "renameat2")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="directories are entered by descriptor on Linux only")
+@pytest.mark.parametrize("place_of", ["project", "parent", "repository", "files"])
+async def test_what_takes_the_place_of_a_repository_is_not_merged_into(tmp_path: Path, place_of: str) -> None:
+    """A box that holds a directory above it, or in which it was made, may exchange whatever leads to it."""
+    (tmp_path / "box/parent").mkdir(parents=True)
+    place = World(tmp_path / "box/parent")
+    clone = await place.work("ada", "b.txt", "b\n")
+    await place.workspaces.collect(clone, "its work")
+    shutil.copytree(place.directory, tmp_path / "other", symlinks=True)  # the person's, with all that is needed
+    victim, spare = tmp_path / "other/project", tmp_path / "box/spare"
+    match place_of:
+        case "project":
+            path = place.repository
+            shutil.copytree(victim, spare)
+        case "parent":
+            path = place.directory
+            spare.symlink_to(tmp_path / "other")
+        case "repository":
+            path = place.repository / ".git"
+            spare.write_text(f"gitdir: {victim}/.git\n")
+        case _:
+            path = place.repository / ".git/config"
+            spare.write_text(f"{path.read_text()}[core]\n\tworktree = {tmp_path}\n")
+    swap(path, spare)
+    with pytest.raises(WorkspaceUnusable):
+        await place.workspaces.merge(clone, "its work")
+    swap(path, spare)
+    for one in (victim, place.repository):
+        assert place.git("log", "--format=%s", at=one) == "first"
+    assert not (tmp_path / "b.txt").exists()
+    assert (await place.workspaces.merge(clone, "its work")).commits == 1
+
+
+@pytest.mark.torture
+@pytest.mark.skipif(sys.platform != "linux", reason="directories are entered by descriptor on Linux only")
+@pytest.mark.parametrize("place_of", ["project", "parent"])
+async def test_no_merge_is_led_elsewhere_by_what_is_swapped_all_the_time(tmp_path: Path, place_of: str) -> None:
+    (tmp_path / "box/parent").mkdir(parents=True)
+    place = World(tmp_path / "box/parent")
+    clone = await place.work("ada", "b.txt", "b\n")
+    await place.workspaces.collect(clone, "its work")
+    shutil.copytree(place.directory, tmp_path / "other", symlinks=True)
+    path, spare = (place.repository if place_of == "project" else place.directory), tmp_path / "box/spare"
+    spare.symlink_to(tmp_path / "other" / ("project" if place_of == "project" else ""))
+    over = asyncio.Event()
+
+    def swapping() -> None:
+        while not over.is_set():
+            swap(path, spare)
+            swap(path, spare)
+
+    swapper = asyncio.create_task(asyncio.to_thread(swapping))
+    try:
+        for number in range(60):
+            with suppress(WorkspaceUnusable, WorkRefused, Conflict, OSError):
+                place.write(clone.path / f"n{number}", "")
+                await place.workspaces.merge(clone, "its work")
+    finally:
+        over.set()
+        await swapper
+    assert place.git("log", "--format=%s", at=tmp_path / "other/project") == "first"
+    assert sorted(os.listdir(tmp_path / "other/project")) == [".git", "a.txt"]
