@@ -12,7 +12,7 @@ import os
 import pwd
 import signal
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any, Literal
 
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ai_session.errors import HookFailed
 from ai_session.gate.policy.policy import Decision, HookProgram, stricter
+from ai_session.gate.policy.rules import pieces
 from ai_session.gate.redaction.known_secrets import Masking
 from ai_session.gate.results import masked
 from ai_session.gate.written import WrittenDirectories
@@ -30,6 +31,8 @@ AT_ONCE = 8
 MAX_ANSWER_BYTES = 64 << 10
 MAX_REASON_CHARS = 500
 LOGGED_BYTES = 2000
+MOST_INTERPRETERS, MAX_FIRST_LINE = 6, 256
+"""As many as the kernel follows, and one more; and what it reads of each."""
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 log = logging.getLogger(__name__)
@@ -131,10 +134,26 @@ class Hooks:
         path = program.argv[0]
         if not os.path.isfile(path) or not os.access(path, os.X_OK):
             return f"{path!r} is not a program that can be run"
-        for word in program.argv:
-            if "/" in word and (directory := self._written.on_the_way(os.path.join("/", word))):
-                return f"{word!r} lies where a box may write ({directory})"
+        for word in (*program.argv, *_interpreters(path)):
+            for piece in pieces(word):
+                if "/" in piece and (directory := self._written.on_the_way(os.path.join("/", piece))):
+                    return f"{piece!r} lies where a box may write ({directory})"
         return ""
+
+
+def _interpreters(script: str) -> Iterator[str]:
+    """The words that the kernel puts before a script: those of its first line, and of its interpreter's."""
+    for _ in range(MOST_INTERPRETERS):
+        try:
+            with open(script, "rb") as file:
+                line = file.readline(MAX_FIRST_LINE)
+        except OSError:
+            return
+        words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+        if not words:
+            return
+        yield from words
+        script = words[0]
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -33,9 +33,21 @@ def project(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_our_own_verbs_run_none_of_it(home: Path, project: Path) -> None:
+    subprocess.run(("/usr/bin/git", "init", "-q"), cwd=project, check=True)  # git is asked what its settings name
     verb = (sys.executable, "-P", "-m", "ai_session")
-    for words in (("doctor",), ("new", "mine", "--backend", "tmux"), ("kill", "--all"), ("daemon", "stop")):
-        subprocess.run((*verb, *words), cwd=project, capture_output=True, timeout=60)
+    for words in (
+        ("doctor",),
+        ("new", "mine", "--backend", "tmux", "--shell", "bash"),
+        ("new", "boxed", "--backend", "pty", "--profile", "workspace"),
+        ("exec", "boxed", "--", "/usr/bin/git init -q inner"),
+        ("doctor",),  # of that repository it says what git may be told
+        ("kill", "--all"),
+        ("daemon", "stop"),
+    ):
+        done = subprocess.run((*verb, *words), cwd=project, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        if "doctor" in words and (project / "inner").exists():
+            assert "keeps git status out of it" in done.stdout
     assert not (home / "ran").exists(), (home / "ran").read_text()
 
 

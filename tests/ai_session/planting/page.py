@@ -46,6 +46,9 @@ What is missed at level `bwrap`:
 At level `landlock` nothing hides secrets, and reading them is not noticed; nor is what is written under another name of
 a file (`by-a-hard-link`), or into a directory of hooks inside of `.git` that was absent (`hooks-path-inside-of-git`).
 
+The program of `policy.hook` has no case: it runs in `/` with a PATH of its own, and where a box may write what its
+words or its first line name, no call is let through at all (`tests/ai_session/unit/test_gate_hook.py`).
+
 [The sandbox](sandbox.md) says what is protected, and what to do about a notice. The cases are tables in
 `tests/ai_session/planting/`; `pytest -m torture tests/ai_session/planting` measures them again and compares,
 `python -m tests.ai_session.planting.page` writes this page.

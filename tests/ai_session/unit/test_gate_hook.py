@@ -246,16 +246,36 @@ async def test_what_is_not_a_program_lets_nothing_run(home: Path, what: str) -> 
 
 
 async def test_one_that_a_box_may_write_lets_nothing_run(home: Path) -> None:
-    (home / "shop").mkdir()
+    (home / "shop/.venv/bin").mkdir(parents=True)
     (home / "safe").mkdir()
     inside = script(home / "shop", """echo '{"decision": "allow"}'""")
+    planted = home / "shop/.venv/bin/sh"
+    planted.symlink_to("/bin/sh")
     (home / "safe/link").symlink_to(inside.argv[0])
-    linked = HookProgram((str(home / "safe/link"),), BOUND_SECONDS, "x")
-    argument = HookProgram(("/bin/sh", inside.argv[0]), BOUND_SECONDS, "x")
+
+    def begun_by(first: str, name: str) -> HookProgram:
+        path = home / "safe" / name
+        path.write_text(f"""#!{first}\necho '{{"decision": "allow"}}'\n""")
+        path.chmod(0o755)
+        return HookProgram((str(path),), BOUND_SECONDS, "x")
+
+    interpreter = begun_by(str(planted), "interpreter")
+    programs = (
+        inside,
+        HookProgram((str(home / "safe/link"),), BOUND_SECONDS, "x"),
+        HookProgram(("/bin/sh", inside.argv[0]), BOUND_SECONDS, "x"),
+        HookProgram(("/usr/bin/env", f"RULES={inside.argv[0]}", "/bin/sh", "-c", inside.argv[0]), BOUND_SECONDS, "x"),
+        interpreter,
+        begun_by(f"/usr/bin/env -S {planted}", "named"),
+        begun_by(f"/usr/bin/env -S PATH={planted.parent} sh", "found"),
+        begun_by(interpreter.argv[0], "through-another"),
+    )
     written = WrittenDirectories()
-    for program in (inside, linked, argument):
-        assert await asked(program, written=written) == ALLOW
+    for program in programs:
+        assert await asked(program, written=written) == ALLOW, program.argv
     await written.add(SandboxProfile("workspace", workspace=str(home / "shop")))
-    for program in (inside, linked, argument):
+    for program in programs:
         with pytest.raises(HookFailed, match="lies where a box may write"):
             await asked(program, written=written)
+    outside = begun_by("/bin/sh", "outside")
+    assert await asked(outside, written=written) == ALLOW

@@ -1040,7 +1040,6 @@ def swap(path: Path, other: Path) -> None:
         raise OSError(ctypes.get_errno(), "renameat2")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="directories are entered by descriptor on Linux only")
 @pytest.mark.parametrize("place_of", ["project", "parent", "repository", "files"])
 async def test_what_takes_the_place_of_a_repository_is_not_merged_into(tmp_path: Path, place_of: str) -> None:
     """A box that holds a directory above it, or in which it was made, may exchange whatever leads to it."""
@@ -1074,7 +1073,6 @@ async def test_what_takes_the_place_of_a_repository_is_not_merged_into(tmp_path:
 
 
 @pytest.mark.torture
-@pytest.mark.skipif(sys.platform != "linux", reason="directories are entered by descriptor on Linux only")
 @pytest.mark.parametrize("place_of", ["project", "parent"])
 async def test_no_merge_is_led_elsewhere_by_what_is_swapped_all_the_time(tmp_path: Path, place_of: str) -> None:
     (tmp_path / "box/parent").mkdir(parents=True)
