@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -138,8 +140,32 @@ class ControlClient:
 
 def connect(*, start: bool = True) -> ControlClient:
     """A connection to this user's daemon, started when there is none and ``start``. Raises DaemonUnavailable."""
+    return _greeted(partial(relay.connect, "control", start=start))
+
+
+def connect_program(name: str) -> ControlClient:
+    """As ``connect``, for a program of that name, whose calls are judged as agents' are. May be used in any thread."""
+    return _greeted(partial(dial_program, name))
+
+
+def dial_program(name: str) -> socket.socket:
+    """The connection before the daemon's first line is read. Raises relay.Unreachable."""
+    dial = partial(relay.connect, "control", start=False, more=f',"client":{json.dumps(name)}')
     try:
-        connection = relay.connect("control", start=start)
+        return dial()
+    except relay.Unreachable:
+        # Starting one from inside takes the process's alarm, which only its main thread may, and a library may not.
+        start = (sys.executable, "-P", "-m", "ai_session", "daemon", "start")
+        import subprocess
+
+        null = subprocess.DEVNULL
+        subprocess.run(start, stdin=null, stdout=null, stderr=null, check=False)
+        return dial()
+
+
+def _greeted(dial: Callable[[], socket.socket]) -> ControlClient:
+    try:
+        connection = dial()
     except relay.Unreachable as error:
         raise error_named({"code": error.code, "message": error.message, "suggestion": error.suggestion}) from None
     try:

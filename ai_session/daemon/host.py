@@ -196,9 +196,10 @@ class Daemon:
                 self.stop(sessions=False)
             return
         principal = Principal(
-            kind="person" if hello["role"] == "control" else "mcp",
+            kind="person" if hello["role"] == "control" and not hello["client"] else "mcp",
             uid=os.getuid(),
             pid=pid,
+            client=hello["client"],
             working_directory=hello["cwd"],
             env=hello["env"],
             process=found.identity if pid and (found := ancestry.process(pid)) else "",
@@ -261,9 +262,9 @@ def parse_hello(line: bytes) -> dict[str, Any]:
     """The first line of a connection, checked. Raises InvalidArguments."""
     try:
         hello: dict[str, Any] = json.loads(line.decode(errors="surrogateescape"))
-        found: dict[str, Any] = {"cwd": "", "env": {}, "protocol": [1, 1], **hello}
+        found: dict[str, Any] = {"cwd": "", "env": {}, "client": "", "protocol": [1, 1], **hello}
         oldest, newest = found["protocol"]
-        texts: list[Any] = [found["role"], found["cwd"], *found["env"], *found["env"].values()]
+        texts: list[Any] = [found["role"], found["cwd"], found["client"], *found["env"], *found["env"].values()]
         known = found["ai_session"] == 1 and all(isinstance(text, str) for text in texts)
         fits = oldest <= relay.PROTOCOL[1] and newest >= relay.PROTOCOL[0]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
