@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import anyio
 from mcp.server.connection import Connection as ClientState
@@ -30,6 +30,7 @@ from agentwire.json_lines import Message
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp.handlers import BUS, LISTEN, SERVER, Client
 from ccswarm.servers.mcp.resources import Watchers
+from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL
 from ccswarm.servers.mcp.toolsets.workbench import Desk
 
 HEARTBEAT_SECONDS = 10.0
@@ -105,7 +106,8 @@ class Conversation:
         exchange = Exchange(self._send, request_id, progress_token_from_params(params))
         task = asyncio.current_task()
         try:
-            with Heartbeat(exchange, self._heartbeat_seconds):
+            with Heartbeat(exchange, self._heartbeat_seconds) as heartbeat:
+                PARTIAL.set(heartbeat.report)
                 result = await self._result(exchange, method, params)
             if not answered and task and not task.cancelling():
                 self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
@@ -187,17 +189,23 @@ class Heartbeat:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
+        self._last = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         if self._exchange.token is not None:
             self._timer = self._loop.call_later(self._seconds, self._beat)
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._timer:
             self._timer.cancel()
 
+    def report(self, message: str) -> None:
+        """Progress with these words, in order with the beats."""
+        self._last = max(round(self._loop.time() - self._began, 3), round(self._last + 0.001, 3))
+        self._exchange.report(self._last, message)
+
     def _beat(self) -> None:
-        waited = self._loop.time() - self._began
-        self._exchange.report(round(waited, 3), f"still waiting after {waited:.0f} s")
+        self.report(f"still waiting after {self._loop.time() - self._began:.0f} s")
         self._timer = self._loop.call_later(self._seconds, self._beat)

@@ -70,6 +70,25 @@ def failed(client: ServerClient, name: str, /, **arguments: Any) -> Any:
     return text_of(answer)
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("analyze_project", {"requirements": "Build a shop with billing"}, "by rules: "),
+        ("generate_plan", {"requirements": "Build a shop with billing"}, "by rules: "),
+        ("research", {"topic": f"billing with {SECRET}"}, "0 files have words of it"),
+    ],
+)
+def test_partial_results_come_as_progress(
+    client: ServerClient, tool: str, arguments: dict[str, Any], said: str
+) -> None:
+    given = {"name": tool, "arguments": arguments, "_meta": {"progressToken": tool}}
+    asked = client.begin("tools/call", given)
+    params = client.notification("notifications/progress")
+    assert (params["progressToken"], params["message"].startswith(said)) == (tool, True)
+    assert SECRET not in params["message"]
+    assert text_of(client.answer(asked))["success"]
+
+
 def test_its_tools_are_listed_beside_the_swarms(client: ServerClient) -> None:
     for params in ({}, {"_meta": MODERN}):
         result = client.ask("tools/list", params)

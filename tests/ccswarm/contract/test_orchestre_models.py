@@ -16,7 +16,7 @@ from ccswarm.app import settings_of
 from ccswarm.models import RunStatus
 from ccswarm.runs.status import facts_of, runs
 from ccswarm.servers.base import Entrance
-from ccswarm.servers.mcp.toolsets.orchestre.base import Refusal
+from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.model_tools import TOOLS
 from ccswarm.servers.mcp.toolsets.orchestre.schemas import ANALYSIS
 from ccswarm.servers.mcp.toolsets.workbench import Desk
@@ -104,7 +104,11 @@ async def test_a_model_fills_the_same_schema_and_is_given_the_counted_facts(home
         desk_of(home, thinker(server, "ada", "big")) as desk,
     ):
         made(home / "work", PYTHON)
+        told: list[str] = []
+        PARTIAL.set(told.append)
         done = await called(desk, "analyze_project", requirements=NEEDED, context={"timeline": "2 weeks"})
+        assert told[0].startswith("by rules: ")
+        assert [told[1], told[2].partition(": ")[2].partition(":")[0]] == ["ada is asked", "succeeded"]
         app = await desk.looking()
         (run,) = await runs(app.engine, 9)
         assert (run.id, run.status) == (done["run"], RunStatus.SUCCEEDED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,9 @@ from ccswarm.toolbox.schemas import Schema
 Facts = dict[str, Any]
 Given = Mapping[str, Any]
 Work = Callable[[Desk, Given], Awaitable[Given]]
+
+PARTIAL: ContextVar[Callable[[str], None]] = ContextVar("PARTIAL", default=lambda _: None)
+"""Takes what a call of a tool knows before it ends, for a client that asked for progress."""
 
 LEAST_REQUIREMENTS, MOST_REQUIREMENTS = 10, 5000
 """Characters, white space around them not counted."""

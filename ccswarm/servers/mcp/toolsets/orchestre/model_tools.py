@@ -17,7 +17,16 @@ from ccswarm.plan import check as plans
 from ccswarm.plan.origin import missing_for_gates
 from ccswarm.servers._json_values import cut, items, table
 from ccswarm.servers.mcp.toolsets.orchestre.analysis import analysis_of, brief_of, is_new
-from ccswarm.servers.mcp.toolsets.orchestre.base import REQUIREMENTS, Desk, Facts, Given, OrchestreTool, Refusal, takes
+from ccswarm.servers.mcp.toolsets.orchestre.base import (
+    PARTIAL,
+    REQUIREMENTS,
+    Desk,
+    Facts,
+    Given,
+    OrchestreTool,
+    Refusal,
+    takes,
+)
 from ccswarm.servers.mcp.toolsets.orchestre.models import Said, Thinker, asked, question, thinkers, usage_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan import analysed, plan_of, preferences_of
 from ccswarm.servers.mcp.toolsets.orchestre.plan_toml import able_agents, assign, gate_of, toml_of
@@ -72,6 +81,7 @@ async def analyze_project(desk: Desk, given: Given) -> Given:
     if brief.existing_code:
         facts["existingCode"] = {"characters": len(brief.existing_code), "lines": brief.existing_code.count("\n") + 1}
     done: Facts = {"analysis": analysis, "repository": facts, "method": RULES, "notes": [NEW] if fresh else []}
+    PARTIAL.get()(f"by rules: {analysis['summary']}")
     said = await _one(desk, loaded, done["notes"], "analyze", lambda: question(
         TO_ANALYSE, ANALYSIS, given=dict(given), repository=facts, analysis_by_rules=analysis,
     ))  # fmt: skip
@@ -101,6 +111,7 @@ async def generate_plan(desk: Desk, given: Given) -> Given:
     wanted = preferences_of(given.get("preferences"), brief, len(able))
     plan = plan_of(brief, analysis, None if fresh else facts, wanted, template)
     done: Facts = {"plan": plan, "method": RULES, "notes": [NEW] if fresh else []}
+    PARTIAL.get()(f"by rules: {plan['overview']} {', '.join(one['name'] for one in plan['phases'])}")
     agents = {agent.name: {"type": agent.type, "capabilities": list(agent.capabilities)} for agent in able}
     wished = {name: one for name, one in given.items() if name != "analysis"}
     said = await _one(desk, loaded, done["notes"], "plan", lambda: question(
@@ -229,6 +240,7 @@ async def research(desk: Desk, given: Given) -> Given:
     there = await asyncio.to_thread(searched, Tree(desk.root(loaded).resolve()), topic)
     done: Facts = {"topic": topic, "findings": [], "workspace": there, "method": "search", "notes": []}
     hits = [{"path": one["path"], "lines": one["lines"]} for one in there["hits"]]
+    PARTIAL.get()(f"{there['filesWithHits']} files have words of it: {', '.join(one['path'] for one in hits)}")
     said = await _one(desk, loaded, done["notes"], "research", lambda: question(
         TO_RESEARCH, RESEARCHED, topic=topic, context=given.get("context") or "", hits_in_the_workspace=hits,
     ), tools=True)  # fmt: skip

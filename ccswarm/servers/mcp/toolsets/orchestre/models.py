@@ -22,7 +22,7 @@ from ccswarm.plan.origin import Origin
 from ccswarm.runs import service
 from ccswarm.runs.status import facts_of
 from ccswarm.servers._json_values import object_in, table
-from ccswarm.servers.mcp.toolsets.orchestre.base import Desk
+from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Desk
 from ccswarm.servers.mcp.toolsets.orchestre.toml import tables, text_of
 
 LLM = "llm"
@@ -92,9 +92,24 @@ async def asked(
     files = [*loaded.sources, service.kept(app, run, _text(settings, tools=tools))] if loaded.path else []
     await service.submit(app, settings, desk.directory(".", loaded), files, run, origin=Origin.SERVER)
     desk.begun.add(run)
-    await _over(app, run)
+    telling = asyncio.create_task(_tell(app, run))
+    try:
+        await _over(app, run)
+        await telling
+    finally:
+        telling.cancel()
     facts = await facts_of(app.engine, run)
     return [_said(one, run, facts["tasks"][_task_id(task, one)]) for one in thinkers]
+
+
+async def _tell(app: App, run: str) -> None:
+    """Who has begun and who has answered what, as it happens."""
+    with suppress(SwarmError):  # whoever waits for the run is told
+        async for event in app.engine.events(run):
+            if event["event"] == "task.started":
+                PARTIAL.get()(f"{event['agent']} is asked")
+            elif event["event"] == "task.ended":
+                PARTIAL.get()(f"{event['agent']}: {event['status']}: {event['summary']}")
 
 
 async def _over(app: App, run: str) -> None:

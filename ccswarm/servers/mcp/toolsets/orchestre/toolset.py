@@ -18,7 +18,7 @@ from ccswarm import __version__
 from ccswarm.config import config
 from ccswarm.errors import SwarmError
 from ccswarm.servers.mcp.toolsets.orchestre import context, model_tools, project
-from ccswarm.servers.mcp.toolsets.orchestre.base import Desk, Facts, Given, OrchestreTool, Refusal
+from ccswarm.servers.mcp.toolsets.orchestre.base import PARTIAL, Desk, Facts, Given, OrchestreTool, Refusal
 from ccswarm.servers.mcp.toolsets.orchestre.redaction import Redaction
 
 ALL = (*context.TOOLS, *project.TOOLS, *model_tools.TOOLS)
@@ -85,6 +85,8 @@ async def call(desk: Desk, name: str, arguments: Given) -> Told:
         if value is not None or "type" not in kinds.get(key, {"type": ""})
     }
     redacted = Redaction(config.server_environment())
+    report = PARTIAL.get()
+    PARTIAL.set(lambda message: report(str(redacted(message))))
     try:
         given = checked(tool, given)
         if name not in FREE:
