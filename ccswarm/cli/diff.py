@@ -15,7 +15,10 @@ from ccswarm.errors import SwarmError, UsageInvalid
 from ccswarm.runs.status import facts_of, run_id_of, short
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ccswarm.clones.clones import Difference
+    from ccswarm.engines.base import Store
     from ccswarm.runs.work import Work
 
 Found = tuple["Work", "Difference | SwarmError"]
@@ -49,6 +52,25 @@ def diff(
         if not found:
             remark(f"no task of {short(run_id)} has changed anything in a clone")
     leave(EXIT_ERROR if any(isinstance(result, SwarmError) for _, result in found) else 0)
+
+
+async def drawn(store: Store, run_id: str, task: str, most: int) -> list[Text]:
+    """The first lines of what a task has changed by now, for a terminal, and how to see the rest."""
+    from rich.text import Text
+
+    from ccswarm.runs.work import works
+
+    repository = str((await store.status(run_id)).payload["workspace"])
+    lines: list[Text] = []
+    for work, result in await _compared(run_id, repository, await works(store, run_id, task)):
+        if isinstance(result, SwarmError):
+            lines.append(Text(printable(f"{work.task}: {result.message}")))
+            continue
+        told = result.text.decode(errors="backslashreplace").split("\n")[:-1]
+        lines += [Text(printable(line.expandtabs(TAB)), style=style) for line, style in _styled(told)]
+    left = len(lines) - most
+    rest = [Text(f"… {left} more lines: ccswarm diff {short(run_id)} {task}", style="bold")] if left > 0 else []
+    return lines[:most] + rest
 
 
 async def _works(text: str, task: str, sight: Sight) -> tuple[str, str, list[Work]]:

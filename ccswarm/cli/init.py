@@ -83,6 +83,8 @@ def init(
         raise OperatorError(str(error), suggestion="make room there") from None
     first = TRY[meant] if meant or chosen != "none" else 'ccswarm run "list the files"'
     facts = {"agents": list(added.agents), "with": chosen, "budget": starters.BUDGET_WORDS[chosen]}
+    if chosen in starters.RIGHTS:
+        facts["rights"] = starters.RIGHTS[chosen]
     _tell(target, [first], facts, as_json, starters.needs(chosen, environ, config.secret))
 
 
@@ -105,6 +107,7 @@ def _addition(
         environ=environ,
         state_directory=config.state_directory(),
         clone=repository and purpose is None,
+        fresh=before is None,
         servers=[server.name for server in before.mcp.servers] if before else (),
         taken=[agent.name for agent in agents],
     )
@@ -186,6 +189,8 @@ def _tell(target: Path, steps: list[str], facts: Mapping[str, object], as_json: 
         names: list[str] = list(agents)  # type: ignore[call-overload]
         what = "agent " if len(names) == 1 else "agents "
         say(f"added: {what}{', '.join(names)} ({facts['with']}; {facts['budget']})")
+    if rights := facts.get("rights"):
+        remark(f"note: {rights}")
     if missing:
         remark(printable(f"missing: {missing}"))
     notes = {"ccswarm doctor": "   # is everything there that it needs?", "ccswarm run": "      # carry it out"}

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 Answer = Callable[[Mapping[str, Any], bool], Awaitable[None]]
 """Given a question and whether the person agrees."""
 
+Changes = Callable[[Mapping[str, Any]], Awaitable[list[Text]]]
+"""What a person is asked to merge, line by line."""
+
 FEWEST_LINES = 8
 
 STYLES = {
@@ -66,9 +69,10 @@ def starting() -> Status:
 class LiveView:
     """Drawn on ``draw``; the screen is as before when ``shown`` is left, but for what was written above."""
 
-    def __init__(self, board: Board, answer: Answer) -> None:
+    def __init__(self, board: Board, answer: Answer, changes: Changes) -> None:
         self._board = board
         self._answer = answer
+        self._changes = changes
         self._answers: set[asyncio.Task[None]] = set()
         self._question: Mapping[str, Any] = {}
         self._console = Console(highlight=False)
@@ -98,6 +102,8 @@ class LiveView:
         question = questions[0] if questions else {}
         if question.get("id") != self._question.get("id"):
             self._question = question
+            if "question" in question:
+                self._begin(self._show_changes(question))
             if question and self._keys:
                 # What was typed before the question was there is no answer to it.
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
@@ -124,9 +130,17 @@ class LiveView:
             asyncio.get_running_loop().remove_reader(fd)
         elif key in (b"y", b"n") and self._question:
             question, self._question = self._question, {}
-            task = asyncio.ensure_future(self._answer(question, key == b"y"))
-            self._answers.add(task)
-            task.add_done_callback(self._answers.discard)
+            self._begin(self._answer(question, key == b"y"))
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _show_changes(self, question: Mapping[str, Any]) -> None:
+        """Above the picture, where they stay."""
+        for line in await self._changes(question):
+            self._live.console.print(line, soft_wrap=True)
 
     def _picture(self, questions: list[dict[str, Any]]) -> RenderableType:
         board = self._board

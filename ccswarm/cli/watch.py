@@ -16,6 +16,7 @@ from ccswarm.cli.output import (
     EXIT_BLOCKED,
     EXIT_ERROR,
     EXIT_INTERRUPTED,
+    printable,
     remark,
     say,
     show_json_line,
@@ -25,7 +26,7 @@ from ccswarm.cli.output import (
     to_person,
 )
 from ccswarm.cli.parameters import person
-from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, UsageInvalid
+from ccswarm.errors import AnsweredAlready, EngineUnavailable, RunNotFound, SwarmError, UsageInvalid
 from ccswarm.models import RunStatus
 from ccswarm.runs.answers import answer, last_task
 from ccswarm.runs.events import Calls, Happening, of_record, told
@@ -34,12 +35,17 @@ from ccswarm.runs.status import described_run, short
 from ccswarm.toolbox.questions import command_for
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ccswarm.app import App
 
 LOOK_SECONDS = 1.0
 """Between looks whether somebody paused the run."""
 
 DRAW_SECONDS = 0.25
+MOST_CHANGED_LINES = 60
+"""Of what a person is asked to merge; the rest is for diff."""
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -90,6 +96,14 @@ class View(Protocol):
     def tick(self) -> None: ...
 
 
+def _next(asked: Happening) -> str:
+    """What answers a question from another terminal."""
+    if "question" not in asked.facts:
+        return command_for(asked.facts)
+    run = short(asked.run)
+    return f"ccswarm diff {run} {asked.task}; ccswarm accept {run}.{asked.task}, or return it with a comment"
+
+
 class Lines:
     """One line for each event."""
 
@@ -97,16 +111,23 @@ class Lines:
 
     def show(self, happening: Happening) -> None:
         show_line(told(happening))
+        if happening.event == "approval.asked":
+            remark(printable(f"next: {_next(happening)}"))
 
     def tick(self) -> None:
         return
 
 
-class JsonLines(Lines):
+class JsonLines:
     """One document for each event."""
+
+    period = LOOK_SECONDS
 
     def show(self, happening: Happening) -> None:
         show_json_line(happening.to_json())
+
+    def tick(self) -> None:
+        return
 
 
 class Drawn:
@@ -164,7 +185,7 @@ class Watch:
 
         if not drawable():
             return await self._follow(Lines(), interrupts.first)
-        view = LiveView(self._board, self._answer)
+        view = LiveView(self._board, self._answer, self._changes)
         interrupts.restore = view.restore
         with view.shown():
             return await self._follow(Drawn(view.draw), interrupts.first)
@@ -173,6 +194,15 @@ class Watch:
         with suppress(RunNotFound, AnsweredAlready, UsageInvalid):  # which the view shows in a moment
             task = str(question["task_id"])
             await self._app.swarm.answer(str(question["id"]), approved=approved, by=person(), task_id=task)
+
+    async def _changes(self, question: Mapping[str, Any]) -> list[Text]:
+        """What a person is asked to merge."""
+        from ccswarm.cli.diff import drawn
+
+        task = str(question["task_id"]).removeprefix(f"{self._run}.")
+        with suppress(SwarmError):  # which diff tells, and the question has its size
+            return await drawn(self._engine, self._run, task, MOST_CHANGED_LINES)
+        return []
 
     async def _follow(self, view: View, interrupted: asyncio.Event) -> str:
         """Why it is not watched any longer: over, interrupted, paused (by somebody) or waiting."""

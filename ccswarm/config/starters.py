@@ -58,6 +58,12 @@ BUDGET_WORDS: Mapping[With, str] = {
     "local": "at most 30 minutes a run",
     "none": "it asks no model and goes by the words of a task",
 }
+RIGHTS: Mapping[With, str] = {
+    who: f"{who} itself runs with your login and outside of any sandbox, its own tools switched off: what it does, it does "
+    "through the agent's tools, whose sessions are sandboxed (docs/reference/brains-cli.md, Where it runs)"
+    for who in CLIS
+}
+"""What a program may do, where that is more than an agent."""
 INSTALL: Mapping[With, str] = {
     "claude": "npm install -g @anthropic-ai/claude-code",
     "codex": "npm install -g @openai/codex",
@@ -67,6 +73,10 @@ PROGRAMS = "programs"
 """The server whose terminals such programs run in, with a home of its own."""
 SERVER = '{ name = "ai-session", command = "ai-session mcp-server --stdio", trusted = true }'
 GRANTS = tuple(f"{SHELL}.{tool}" for tool in ("create_session", "execute_command", "read_output", "close_session"))
+MERGING = """\
+[swarm]
+merge = "ask"  # what an agent did is shown, and merged when you agree; auto: when its gates hold
+"""
 TRUSTED = """\
 # Terminals for the programs that think for agents of ccswarm, with your login: they are in no box, as when you start
 # such a program yourself. No agent is granted these terminals.
@@ -113,11 +123,12 @@ def addition(
     environ: Mapping[str, str],
     state_directory: Path,
     clone: bool = False,
+    fresh: bool = False,
     servers: Sequence[str] = (),
     taken: Sequence[str] = (),
 ) -> Addition:
     """What makes there be agents of these types: those that are ``taken`` and servers that are there are left out.
-    ``clone``: they work in clones of the repository."""
+    ``clone``: they work in clones of the repository; ``fresh``: the file says nothing yet."""
     text, added = "", list[str]()
     if SHELL not in servers:
         text += f"[[mcp.servers]]\n{_lines(SERVER)}\n"
@@ -130,12 +141,14 @@ def addition(
         )
         added.append(PROGRAMS)
     named = [kind for kind in types if kind not in taken]
+    if clone and who != "none" and fresh:
+        text += f"{MERGING}\n"
     text += "\n".join(_agent(kind, who, environ, clone=clone) for kind in named)
     return Addition(text.rstrip() + "\n" if text else "", tuple(named), tuple(added))
 
 
 def _agent(kind: str, who: With, environ: Mapping[str, str], *, clone: bool) -> str:
-    place = 'workspace = "clone"  # what it does is merged when it is done\n' if clone and who != "none" else ""
+    place = 'workspace = "clone"  # a clone of the repository for each attempt\n' if clone and who != "none" else ""
     grants = json.dumps([f"{SHELL}.*"] if who != "none" else GRANTS)
     return (
         f'[[agents]]\nname = "{kind}"\ntype = "{kind}"\n{_brain(who, environ)}grants = {grants}\n{place}'
