@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from tests.bounds import BOUND_SECONDS
@@ -94,9 +95,19 @@ def test_one_line_from_nothing_to_a_coder_and_its_work_is_merged(
     try:
         said = ccswarm(house, "init", "--with", "claude")
         assert "missing" not in said
-        said = ccswarm(house, "run", "make the tests pass")
-        assert "main: claude works in terminal" in said
-        assert "main: succeeded: the tests pass" in said
+        assert "claude itself runs with your login and outside of any sandbox" in said
+        person: pexpect.spawn[str] = pexpect.spawn(
+            sys.executable, ["-m", "ccswarm", "run", "make the tests pass"], cwd=str(house.project), encoding="utf-8",
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}, dimensions=(40, 150), timeout=BOUND_SECONDS,
+        )  # fmt: skip  # pyright: ignore[reportArgumentType]
+        person.expect_exact("+checked")
+        person.expect_exact("merge 1 file, +1 −0")
+        assert not (house.project / "checked.txt").exists()
+        person.send("y")
+        person.expect_exact("the tests pass")
+        person.expect(pexpect.EOF)
+        person.wait()
+        assert person.exitstatus == 0
         assert house.lines("checked.txt") == ["checked"]
     finally:
         home = house.state / "programs"
