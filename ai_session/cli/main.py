@@ -88,6 +88,7 @@ NO_COMMAND = re.compile(r"No such command '([\w-]+)'")
 INSTEAD = {
     "create": "ai-session new NAME",
     "list": "ai-session ls",
+    "run": "ai-session exec NAME -- COMMAND",
     "context": "ai-session logs NAME shows what was printed, ai-session info NAME how it is",
     "interactive": "ai-session attach NAME",
     "migrate": "ai-session new NAME in each of tmux's directories: their programs cannot be taken over",
@@ -108,7 +109,8 @@ def _report_usage(error: Any, as_json: bool) -> int:
     if line := _meant(error):
         misplaced = InvalidArguments(f"option {error.option_name} stands before its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
-    if (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
+    first = not error.ctx or error.ctx is error.ctx.find_root()
+    if first and (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
         gone = InvalidArguments(f"there is no verb {found[1]!r} here", suggestion=INSTEAD[found[1]])
         return report(gone, as_json=as_json)
     place = error.ctx.command_path if getattr(error, "ctx", None) else "ai-session"

@@ -117,6 +117,7 @@ INSTEAD = {
     "stop": "ccswarm cancel RUN, or ccswarm pause RUN",
     "task": 'ccswarm run "…" does one, ccswarm tasks lists them',
     "tail": "ccswarm logs RUN --follow",
+    "watch": "ccswarm logs RUN --follow, or ccswarm status RUN",
     "cost": "ccswarm runs show RUN",
     "replay": "ccswarm runs replay RUN",
     "review": "gates and [tasks.review] in ccswarm.toml: docs/reference/playbooks.md",
@@ -228,7 +229,8 @@ def _report_usage(error: Any, as_json: bool) -> int:
     if line := _meant(error):
         misplaced = UsageInvalid(f"option {error.option_name} stands before its verb", suggestion=line)
         return report(misplaced, as_json=as_json)
-    if (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
+    first = not error.ctx or error.ctx is error.ctx.find_root()
+    if first and (found := NO_COMMAND.match(error.format_message())) and found[1] in INSTEAD:
         gone = UsageInvalid(f"there is no verb {found[1]!r} here", suggestion=INSTEAD[found[1]])
         return report(gone, as_json=as_json)
     place = error.ctx.command_path if getattr(error, "ctx", None) else "ccswarm"

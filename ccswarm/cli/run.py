@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -219,8 +220,11 @@ def _planned(what: str | None, loaded: Loaded, workspace: Path | None, *, dry_ru
             return replace(loaded, settings=files.peek_plan(Path(what), loaded.settings))
         guessed = os.sep not in what and Path(what).suffix not in (".toml", ".json")
         return files.load_plan(Path(what), loaded.settings, confirm=asker(), workspace=workspace, guessed=guessed)
-    if what.endswith(".toml") or (os.sep in what and not any(char.isspace() for char in what)):
-        raise UsageInvalid(f"there is no file {what}", suggestion="give the path of a plan")
+    one_word = not any(char.isspace() for char in what)
+    near = get_close_matches(what, [path.name for path in Path().glob("*.toml")], n=1) if one_word else []
+    if near or what.endswith(".toml") or (os.sep in what and one_word):
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageInvalid(f"there is no file {what}", suggestion=f"{hint}give the path of a plan")
     return replace(loaded, settings=service.in_words(what, loaded.settings))
 
 

@@ -356,6 +356,8 @@ def test_errors_go_to_standard_error_or_into_the_document(cli: CommandLine) -> N
     assert cli.json("info", "nope", code=3)["error"]["code"] == "session_not_found"
     assert cli.run("lss", code=2).stderr.startswith("error: no such command 'lss'. Did you mean 'ls'?")
     assert cli.run("create", code=2).stderr == "error: there is no verb 'create' here\nhint: ai-session new NAME\n"
+    nested = cli.run("http", "user", "list", code=2).stderr
+    assert nested.endswith("hint: ai-session http user --help\n")
     assert cli.json("ls", "--nope", code=2)["error"]["suggestion"] == "ai-session ls --help"
     assert "--env 'x' is not NAME=VALUE" in cli.run("new", "a", "-e", "x", code=2).stderr
     assert cli.run("kill", code=2).stderr.startswith("error: which sessions?")

@@ -122,13 +122,14 @@ def test_a_server_that_the_plan_needs_and_does_not_start_is_told_with_its_words(
     [
         (["make it so"], "needs an agent that takes words"),
         (["absent.toml"], "there is no file absent.toml"),
+        (["ccswarm.tml"], "there is no file ccswarm.tml\nnext: did you mean ccswarm.toml? "),
         (["--workspace", "/absent"], "the workspace /absent is not a directory"),
         (["--name", "not a name"], "cannot name a run"),
     ],
 )
 def test_what_makes_no_sense_is_exit_code_2(desk: RunDesk, words: list[str], told: str) -> None:
     error = json.loads(desk.run("run", "--json", *words, code=2).out)["error"]
-    assert told in error["message"]
+    assert told in f"{error['message']}\nnext: {error['suggestion']}"
     assert error["suggestion"]
 
 
