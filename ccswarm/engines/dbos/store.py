@@ -16,6 +16,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import Step
+from ccswarm.engines.dbos.bell import Changes
+from ccswarm.engines.dbos.file_changes import FileChanges
+from ccswarm.engines.dbos.notifications import Notifications, announce
 from ccswarm.engines.dbos.rows import STEP, step_of
 from ccswarm.engines.dbos.serializer import AsciiJson
 from ccswarm.errors import ConfigInvalid
@@ -159,12 +162,21 @@ class Store:
             executor_id=None,
             use_listen_notify=True,
         ).run_migrations()
-        if all(sa.inspect(self.bare).has_table(table) for table in OURS.tables):
-            return
-        with self.begin() as c:
-            if self.remote:
+        if self.remote:
+            with self.begin() as c:
                 c.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
-            OURS.create_all(c)
+                OURS.create_all(c)
+                announce(c, f"{self.system.schema}.{self.flows.name}")
+        elif not all(sa.inspect(self.bare).has_table(table) for table in OURS.tables):
+            with self.begin() as c:
+                OURS.create_all(c)
+
+    def changes(self) -> Changes:
+        """Where it is heard that something may have been queued."""
+        if not self.remote:
+            return FileChanges(self.file)
+        waiting = self.flows.c.status.in_(("ENQUEUED", "DELAYED"))
+        return Notifications(self.engine, sa.select(1).where(waiting).limit(1))
 
     def begin(self) -> Any:
         """A transaction; on SQLite it has the write lock from its beginning."""

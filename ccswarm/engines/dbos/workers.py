@@ -82,6 +82,7 @@ class Worker:
 
     async def _launch(self) -> None:
         dbos_module.queue_thread = self._queues  # pyright: ignore[reportPrivateImportUsage]
+        dbos_module.background_jobs_thread = _nothing  # pyright: ignore[reportPrivateImportUsage]
         for kind, (function, _) in self._shared.kinds.items():
             durable = self._durable(function)
             self._shared.registered[kind] = DBOS.workflow(name=kind, max_recovery_attempts=ATTEMPTS)(durable)
@@ -109,14 +110,12 @@ class Worker:
 
     def _queues(self, stopping: threading.Event, instance: DBOS) -> None:
         """In place of the thread in which dbos looks for what is queued."""
-        bell = Doorbell(stopping, self._shared.settings.poll_seconds)
-        if self._shared.store.remote:
-            look_for_work(stopping, instance)
-            return
-        listening = threading.Thread(target=bell.listen, args=(self._shared.store.file,), daemon=True)
-        listening.start()
-        look_for_work(bell, instance)  # pyright: ignore[reportArgumentType]
-        listening.join()
+        bell = Doorbell(stopping, self._shared.settings.poll_seconds, self._shared.store.changes)
+        bell.start()
+        try:
+            look_for_work(bell, instance)  # pyright: ignore[reportArgumentType]
+        finally:
+            bell.stop()
 
     def _durable(self, function: Durable) -> Any:
         async def durable(payload: Json) -> Json:
@@ -226,6 +225,11 @@ class Worker:
             await self._shared.call(self._shared.store.forget, self.id)
         finally:
             self._pulse.shutdown(wait=False)
+
+
+def _nothing(stopping: threading.Event, _: DBOS) -> None:
+    """In place of the thread that looks each second for delays and time-outs of dbos, of which there are none here."""
+    stopping.wait()
 
 
 def alive(pid: int) -> bool:

@@ -1,0 +1,81 @@
+"""Hears of what anybody writes to a SQLite file, in this process or another."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+MODIFY, CLOSED_ON_EXEC = 0x2, os.O_NONBLOCK | os.O_CLOEXEC
+POLL_SECONDS = 0.2
+"""Between two looks whether the file changed, where the kernel does not tell (macOS), or nobody could ask it."""
+
+QUEUED = "SELECT 1 FROM workflow_status WHERE status IN ('ENQUEUED', 'DELAYED') LIMIT 1"
+
+
+class FileChanges:
+    """See Changes. ``file`` is in WAL mode and open in this process: what is written comes into its log first."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._store = sqlite3.connect(
+            f"{file.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+        self._version = -1
+        self._woken, self._waking = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(self._woken, select.POLLIN)
+        self._told = _told_of(f"{file}-wal")
+        if self._told >= 0:
+            self._poll.register(self._told, select.POLLIN)
+
+    def heard(self, seconds: float) -> bool:
+        """See Changes."""
+        if self._changed():  # before anything was waited for
+            return True
+        self._poll.poll(1000 * (seconds if self._told >= 0 else min(seconds, POLL_SECONDS)))
+        if self._told >= 0:
+            with suppress(BlockingIOError):
+                os.read(self._told, 1 << 16)
+        return self._changed()
+
+    def _changed(self) -> bool:
+        before = self._version
+        try:
+            self._version = int(self._store.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error:
+            self._version = -2
+        return self._version != before
+
+    def queued(self) -> bool:
+        """See Changes."""
+        try:
+            return self._store.execute(QUEUED).fetchone() is not None
+        except sqlite3.Error:
+            return True
+
+    def wake(self) -> None:
+        """See Changes."""
+        os.write(self._waking, b".")
+
+    def close(self) -> None:
+        """See Changes."""
+        self._store.close()
+        for fd in (self._woken, self._waking, self._told):
+            if fd >= 0:
+                os.close(fd)
+
+
+def _told_of(path: str) -> int:
+    """A descriptor that can be read when somebody wrote to the file; -1 where there is none to be had."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "inotify_init1"):
+        return -1
+    fd = int(libc.inotify_init1(CLOSED_ON_EXEC))
+    if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(path), MODIFY) < 0:
+        os.close(fd)
+        return -1
+    return fd
