@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,12 +175,20 @@ KINDS = {
 class Round:
     """A run, and what befalls it."""
 
-    def __init__(self, house: House, app: App, fleet: Fleet, seed: int, journal_bytes: int) -> None:
+    def __init__(
+        self,
+        house: House,
+        app: App,
+        fleet: Fleet,
+        seed: int,
+        journal_bytes: int,
+        kinds: Mapping[str, int] = KINDS,
+    ) -> None:
         self.house, self.app, self.fleet = house, app, fleet
         self.random = random.Random(seed)
         self.sizes = sizes(house)
         self.target = sum(self.sizes.values()) + self.random.randrange(1, journal_bytes)
-        self.kind = self.random.choices(list(KINDS), list(KINDS.values()))[0]
+        self.kind = self.random.choices(list(kinds), list(kinds.values()))[0]
         self.recovery = 0.0
 
     async def play(self, settings: Settings) -> Execution:

@@ -28,16 +28,16 @@ lost_after_seconds = {LOST_AFTER_SECONDS}
 
 
 @contextmanager
-def sqlite(world: Path) -> Generator[House]:
-    with open_house(world, AI_SESSION + CREW + ENGINE, UNBOXED) as house:
+def sqlite(world: Path, crew: str = CREW) -> Generator[House]:
+    with open_house(world, AI_SESSION + crew + ENGINE, UNBOXED) as house:
         yield house
 
 
 @contextmanager
-def postgres(world: Path) -> Generator[House]:
+def postgres(world: Path, crew: str = CREW) -> Generator[House]:
     with server() as address:
         url = f'database_url = "{database(address, "swarm")}"\n'
-        with open_house(world, AI_SESSION + CREW + ENGINE + url, UNBOXED) as house:
+        with open_house(world, AI_SESSION + crew + ENGINE + url, UNBOXED) as house:
             yield house
 
 

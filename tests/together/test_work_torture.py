@@ -1,0 +1,42 @@
+"""A hundred times a worker, the daemon of ai-session or the way to it is killed, or stopped for 9 s, in a run with
+clones, gates, merges and work handed on: what is checked out is what a run left alone leaves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ccswarm.journal.writer import verify
+from tests.together.swarm_house import over, submit
+from tests.together.swarm_rounds import Fleet, Tally, sizes
+from tests.together.swarm_work import CREW, ENDINGS, PLAN, WorkRound, repository
+from tests.together.test_swarm_torture import LOST_AFTER_SECONDS, postgres, sqlite
+
+pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(3000)]
+ROUNDS = int(os.environ.get("WORK_ROUNDS", "100"))
+KINDS = {"worker": 60, "worker stopped": 8, "daemon": 20, "relay": 12}
+
+
+@pytest.mark.parametrize(("store", "size"), [(sqlite, 2), (postgres, 3)], ids=["sqlite", "postgres"])
+async def test_rounds(world: Path, store: object, size: int) -> None:
+    tally = Tally()
+    with store(world, CREW) as house:  # type: ignore[operator]
+        repository(house)
+        fleet, settings = Fleet(house, size), house.plan(PLAN)
+        async with house.client() as app, fleet.working():
+            before = sum(sizes(house).values())
+            alone = await over(app, await submit(app, settings, house))
+            found = {name: one["status"] for name, one in alone.result["tasks"].items()}
+            assert found == ENDINGS, alone.result["tasks"]["lead"]
+            journal_bytes = sum(sizes(house).values()) - before
+            for seed in range(ROUNDS):
+                one = WorkRound(house, app, fleet, seed, journal_bytes, KINDS)
+                run = await one.play(settings)
+                tally.add(seed, one, run, one.wrong(run, alone, 2 * LOST_AFTER_SECONDS))
+        report = house.joined()
+        print(tally, fleet.codes, f"{report.calls} calls, {len(report.open)} without an end")
+        assert tally.wrong == []
+        assert report.problems == []
+        assert verify(house.state / "journal").problems == []
