@@ -8,6 +8,7 @@ making it again. Methods block.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import stat
@@ -199,8 +200,13 @@ def _copy(source: Path, name: str, folder: int, mode: int) -> None:
             target.write(part)
 
 
+OURS = b"ccswarm merges\n"
+"""What is in the lock of an index while we hold it; git writes the index itself there."""
+
+
 class IndexLock:
-    """The index of a work tree, as git itself locks it: while it is held no other git changes it.
+    """The index of a work tree, as git itself locks it: while it is held no other git changes it. What a process of
+    ours that was killed left locked is taken over.
 
     ``git_dir`` is absolute and without links. Raises FileExistsError where another git is at work.
     """
@@ -209,11 +215,38 @@ class IndexLock:
         self._fd = walked(git_dir)
         self._name, self._lock = index, f"{index}.lock"
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            os.close(os.open(self._lock, flags, 0o666, dir_fd=self._fd))
+            self._held = self._made()
         except BaseException:
             os.close(self._fd)
             raise
+
+    def _made(self) -> int:
+        """The lock's file, which is locked itself, too, by a lock that goes with its process."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            held = os.open(self._lock, flags, 0o666, dir_fd=self._fd)
+        except FileExistsError:
+            return self._left()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        os.write(held, OURS)
+        return held
+
+    def _left(self) -> int:
+        """That of a process of ours which is gone. Raises FileExistsError where there is none."""
+        try:
+            held = os.open(self._lock, FILE, dir_fd=self._fd)
+        except OSError:
+            raise FileExistsError(self._lock) from None
+        try:
+            if os.read(held, len(OURS) + 1) != OURS:
+                raise FileExistsError(self._lock)
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(held), os.stat(self._lock, dir_fd=self._fd, follow_symlinks=False)):
+                raise FileExistsError(self._lock)
+        except OSError:
+            os.close(held)
+            raise FileExistsError(self._lock) from None
+        return held
 
     def __enter__(self) -> Self:
         return self
@@ -221,6 +254,7 @@ class IndexLock:
     def __exit__(self, *_: object) -> None:
         with suppress(FileNotFoundError):
             os.unlink(self._lock, dir_fd=self._fd)
+        os.close(self._held)
         os.close(self._fd)
 
     def copy_to(self, directory: Path) -> None:
@@ -231,8 +265,8 @@ class IndexLock:
                     (directory / name).write_bytes(file.read())
 
     def replace(self, made: Path) -> None:
-        """Put ``made`` in its place, whole or not at all; the lock is given back."""
-        flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(self._lock, flags, dir_fd=self._fd), "wb") as file:
+        """Put ``made`` in its place, whole or not at all."""
+        flags, new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, f"{self._name}.ccswarm"
+        with open(os.open(new, flags, 0o666, dir_fd=self._fd), "wb") as file:
             file.write(made.read_bytes())
-        os.rename(self._lock, self._name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        os.rename(new, self._name, src_dir_fd=self._fd, dst_dir_fd=self._fd)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import signal
+import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.ccswarm.model_servers import ModelServer
 from tests.ccswarm.model_servers_script import Asked, Reply, Turn, answers
 from tests.ccswarm.unit.swarm_world import settings
 from tests.clients.node import program
-from tests.conftest import environment
+from tests.conftest import environment, processes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
@@ -142,3 +143,39 @@ async def test_it_is_killed_in_a_call_and_goes_on(name: str, home: Path) -> None
             task = (await cli.world.engine.wait("run_1")).result["tasks"]["main"]
         assert (task["status"], task["summary"]) == ("succeeded", "42 it is"), task
         assert "do it" in server.asked[2].whole_text
+
+
+async def test_it_is_told_its_gates_and_nothing_of_it_is_left_when_it_is_cancelled(name: str, home: Path) -> None:
+    going, gone = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: CallRequest) -> Mapping[str, Any]:
+        going.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.set()
+        raise AssertionError
+
+    async with world(home, [DO, Reply(calls=[("srv__hang", {})]), BYE]) as (cli, server):
+        cli.world.tool("srv.hang", hang)
+
+        async def listed(_: CallRequest) -> Mapping[str, Any]:
+            whose = "run:run_1.main/agent:orchestrator"
+            return {"sessions": [{"session_id": one, "name": one, "owner": whose} for one in cli.terminals.running]}
+
+        cli.world.tool("ai-session.list_sessions", listed)
+        given = plan(name, server.url)
+        given["tasks"][0]["gates"] = [{"command": "make check-it-all"}]
+        async with cli.world.working(), asyncio.timeout(SECONDS):
+            await cli.world.swarm.submit(settings(given), "run_1", "/project")
+            await going.wait()
+            assert "make check-it-all" in server.asked[0].whole_text
+            (process,) = cli.terminals.running.values()
+            began = time.monotonic()
+            await cli.world.engine.cancel("run_1")
+            await process.wait()
+            await gone.wait()
+            await cli.world.swarm.settled()
+            print(f"{name} was gone {time.monotonic() - began:.2f} s after it was cancelled")
+            assert cli.terminals.running == {}
+            assert [pid for pid, what in processes() if os.fsencode(home / "bin") in what] == []

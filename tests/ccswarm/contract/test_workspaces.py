@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,33 @@ async def test_what_the_person_staged_or_is_doing_with_git_is_not_overrun(place:
     lock.unlink()
     assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
     assert not lock.exists()
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from ccswarm.clones.checkout import IndexLock
+
+lock = IndexLock(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_lock_that_a_killed_merge_left_is_in_nobodys_way(place: World) -> None:
+    clone, lock = await place.work("ada", "b.txt", "b\n"), place.repository / ".git/index.lock"
+    words = (sys.executable, "-c", HOLDS, str(lock.parent))
+    holder = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
+    assert holder.stdout
+    assert await holder.stdout.readline() == b"held\n"
+    with pytest.raises(Conflict, match="another git is at work"):
+        await place.workspaces.merge(clone, "ada's work")
+    holder.kill()
+    await holder.communicate()
+    assert lock.exists()
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    assert not lock.exists()
+    assert place.git("status", "--porcelain") == ""
 
 
 async def test_a_sparse_checkout_is_merged_into_by_hand(place: World) -> None:
