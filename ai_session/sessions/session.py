@@ -38,7 +38,7 @@ from ai_session.shells.base import Shell
 from ai_session.system import processes, terminal_device
 from ai_session.system.turns import SLICE_SECONDS, Result, Steps, Turns, resolve, within
 from ai_session.terminal.display import Display
-from ai_session.terminal.log import OutputLog
+from ai_session.terminal.log import FOLLOW_BYTES, OutputLog
 from ai_session.terminal.marks import Mark, MarkKind, MarkScanner, caught_up, strip_marks
 from ai_session.terminal.text import clean
 from ai_session.terminal.timing import Timing
@@ -273,7 +273,7 @@ class Session:
             if self._timing.full and self._thinning is None:
                 self._thinning = asyncio.ensure_future(self._thin())
         if terminal is not None:
-            terminal.unread(self.log.size - self.log.end)
+            terminal.unread(self.log.size - self.log.end if more else 0)
         if self._resumed and (not more or self._scanner.offset >= self._resumed[1]):
             self._caught_up(self._resumed[0])
         if lost and not self.log.losing:
@@ -308,9 +308,8 @@ class Session:
             self._note(chunk)
             if terminal is not None and not terminal.writes_log:
                 self._display.answer(chunk, self._answer)
-                if len(chunk) < SHORT_BYTES:
-                    # A log that somebody else writes tells its end only by giving nothing.
-                    return False
+            if terminal is not None and len(chunk) < (FOLLOW_BYTES if terminal.writes_log else SHORT_BYTES):
+                return False  # what is appended from now on to a log that somebody else writes is an event of its own
             if time.perf_counter() >= until:
                 return True
         return False
