@@ -297,7 +297,7 @@ def arguments(
     for name, value in env.items():
         if name != "TERM":
             words += ["--setenv", name, value]
-    return b"".join(os.fsencode(word) + b"\0" for word in words)
+    return os.fsencode("\0".join((*words, "")))
 
 
 def limits(prlimit: str, profile: SandboxProfile) -> list[str]:

@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ai_session.errors import SandboxUnavailable
 
@@ -111,6 +112,7 @@ ABSENT = ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "op
 libraries fall back to clone and openat."""
 
 
+@cache
 def build(
     *,
     network: bool,

@@ -43,10 +43,11 @@ class Placeholders:
         taken off the ledger.
         """
         with self._locked():
-            for entry in self._directory.glob("*.json"):
-                if entry != self._entry(box) and not _box(entry).is_dir():
-                    self._settle(entry)
-            held = {place.path: place for entry in self._directory.glob("*.json") for place in _places(entry)}
+            ledger = {entry: _read(entry) for entry in self._directory.glob("*.json")}
+            for entry in [one for one, (of, _) in ledger.items() if one != self._entry(box) and not of.is_dir()]:
+                self._settle(entry)
+                del ledger[entry]
+            held = {place.path: place for _, places in ledger.values() for place in places}
             others = [held[path] for path in existing if path in held]
             # On record before it is made: whoever is killed in between leaves nothing that nobody takes away.
             intended = [place for place in wanted if place.path in held or not os.path.lexists(place.path)]
@@ -61,14 +62,14 @@ class Placeholders:
         """Takes away what boxes put there whose directories are gone, or whose process ended without a word."""
         with self._locked():
             for entry in self._directory.glob("*.json"):
-                box = _box(entry)
+                box, _ = _read(entry)
                 if not box.is_dir() or _abandoned(box):
                     self._settle(entry)
 
     def held(self) -> list[str]:
         """Paths of all that is there for a box."""
         with self._locked():
-            return [place.path for entry in self._directory.glob("*.json") for place in _places(entry)]
+            return [place.path for entry in self._directory.glob("*.json") for place in _read(entry)[1]]
 
     def introduce(self, root: str) -> bool:
         """Whether this is the first time that something is put into this workspace; from now on it is not."""
@@ -106,9 +107,9 @@ class Placeholders:
         new.rename(entry)
 
     def _settle(self, entry: Path) -> None:
-        places = _places(entry)
+        _, places = _read(entry)
         entry.unlink(missing_ok=True)
-        others = {place.path for other in self._directory.glob("*.json") for place in _places(other)}
+        others = {place.path for other in self._directory.glob("*.json") for place in _read(other)[1]}
         for place in reversed(places):
             if place.path not in others:
                 _remove(place)
@@ -202,18 +203,15 @@ def _abandoned(box: Path) -> bool:
     return True
 
 
-def _box(entry: Path) -> Path:
-    try:
-        return Path(json.loads(entry.read_text())["box"])
-    except (OSError, *MISSHAPEN):
-        return entry / "none"
-
-
-def _places(entry: Path) -> list[Placeholder]:
-    try:
-        made: list[tuple[str, str | None, bool]] = json.loads(entry.read_text())["made"]
-        return [
-            Placeholder(path, None if content is None else content.encode(), ignored) for path, content, ignored in made
+def _read(entry: Path) -> tuple[Path, list[Placeholder]]:
+    """The box of an entry, which is nowhere where nobody can tell, and what is there for it."""
+    box, places = entry / "none", list[Placeholder]()
+    with suppress(OSError, *MISSHAPEN):
+        said = json.loads(entry.read_bytes())
+        with suppress(*MISSHAPEN):
+            box = Path(said["box"])
+        made: list[tuple[str, str | None, bool]] = said["made"]
+        places = [
+            Placeholder(path, content if content is None else content.encode(), own) for path, content, own in made
         ]
-    except (OSError, *MISSHAPEN):
-        return []
+    return box, places
