@@ -10,6 +10,7 @@ from pathlib import Path
 READY = b"\x1b]7777;B\x07"
 DONE = b"\x1b]7777;D;0\x07"
 RECORD = b"x" * 600
+FILES_IN_EACH = 5
 
 
 class RawReadline:
@@ -65,6 +66,18 @@ class SyncedWrite:
     def close(self) -> None:
         """Release the file."""
         os.close(self._fd)
+
+
+def files_seconds(directory: Path, sessions: int) -> float:
+    """Seconds for as many new files as so many sessions in boxes have."""
+    start = time.perf_counter()
+    for number in range(sessions):
+        for folder in ("", "shell", "shell/out", "box"):
+            place = directory / str(number) / folder
+            place.mkdir(parents=True)
+            for name in range(FILES_IN_EACH):
+                os.close(os.open(place / f"file{name}", os.O_CREAT | os.O_WRONLY))
+    return time.perf_counter() - start
 
 
 def read_loop_seconds(command: list[str]) -> tuple[float, int]:

@@ -21,9 +21,11 @@ from benchmarks.size import sized
 from benchmarks.wire import UNLIMITED, Client
 
 ROUNDS, BATCH, UNCOUNTED = sized((12, 100, 20), (1, 2, 0))
-MOST_OF_ALL = 2.0
-"""What a command by MCP may take, of what its parts take where each is as good as can be had: a call of a tool that
-does nothing, a command in a bare shell, a record on the disk."""
+MOST_OF_ALL = 1.6
+"""What a command by MCP may take, of what it takes where the SDK's usual server runs it in a bare shell after it has
+written and synced as much as a record: no less can be had by anybody, and it waits for the processor as ours does."""
+LATE = 2.0
+"""The same for 19 of 20."""
 
 
 async def run(report: Report, directory: Path) -> None:
@@ -75,17 +77,19 @@ def calls(report: Report, directory: Path, floor: RawReadline) -> None:
     def command(session: str) -> Callable[[], object]:
         return lambda: ours.call_tool("execute_command", {"session_id": session, "command": ":"})
 
-    def nothing(client: Client) -> Callable[[], object]:
-        return lambda: client.call_tool("noop", {})
+    def tool(client: Client, name: str) -> Callable[[], object]:
+        return lambda: client.call_tool(name, {})
 
-    ways = {kind: (nothing(client), client.process.pid) for kind, client in theirs.items()}
+    ways = {kind: (tool(client, "noop"), client.process.pid) for kind, client in theirs.items()}
+    usual_server = theirs[KINDS[0]]
+    ways |= {name: (tool(usual_server, name), usual_server.process.pid) for name in ("record", "shell")}
     daemon = ours.daemon()
     ways |= {session: (command(session), daemon) for session in ("pty", "tmux")}
     ways["list"] = (lambda: ours.call_tool("list_sessions", {})), daemon
-    samples: dict[str, list[float]] = {name: [] for name in ("shell", "sync", *ways)}
+    samples: dict[str, list[float]] = {name: [] for name in ("bare", "sync", *ways)}
     used: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
-        samples["shell"] += [floor.once() for _ in range(BATCH)]
+        samples["bare"] += [floor.once() for _ in range(BATCH)]
         samples["sync"] += [synced.once() for _ in range(BATCH)]
         for name, (call, pid) in ways.items():
             for _ in range(UNCOUNTED):
@@ -104,16 +108,19 @@ def calls(report: Report, directory: Path, floor: RawReadline) -> None:
     report.row("  19 of 20 within", slow["usual"], "ms")
     report.row("  its processor time", busy["usual"], "ms")
     report.row("SDK's low-level server, the same", low, "ms", floor=usual)
-    report.row("a command in a bare shell", median["shell"], "ms", floor=usual)
+    report.row("a command in a bare shell", median["bare"], "ms", floor=usual)
     report.row("write and sync 600 bytes", median["sync"], "ms", floor=usual)
-    parts = usual + median["shell"] + median["sync"]
-    report.row("these three", parts, "ms", floor=usual)
-    report.row("execute_command on pty", median["pty"], "ms", floor=parts, most_ratio=MOST_OF_ALL)
+    report.row("both in a tool of the SDK's usual server", median["shell"], "ms", floor=usual)
+    report.row("  19 of 20 within", slow["shell"], "ms", floor=slow["usual"])
+    report.row("execute_command on pty", median["pty"], "ms", floor=median["shell"], most_ratio=MOST_OF_ALL)
     report.row("  against the SDK's usual server", median["pty"], "ms", floor=usual)
-    report.row("  19 of 20 within", slow["pty"], "ms", floor=slow["usual"])
-    report.row("  processor time of the daemon", busy["pty"], "ms", floor=busy["usual"], most_ratio=2.5)
+    report.row("  19 of 20 within", slow["pty"], "ms", floor=slow["shell"], most_ratio=LATE)
+    report.row("  against the SDK's usual server", slow["pty"], "ms", floor=slow["usual"])
+    report.row("  processor time of the daemon", busy["pty"], "ms", floor=busy["usual"], most_ratio=2)
     report.row("execute_command on tmux, against pty", median["tmux"], "ms", floor=median["pty"], most_ratio=1.3)
-    report.row("list_sessions", median["list"], "ms", floor=usual, most_ratio=2)
+    report.row("a record in a tool of the SDK's usual server", median["record"], "ms", floor=usual)
+    report.row("list_sessions", median["list"], "ms", floor=median["record"], most_ratio=1.3)
+    report.row("  against the tool that does nothing", median["list"], "ms", floor=usual, most_ratio=2)
     for client in theirs.values():
         client.close()
     ours.stop_daemon()

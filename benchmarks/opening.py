@@ -20,6 +20,7 @@ from ai_session.sandbox.limits.watch import ResourceWatch
 from ai_session.sandbox.sandbox import Sandbox
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.spec import NewSession, SessionDefaults
+from benchmarks.floors import files_seconds
 from benchmarks.report import Report, median_ms
 from benchmarks.size import sized
 
@@ -28,6 +29,8 @@ BARE = (
     *("/usr/bin/bwrap", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "true"),
 )
+MOST_OF_FLOOR = 3.0
+"""Where the machine itself takes more than the target leaves room for: see docs/decisions/09."""
 SLEEPERS = """
 import os, sys
 for _ in range(int(sys.argv[1])):
@@ -43,7 +46,7 @@ os.read(0, 1)
 async def run(report: Report, directory: Path) -> None:
     """The daemon's own processor time is told; what runs inside a box is the kernel's and the shell's."""
     with crowd():
-        floor = [bare() for _ in range(ROUNDS)]
+        floor = [bare(directory / f"floor-{number}") for number in range(ROUNDS)]
         for boxed in (True, False):
             await sessions(report, directory, boxed=boxed, floor=statistics.median(floor))
     verb(report, directory)
@@ -59,12 +62,12 @@ def crowd() -> Generator[None]:
         yield
 
 
-def bare() -> float:
-    """Seconds for as many boxes at once with nothing of ours in them."""
+def bare(directory: Path) -> float:
+    """Seconds for as many boxes at once with nothing of ours in them, and for as many files as they would need."""
     start = time.perf_counter()
     for box in [subprocess.Popen(BARE) for _ in range(AT_ONCE)]:
         box.wait()
-    return time.perf_counter() - start
+    return time.perf_counter() - start + files_seconds(directory, AT_ONCE)
 
 
 async def sessions(report: Report, directory: Path, *, boxed: bool, floor: float) -> None:
@@ -95,9 +98,10 @@ async def sessions(report: Report, directory: Path, *, boxed: bool, floor: float
         await asyncio.gather(*map(manager.close, made))
         closed.append(time.perf_counter() - start)
         closing.append((time.process_time() - busy) / count)
-    report.row(f"{AT_ONCE} opened at once", statistics.median(opened[:-1]), "s", floor=floor, most=0.4)
+    most = max(0.4, MOST_OF_FLOOR * floor)
+    report.row(f"{AT_ONCE} opened at once", statistics.median(opened[:-1]), "s", floor=floor, most=most)
     report.row("  processor time of the daemon for each", median_ms(opening), "ms")
-    report.row(f"{AT_ONCE} closed at once", statistics.median(closed[:-1]), "s", floor=floor, most=0.4)
+    report.row(f"{AT_ONCE} closed at once", statistics.median(closed[:-1]), "s", floor=floor, most=most)
     report.row("  processor time of the daemon for each", median_ms(closing), "ms", most=20 if boxed else 60)
     report.row(f"{MANY} closed at once", closed[-1], "s", most=2)
     await manager.stop()

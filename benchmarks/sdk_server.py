@@ -1,19 +1,24 @@
-"""A program: an MCP server of the official SDK on standard input and output, whose one tool does nothing.
+"""A program: an MCP server of the official SDK on standard input and output, whose tool ``noop`` does nothing.
 
 ``python -m benchmarks.sdk_server usual`` is made as its documentation shows, with a decorated function; ``low-level``
-of the parts below that.
+of the parts below that. The usual one has the floors as tools as well: ``record`` writes and syncs one, ``shell`` runs
+a command in a bare shell after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+
+from benchmarks.floors import RawReadline, SyncedWrite
 
 KINDS = ("usual", "low-level")
 
@@ -26,7 +31,18 @@ def usual() -> None:
     def noop() -> str:  # pyright: ignore[reportUnusedFunction]
         return ""
 
-    server.run()
+    with tempfile.TemporaryDirectory() as directory:
+        synced, bare = SyncedWrite(Path(directory)), RawReadline(Path(directory))
+
+        @server.tool()
+        def record() -> float:  # pyright: ignore[reportUnusedFunction]
+            return synced.once()
+
+        @server.tool()
+        def shell() -> float:  # pyright: ignore[reportUnusedFunction]
+            return synced.once() + bare.once()
+
+        server.run()
 
 
 async def low_level() -> None:
