@@ -228,14 +228,16 @@ def run(
 def daemon(env: Mapping[str, str]) -> None:
     """One of ``ai_session`` is there for that HOME, forked where there was none. Whoever comes next is told what keeps
     it from starting."""
-    home = Path(env["HOME"])
     # A daemon holds its lock for life.
-    with suppress(FileNotFoundError), (home / ".local/state/ai-session/lock").open("r+") as lock:
+    with (
+        suppress(FileNotFoundError, NotADirectoryError),
+        (Path(env["HOME"]) / ".local/state/ai-session/lock").open("r+") as lock,
+    ):
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-    run("ai_session", [], cwd=home, env=env, script=str(ROOT / "tests/data/start_daemon.py"))
+    run("ai_session", [], cwd=ROOT, env=env, script=str(ROOT / "tests/data/start_daemon.py"))
 
 
 class Person(fdspawn):

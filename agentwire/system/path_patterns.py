@@ -99,7 +99,7 @@ class Patterns:
 
     def __init__(self, lines: Iterable[str]) -> None:
         """Raises ValueError."""
-        self.all = tuple(map(parse, dict.fromkeys(lines)))
+        self.all = tuple(map(parse, reversed(dict.fromkeys(reversed(list(lines))))))
 
     @cached_property
     def _plain(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentwire.system.path_patterns import Patterns, fold, parse, patterns
@@ -29,6 +29,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@example(["!/b", "b", "!/b"], "b")
 @given(st.lists(LINES, min_size=1, max_size=4), PATHS)
 def test_as_git_has_it(here: Path, lines: list[str], path: str) -> None:
     """But for what lies in a directory that is ignored, which git cannot except and ``around`` does not."""

@@ -294,6 +294,7 @@ POSIX = (
     ok(),
     Case("^Z stops", "sleep 20", None, 148, (("foreground", b"\x1a"),)),
     Case("  ...jobs, kill", "bg %1; kill %1; wait 2>/dev/null; true", None, 0),
+    Case("  ...its end may be told now", "true", None, 0),
     Case("stty raw", "stty raw", b"", 0),
     ok(),
     Case("stty sane", "stty sane", b"", 0),

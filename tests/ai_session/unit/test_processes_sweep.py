@@ -67,8 +67,14 @@ def test_a_session_that_forks_as_fast_as_it_can_is_swept(cookie: str) -> None:
     shell = start(["bash", "-c", FORKING], cookie)
     assert shell.stdout is not None
     assert shell.stdout.readline() == b"x\n"
-    assert processes.sweep(cookie) > 0
-    assert processes.members(cookie) == []
+    killed = 0
+
+    def over() -> bool:
+        nonlocal killed
+        killed += processes.sweep(cookie)  # which gives up where it gets too little of the processor to meet anybody
+        return killed > 0 and processes.members(cookie) == []
+
+    until(over)
     shell.communicate()
 
 
