@@ -148,7 +148,7 @@ def test_a_program_outlives_its_daemon_and_its_end_is_lost(home: Path, own: Comm
         os.kill(pid, signal.SIGKILL)
         (home / "w/go").write_text("5\n")
         _, err = finish(process)
-        assert (process.returncode, "the audit log does not tell" in err) == (5, True), err
+        assert (process.returncode, "the audit log does not record" in err) == (5, True), err
     own.run("daemon", "start")
     verified = json.loads(own.out("audit", "verify", "--json"))
     assert (verified["sound"], verified["open_calls"]) == (True, 0)
@@ -182,7 +182,7 @@ def test_a_daemon_that_is_stopped_ends_the_record_not_the_program(home: Path, ow
         ]  # fmt: skip
         assert process.poll() is None
         process.terminate()
-        assert "the audit log does not tell" in finish(process)[1]
+        assert "the audit log does not record" in finish(process)[1]
 
 
 ASKED: dict[str, Any] = {"argv": ["true"], "profile": "workspace", "workspace": "/w", "domains": []}
