@@ -43,6 +43,10 @@ class Terminal(Protocol):
         """
         ...
 
+    async def settled(self) -> None:
+        """Returns when it is known whether a terminal that loses output has ended: then ``on_exit`` was called."""
+        ...
+
     @property
     def unsent(self) -> int:
         """How many bytes of input the terminal has not taken yet."""

@@ -92,6 +92,9 @@ MARK_SECONDS = 0.1
 READS_LINES = 512
 """A shell without a line editor reads at its prompt by so many bytes and more; its ``read`` takes them one by one."""
 
+TRACE_BYTES = 4096
+"""Most of what the shell traces of our own at the end of a command."""
+
 LATE_BYTES = 4096
 """Most of what background processes printed at a prompt that the next command's result tells."""
 
@@ -419,7 +422,7 @@ class Session:
 
     def _finish(self, running: RunningCommand, end: int, exit_code: int | None, flags: str) -> None:
         if "x" in flags or "v" in flags:
-            tail = self.log.read(max(running.record.start_offset, self.log.first, end - 1024), end)
+            tail = self.log.read(max(running.record.start_offset, self.log.first, end - TRACE_BYTES), end)
             end -= len(tail) - len(self.shell.strip_trace(tail, self.spec.nonce))
         if self.terminal is not None:
             record = running.record
@@ -580,12 +583,14 @@ class Session:
             pass
 
     async def _end_told(self) -> None:
-        """A terminal whose shell has ended takes no output either: that is no lack of room."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + STARTUP_SECONDS
-        while self.log.losing and self.exit is None and self.terminal and not processes.alive(self.terminal.pid, None):
-            if not await self.changed(deadline - loop.time()):
-                return
+        """A terminal that has ended, or whose shell has, takes no output either: that is no lack of room."""
+        if not self.log.losing or (terminal := self.terminal) is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STARTUP_SECONDS):
+                await terminal.settled()
+                while self.exit is None and (self._left is not None or not processes.alive(terminal.pid, None)):
+                    await self.changed()
 
     async def _typed_command_ended(self) -> None:
         """Lines that were typed get the moment that they take, where they take one."""

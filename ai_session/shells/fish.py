@@ -55,16 +55,17 @@ class Fish:
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""
-        text, code = quote(command.text), command.last_exit_code & 255
-        if command.stdin_path:
-            text += f" <{quote(command.stdin_path)}"
-        if command.stderr_path:
-            text += f" 2>{quote(command.stderr_path)}"
-        title = title_of(command)
-        lines = [f"# {one_line(command.header)}", f"__ais_b {command.seq} {quote(title)}"]
-        if code:
-            lines.append(f"__ais_s {code}")
-        replace(directory / "c", "\n".join([*lines, f"eval {text}", "__ais_e $status", ""]))
+        redirections = f" <{quote(command.stdin_path)}" if command.stdin_path else ""
+        redirections += f" 2>{quote(command.stderr_path)}" if command.stderr_path else ""
+        begin = f"__ais_b {command.seq} {quote(title_of(command))}"
+        text, before = command.text + ("\n" if command.text.endswith("\\") else ""), ""
+        if command.sound:
+            text, before = f"{text}\n__ais_z $status $pipestatus", "$__ais_P"
+        if command.sound and "x" in command.flags:
+            run = f"eval $__ais_I{quote(begin)}' '$__ais_L\\n{quote(text)}"
+        else:
+            run = f"{begin} {command.last_exit_code & 255}\neval {before}{quote(text)}"
+        replace(directory / "c", f"# {one_line(command.header)}\n{run}{redirections}\n__ais_e $status\n")
         return b""
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
@@ -83,8 +84,8 @@ class Fish:
 
     def strip_trace(self, output: bytes, nonce: str) -> bytes:
         """See ``Shell.strip_trace``."""
-        ours = rb"(?:[^\n]*(?:__ais_|" + nonce.encode() + rb")[^\n]*\n)*"
-        return re.sub(rb"[^\n]*__ais_e (?:\d+|\$status)[^\n]*\n" + ours + rb"\Z", b"", output)
+        ours = rb"(?:[^\n]*(?:__ais_|-> set -l fish_trace|" + nonce.encode() + rb")[^\n]*\n)*"
+        return re.sub(rb"-*> __ais_[ez] \d+[^\n]*\n" + ours + rb"\Z", b"", output)
 
 
 def quote(text: str) -> str:

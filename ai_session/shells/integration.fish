@@ -2,7 +2,8 @@
 # by exec. @N@ is the session's nonce: it must reach no child, so nothing here may be exported.
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, k: its
 # end was reported just now, v: status of the last line, le: the command that ended last and how, ab: the one that was
-# open when this was read again.
+# open when this was read again. J: how the text of a command ended, I and L: what sets status and pipestatus for the
+# next one, but for the last status, and that; P: both as a line, empty where status says all.
 set -g __ais_ab ''
 set -q __ais_r; and set -g __ais_ab $__ais_r
 set -g __ais_d @DIR@
@@ -11,6 +12,10 @@ set -g __ais_r ''
 set -g __ais_l 0
 set -g __ais_k ''
 set -g __ais_v 0
+set -g __ais_J
+set -g __ais_I ''
+set -g __ais_L 0
+set -g __ais_P ''
 set -g fish_greeting
 
 if set -q __ais_n
@@ -32,16 +37,55 @@ function __ais_w
     string replace -ra '[[:cntrl:]]' '?' -- "$PWD"
 end
 
+# What the next command finds as status, $argv[1], and as pipestatus, the rest.
+function __ais_keep
+    set -g __ais_I ''
+    set -g __ais_L $argv[-1]
+    if test $argv[1] != $argv[-1]
+        set -g __ais_I 'not '
+    end
+    for value in $argv[2..-2]
+        set -g __ais_I $__ais_I"__ais_s $value|"
+    end
+    set -g __ais_P ''
+    if test -n "$__ais_I"
+        set -g __ais_P $__ais_I"__ais_s $__ais_L"\n
+    end
+end
+
+# What is called where the person may trace has a fish_trace of its own, which switches that off.
+
+# Start of a command: where the person traces the last before its text, with the status that this finds.
 function __ais_b
+    set -l fish_trace
     set -g __ais_r $argv[1]
+    set -g __ais_J
     builtin printf '%s\e]7777;@N@;C;%s;\a' $argv[2] $argv[1] >/dev/tty
+    return $argv[3]
+end
+
+# The last command of a text that ends where it should: after the text pipestatus is that of the evaluation.
+function __ais_z
+    set -l fish_trace
+    set -g __ais_J $argv[1]
+    __ais_keep $argv
 end
 
 function __ais_e
+    set -l fish_trace
+    set -l flags
+    if set -qg fish_trace[1]
+        set flags x
+    end
+    if set -q __ais_J[1]
+        set argv $__ais_J
+    else
+        __ais_keep $argv[1] $argv[1]
+    end
     set -g __ais_le "$__ais_r;$argv[1]"
     set -g __ais_l $argv[1]
     set -g __ais_k 1
-    __ais_m "D;$__ais_r;$argv[1];;;"(__ais_w)
+    __ais_m "D;$__ais_r;$argv[1];;$flags;"(__ais_w)
     set -g __ais_r ''
     return $__ais_l
 end
@@ -74,10 +118,15 @@ function __ais_pe --on-event fish_preexec
 end
 
 function __ais_po --on-event fish_postexec
-    set -g __ais_v $status
+    set -l all $status $pipestatus
+    set -g __ais_v $all[1]
     # A command that is still open was aborted.
     if test -n "$__ais_r"
+        set -g __ais_J
         __ais_e $__ais_v
+    end
+    if test -z "$__ais_k"
+        __ais_keep $all
     end
 end
 

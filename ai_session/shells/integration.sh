@@ -2,10 +2,12 @@
 # the reading of ours, and again when the shell was replaced by exec. @N@ is the session's nonce: no variable holds it.
 # d: the session's directory, f: its command file, r: sequence number of the command that runs, l: last status, u: the
 # person's EXIT trap, v: the start was reported, le: the command that ended last and how, ab: the one that was open when
-# this was read again, f_: some command has set limits, a: what switches set -a on again.
+# this was read again, f_: some command has set limits, a: what switches set -a on again. t: what comes before the text of
+# a command, K: what comes after it, J: how it ended. y: $_ for the next command, I: the pipeline that sets PIPESTATUS.
 __ais_ab=${__ais_r-}
 case ${__ais_n-} in '') ;; *) __ais_le=0 ;; esac
 __ais_d=@DIR@ __ais_f=@DIR@/c __ais_r= __ais_l=0 __ais_u= __ais_v= __ais_f_= __ais_a=:
+__ais_J= __ais_y= __ais_I=
 
 # printf is a program to mksh, print unknown to the others.
 case ${KSH_VERSION-} in
@@ -33,18 +35,52 @@ __ais_j() {
   esac
 }
 
-# Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text.
+# Start of a command. What is traced or echoed is switched off for us and on again in front of the command's text, where
+# $?, $_ and PIPESTATUS are what they were.
 __ais_b() {
   __ais_j
-  __ais_t=
-  case $- in *x*) set +x && __ais_t='set -x;' ;; esac
+  __ais_J= __ais_r=$1 __ais_v=1
+  __ais_t="__ais_s $2 \"\$__ais_y\""
+  case $- in
+  *x*)
+    set +x
+    # mksh goes on tracing to where tracing was switched on, and traces what a function does after set +x no more: there
+    # the mark comes last. The pipeline would be traced.
+    case ${KSH_VERSION-} in
+    *MIRBSD*) __ais_t="set -x;__ais_c $2 \"\$__ais_y\"" ;;
+    *) __ais_t="{ set -x; $__ais_t; } 2>/dev/null" ;;
+    esac
+    ;;
+  *) __ais_t=$__ais_I$__ais_t ;;
+  esac
+  # A failure of ours is none that a trap should hear of.
+  case $2 in 0) __ais_t="$__ais_t;" ;; *) __ais_t="$__ais_t&&:;" ;; esac
   case $- in *v*) set +v && __ais_t="set -v;$__ais_t" ;; esac
-  # mksh goes on tracing to where tracing was switched on, so there $? is lost.
-  case $__ais_t:${KSH_VERSION-} in :* | *MIRBSD*) ;; *) __ais_t="{ $__ais_t __ais_s $2; } 2>/dev/null;" ;; esac
-  __ais_r=$1 __ais_v=1
-  __ais_m "C;$1;" "$3"
+  __ais_q=$3
+  case $__ais_t in *__ais_c*) ;; *) __ais_m "C;$1;" "$3" ;; esac
   $__ais_a
 }
+__ais_c() {
+  set +x
+  __ais_m "C;$__ais_r;" "$__ais_q"
+  return "$1"
+}
+
+# The last command of a text that ends where it should: after the text $_ is the text itself. It succeeds, so that the
+# evaluation does not fail once more. $1: the status, $2: what the next command finds as $_, the rest as PIPESTATUS.
+__ais_k() {
+  __ais_j
+  __ais_J=$1 __ais_y=${2-} __ais_I= __ais_w=
+  for __ais_o in "$@"; do
+    case $__ais_w in ???*) __ais_I="${__ais_I}__ais_s $__ais_q|" ;; esac
+    __ais_q=$__ais_o __ais_w=.$__ais_w
+  done
+  case $__ais_a in :) ;; *) set -a ;; esac
+}
+case ${KSH_VERSION-} in
+*MIRBSD*) __ais_K='{ __ais_k "$?" "$_" "${PIPESTATUS[@]}"; } 2>/dev/null' ;;
+*) __ais_K='{ __ais_k "$?" "${_-}"; } 2>/dev/null' ;;
+esac
 
 # End of a command. A status returned under set -e would end the shell.
 __ais_e() {

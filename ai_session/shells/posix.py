@@ -79,19 +79,18 @@ class Posix:
         """See ``Shell.write_command``."""
         code = command.last_exit_code & 255
         text = quote(command.text + ("\n\n" if command.text.endswith("\\") else "\n"))
+        text += '"$__ais_K"' if command.sound else ""
         if command.stdin_path:
             text += f" <{quote(command.stdin_path)}"
         if command.stderr_path:
             text += f" 2>|{quote(command.stderr_path)}"
         title = title_of(command)
-        # As the left side of || a failing status does not end a set -e shell.
-        status = f"__ais_s {code}||" if code else ""
         begin = f"{{ __ais_b {command.seq} {0 if 'e' in command.flags else code} {quote(title)}; }} 2>/dev/null"
         if "ulimit" in command.text:
             begin = f"__ais_f_=1; {begin}"
-        run = f'{status}\\eval "$__ais_t"{text}'
-        run = checked(directory, command, run)
-        replace(directory / "c", f'# {one_line(command.header)}\n{begin}\n{run}\n__ais_e "$?" 2>/dev/null\n')
+        run = checked(directory, command, f'\\eval "$__ais_t"{text}')
+        end = '__ais_e "${__ais_J:-$?}" 2>/dev/null&&:'
+        replace(directory / "c", f"# {one_line(command.header)}\n{begin}\n{run}\n{end}\n")
         return b""
 
     def trigger(self, *, ready: bool, traced: bool = False) -> bytes:
@@ -111,7 +110,7 @@ class Posix:
         """See ``Shell.strip_trace``."""
         # mksh traces redirections on lines of their own.
         ours = rb"(?:[^\n]*(?:__ais_|> ?/dev/|\+ set [-+]a|" + nonce.encode() + rb")[^\n]*\n)*"
-        end = rb'(?:[^\n]* 2>/dev/null *\r?\n)?[^\n]*__ais_e "?(?:\d+|\$\?)"?[^\n]*\n'
+        end = rb'(?:[^\n]* 2>/dev/null *\r?\n)?[^\n]*__ais_[ek] "?(?:\d+|\$\?|\$\{__ais_J)[^\n]*\n'
         return re.sub(end + ours + rb"\Z", b"", output)
 
 

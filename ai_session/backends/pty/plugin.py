@@ -83,6 +83,9 @@ class PtyTerminal:
     def unread(self, count: int) -> None:
         pass
 
+    async def settled(self) -> None:
+        """See ``Terminal.settled``."""
+
     def start(self, on_output: Callable[[], None], on_exit: Callable[[ExitStatus], None]) -> None:
         self._on_output, self._on_exit = on_output, on_exit
         if self._exit is None:

@@ -87,7 +87,7 @@ class TmuxTerminal:
         self._in_flight = 0
         self._sink: Lifeline | None = None
         self._stalled = False
-        self._settling = False
+        self._settling: asyncio.Future[None] | None = None
         self._held_back = -1
         self._piped_at = -1
         self._gate = -1
@@ -343,11 +343,17 @@ class TmuxTerminal:
         self._settle_soon()
 
     def _settle_soon(self) -> None:
-        if not self._settling:
-            self._settling = True
-            self._server.spawn(self._settle())
+        if self._settling is None:
+            self._settling = asyncio.get_running_loop().create_future()
+            self._server.spawn(self._settle(self._settling))
 
-    async def _settle(self) -> None:
+    async def settled(self) -> None:
+        """See ``Terminal.settled``."""
+        self.touch()
+        if self._settling is not None:
+            await asyncio.shield(self._settling)
+
+    async def _settle(self, settled: asyncio.Future[None]) -> None:
         """The sink has ended, or there was none: tell how the child ended, or begin a new sink."""
         touched, self._stalled = self._stalled, False
         try:
@@ -363,7 +369,8 @@ class TmuxTerminal:
         except (OSError, OperatorError):
             self._stalled = True
         finally:
-            self._settling = False
+            self._settling = None
+            settled.set_result(None)
 
     async def _pipe_again(self) -> None:
         sink = Lifeline(self.directory / "sink")

@@ -342,8 +342,48 @@ ZSH = (
     *ENDINGS,
 )
 
-MKSH = tuple(replace(case, exit_code=0) if case.name == "^Z stops" else case for case in POSIX)
-"""mksh itself says 0 of a job that was stopped."""
+SH_AS_TYPED = (
+    *LAST,
+    Case("set -x", "set -x", b"", 0),
+    Case("  ...a command", "echo a; echo b", b"+ echo a\na\n+ echo b\nb\n", 0),
+    Case("  ...its status", "(exit 3)", b"+ exit 3\n", 3),
+    Case("  ...a function", "f() { echo $?; }; f", b"+ f\n+ echo 0\n0\n", 0),
+    Case("  ...and $_", "false; echo $? $_", b"+ false\n+ echo 1 false\n1 false\n", 0),
+    Case("PS4", "PS4='> '", None, 0),
+    Case("  ...check", "(exit 4)", b"> exit 4\n", 4),
+    Case("undo", "set +x; PS4='+ '; unset -f f", None, 0),
+    Case("set -x in a command", "set -x; echo ok", b"+ echo ok\nok\n", 0),
+    Case("undo", "{ set +x; } 2>/dev/null", None, 0),
+    Case("set -v", "set -v", b"", 0),
+    Case("  ...check", "echo a", b"a\n", 0),
+    Case("undo", "set +v", b"", 0),
+    Case("a comment keeps $?", "(exit 6)", b"", 6),
+    Case("  ...check", "# nothing", b"", 6),
+    Case("  ...unsound text after it", "echo 'abc", None, None),
+    ok(),
+)
+
+TOLD_MORE = (b"+ f\n+ echo 0\n0\n", b"", b"a\n")
+DASH = (*POSIX[: -len(ENDINGS)], *SH_AS_TYPED, *ENDINGS)
+MKSH = (
+    # Once it was interrupted, mksh itself forgets the status when its ERR trap runs.
+    Case("ERR trap", "trap 'echo err' ERR", b"", 0),
+    Case("  ...runs once", "false", b"err\n", 1),
+    Case("  ...as typed in a pipeline", "true | (exit 4)", b"err\n", 4),
+    Case("  ...not where it is asked", "false || echo $?; ! true", b"1\n", 1),
+    Case("  ...and set -x", "set -x", b"", 0),
+    Case("  ...both", "false", b"+ false\n+ echo err\nerr\n", 1),
+    Case("undo", "{ trap - ERR; set +x; } 2>/dev/null", None, 0),
+    # mksh itself says 0 of a job that was stopped.
+    *(replace(case, exit_code=0) if case.name == "^Z stops" else case for case in POSIX[: -len(ENDINGS)]),
+    # It shows what functions do, and a line end under set -v.
+    *(replace(case, output=None) if case.output in TOLD_MORE else case for case in SH_AS_TYPED),
+    Case("PIPESTATUS persists", "(exit 1) | true | (exit 3)", b"", 3),
+    Case("  ...check", "echo ${PIPESTATUS[@]} $?", b"1 0 3 3\n", 0),
+    Case("  ...after it", "echo ${PIPESTATUS[@]}", b"0\n", 0),
+    ok(),
+    *ENDINGS,
+)
 
 KSH93 = tuple(
     replace(
@@ -385,6 +425,24 @@ FISH = (
     Case("  ...check", "echo $y", b"5\n", 0),
     Case("$status persists", "false", b"", 1),
     Case("  ...check", "echo $status", b"1\n", 0),
+    Case("$pipestatus persists", "false | sh -c 'exit 3' | true", b"", 0),
+    Case("  ...check", "echo $pipestatus $status", b"1 3 0 0\n", 0),
+    Case("  ...after it", "echo $pipestatus", b"0\n", 0),
+    Case("  ...of what is denied", "not sh -c 'exit 3' | true", b"", 1),
+    Case("  ...check", "echo $pipestatus $status", b"3 0 1\n", 0),
+    Case("  ...and set", "false | true", b"", 0),
+    Case("  ...which says nothing", "set z 1", b"", 0),
+    Case("  ...check", "echo $pipestatus $status", b"1 0 0\n", 0),
+    Case("an error in the first line", "nosuch-command", b"fish: Unknown command: nosuch-command\n", 127),
+    Case("backslash at the end", "echo hi \\", b"hi\n", 0),
+    Case("fish_trace", "set fish_trace 1", b"", 0),
+    Case("  ...traced", "echo a; false", b"--> echo a\na\n--> false\n", 1),
+    Case("  ...status kept", "echo $status", b"--> echo 1\n1\n", 0),
+    Case("  ...pipeline", "false | true", None, 0),
+    Case("  ...kept", "echo $pipestatus", b"--> echo 1 0\n1 0\n", 0),
+    Case("  ...unsound text", "echo 'abc", None, None),
+    Case("undo", "set -e fish_trace", b"--> set -e fish_trace\n", 0),
+    ok(),
     Case("read from tty", "head -n1", b"abc\nabc\n", 0, (("reading", b"abc\n"),)),
     Case("^C", "sleep 20", None, 130, STOP),
     Case("^C, list stops", "sleep 20; echo no", b"^C", 130, STOP),
@@ -414,7 +472,7 @@ FISH = (
     Case("  ...jobs, kill", "kill (jobs -p); true", None, 0),
 )
 
-OF_SHELL = {"bash": BASH, "zsh": ZSH, "fish": FISH, "posix": POSIX, "mksh": MKSH, "ksh93": KSH93}
+OF_SHELL = {"bash": BASH, "zsh": ZSH, "fish": FISH, "posix": DASH, "mksh": MKSH, "ksh93": KSH93}
 """By executable, else by plug-in."""
 
 STYLES = (

@@ -16,13 +16,13 @@ from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
 from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.terminal.marks import strip_marks
-from tests.ai_session.contract.shell_cases import BASH, FISH, MKSH, POSIX, Case, prepare
+from tests.ai_session.contract.shell_cases import BASH, DASH, FISH, MKSH, POSIX, Case, prepare
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 LOOK_SECONDS = 0.002
 """Between two looks, so that what is waited for gets the processor."""
-SHELLS = {"bash": BASH, "zsh": POSIX, "dash": POSIX, "busybox": POSIX, "mksh": MKSH, "fish": FISH}
+SHELLS = {"bash": BASH, "zsh": POSIX, "dash": DASH, "busybox": DASH, "mksh": MKSH, "fish": FISH}
 SIGNALS_AS_CODES = {-9: 137}
 """A harness that owns the shell sees a signal number; a session reports what a shell would."""
 

@@ -95,6 +95,7 @@ class Told:
             self.interrupted += 1
         else:
             assert (who, backend) == ("tmux", "tmux"), f"{number} {who} {backend} {keyed=} {result}"
+            assert result["_meta"]["ai-session/error"]["code"] == "session_exited", result
             self.lost += 1
 
     def judge(self, number: int, facts: Message, backend: str, who: str, *, keyed: bool) -> None:
