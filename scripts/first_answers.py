@@ -28,23 +28,20 @@ LISTS = ("prompts/list", "resources/templates/list", "tools/list")
 
 
 class AllTools:
-    """A gate that only lists, on a host that is always there."""
+    """A gate that only lists."""
 
     def __init__(self) -> None:
         tools = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name) if tool.listed]
         self._tools = sorted(tools, key=lambda tool: tool.name)
 
-    def list_tools(self, principal: Principal) -> list[Any]:
+    async def list_tools(self, principal: Principal) -> list[Any]:
         return self._tools
-
-    async def started(self) -> None:
-        return
 
 
 async def answers() -> dict[str, Any]:
     everything: Any = AllTools()
     sent: list[dict[str, Any]] = []
-    caller = dispatch.Caller(everything, everything, Principal(kind="mcp", uid=0))
+    caller = dispatch.Caller(everything, Principal(kind="mcp", uid=0))
     conversation = dispatch.Conversation(caller, sent.append, heartbeat_seconds=10)
     asked = [("initialize", HANDSHAKE), *((method, {}) for method in ("ping", *LISTS))]
     asked += [(method, {"_meta": ENVELOPE}) for method in ("server/discover", *LISTS)]

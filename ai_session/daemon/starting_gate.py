@@ -6,19 +6,24 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from ai_session.errors import AiSessionError, DaemonUnavailable
-from ai_session.models import Answer, Principal, ToolCall, ToolResult
+from ai_session.errors import AiSessionError
+from ai_session.models import Answer, Principal, Question, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     # Loading it takes hundreds of milliseconds, which the first answers do without.
     from pathlib import Path
 
     from ai_session.daemon.app import App
-    from ai_session.gate.consent.person_check import Signature
+    from ai_session.gate.api import Asker
+    from ai_session.gate.consent.consent import Watch
+    from ai_session.gate.consent.person_check import Signature, Way
     from ai_session.gate.consent.person_signature import PublicKey
+    from ai_session.gate.consent.store import Grant
     from ai_session.gate.gate import Gate
     from ai_session.gate.trace import Program
-    from ai_session.sessions.changes import Changes
+    from ai_session.sessions.changes import Changes, Kind
+    from ai_session.sessions.viewer import Viewer
+    from ai_session.tools.base import Tool
 
 
 class StartingGate:
@@ -31,7 +36,7 @@ class StartingGate:
         self._app = app
         self._start = start
 
-    async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:
+    async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         """As Gate.call; a daemon that cannot start is a result with ``is_error``."""
         try:
             gate = await self._gate()
@@ -41,14 +46,11 @@ class StartingGate:
             return ToolResult(text, {"error": facts}, is_error=True, call_id=call.call_id)
         return await gate.call(call, asker)
 
-    def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Any:
-        """As Gate.list_tools; only after the start."""
-        app = self._app()
-        if app is None:
-            raise DaemonUnavailable("the daemon is still starting", suggestion="wait for started()")
-        return app.gate.list_tools(principal, also)
+    async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Tool]:
+        """As Gate.list_tools."""
+        return await (await self._gate()).list_tools(principal, also)
 
-    async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Any:
+    async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
         """As Gate.attach."""
         return await (await self._gate()).attach(principal, reference, rows=rows, cols=cols, read_only=read_only)
 
@@ -64,7 +66,7 @@ class StartingGate:
         """As Gate.recording."""
         return await (await self._gate()).recording(principal, reference)
 
-    async def approvals(self, principal: Principal) -> Any:
+    async def approvals(self, principal: Principal) -> tuple[list[tuple[Question, Way]], list[Grant]]:
         """As Gate.approvals."""
         return await (await self._gate()).approvals(principal)
 
@@ -86,16 +88,15 @@ class StartingGate:
         """As Gate.answer."""
         return await (await self._gate()).answer(principal, question_id, answer, signature)
 
-    async def watch(self, principal: Principal) -> Any:
+    async def watch(self, principal: Principal) -> Watch:
         """As Gate.watch."""
         return await (await self._gate()).watch(principal)
 
     async def watch_changes(
-        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Any] | None = None
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] | None = None
     ) -> Changes:
         """As Gate.watch_changes."""
-        gate = await self._gate()
-        return await gate.watch_changes(principal, agent, run, **({} if kinds is None else {"kinds": kinds}))
+        return await (await self._gate()).watch_changes(principal, agent, run, kinds)
 
     async def policy(self, principal: Principal, mode: str = "", signature: Signature | None = None) -> dict[str, Any]:
         """As Gate.policy."""

@@ -19,19 +19,23 @@ class ChangeDoor(Doors):
 
     _tools: Mapping[str, Tool]
 
-    def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Tool]:
+    async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Tool]:
         """The tools that are listed, or named by ``also``, and that this principal may ever use, sorted by name."""
+        return self._listed(principal, also)
+
+    def _listed(self, principal: Principal, also: Collection[str] = ()) -> list[Tool]:
         listed = (tool for tool in self._tools.values() if tool.listed or tool.name in also)
         return [t for t in listed if not self._policy.rules_out(Action(principal, t.name, t.effect))]
 
     async def watch_changes(
-        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] = KINDS
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] | None = None
     ) -> Changes:
         """What changes from now on in the sessions this caller sees. Recorded, unless it is only about what is listed.
 
         Raises InsufficientScope, Denied, RateLimited, StorageFull.
         """
         require_scope(principal, WATCH, Effect.READ)
+        kinds = KINDS if kinds is None else kinds
         if LISTS.issuperset(kinds):
             return self._changes(principal, agent, run, kinds)
         async with self._recorded(principal, WATCH, Effect.READ, {}, anyone=True, agent=agent):
@@ -39,6 +43,6 @@ class ChangeDoor(Doors):
 
     def _changes(self, principal: Principal, agent: str, run: str, kinds: Collection[Kind]) -> Changes:
         def tools() -> list[str]:
-            return [tool.name for tool in self.list_tools(principal)]
+            return [tool.name for tool in self._listed(principal)]
 
         return self._sessions.changes.watch(reach_of(principal, run, agent).covers, kinds, tools)

@@ -14,8 +14,9 @@ from typing import Any
 from ai_session.audit.log import AuditLog
 from ai_session.errors import AiSessionError, Denied, UnknownTool
 from ai_session.gate import secrets as gate_secrets
+from ai_session.gate.api import Asker
 from ai_session.gate.changes import ChangeDoor
-from ai_session.gate.consent.consent import Asker, Consent, Deferred
+from ai_session.gate.consent.consent import Consent, Deferred
 from ai_session.gate.consent.question import ask_about, narrowed, told
 from ai_session.gate.domains import DomainQuestions
 from ai_session.gate.hook import call_facts

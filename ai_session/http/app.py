@@ -27,6 +27,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from agentwire.http.wire import LOOPBACK_NAMES, Site, host_of
 from ai_session.errors import AiSessionError
 from ai_session.http.endpoints.mcp import ENDPOINT as MCP
+from ai_session.http.gate_client import RemoteGate
 from ai_session.http.guard import INVALID_REQUEST, Asgi, Protected, Receive, Scope, Send, refusal
 from ai_session.system.shares import share
 
@@ -94,7 +95,7 @@ def application(
     settings: HttpSettings,
     host: str,
     base_url: str,
-    gate: Any,
+    gate: RemoteGate,
     access: Any | None,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
     registry: Any | None = None,
@@ -139,7 +140,7 @@ def framed(
     settings: HttpSettings,
     host: str,
     base_url: str,
-    gate: Any,
+    gate: RemoteGate,
     access: Any | None,
     routes: Sequence[Route],
     run: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,

@@ -18,9 +18,11 @@ from typing import Any, Protocol
 from ai_session.client import relay
 from ai_session.client.connection import error_named
 from ai_session.errors import AiSessionError, DaemonUnavailable, InsufficientScope, UnknownTool
+from ai_session.gate.api import Asker
 from ai_session.http.gate_changes import RemoteChanges
-from ai_session.models import Answer, Principal, Question, ToolCall, ToolResult
+from ai_session.models import Principal, Question, ToolCall, ToolResult
 from ai_session.servers.front.wire import Listed, answer_facts, call_facts, question_of, result_of
+from ai_session.sessions.changes import Kind
 
 MAX_LINE_BYTES = 512 << 20
 START_SECONDS = 30.0
@@ -35,16 +37,6 @@ class Waiting(Protocol):
 
     def put(self, message: Message | None) -> None:
         """What the daemon says to it; None: it says no more."""
-        ...
-
-
-class Asker(Protocol):
-    """A client's own way to its person, as consent.Asker."""
-
-    deferred: bool
-
-    async def ask(self, question: Question) -> Answer | None:
-        """The person's word; None when none could be had."""
         ...
 
 
@@ -171,7 +163,7 @@ class RemoteGate:
         return [Listed(**facts) for facts in result["tools"]]
 
     async def watch_changes(
-        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[str] | None = None
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] | None = None
     ) -> RemoteChanges:
         """As Gate.watch_changes; it outlives the daemon. Raises DaemonUnavailable too."""
         wanted = {"who": who(principal), "agent": agent, "run": run, "kinds": sorted(kinds) if kinds else None}

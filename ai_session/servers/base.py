@@ -57,7 +57,6 @@ class Server(Protocol):
     async def serve(self, gate: Gate, connection: Connection) -> None:
         """Serves until the peer is gone; cancelled when the daemon stops. The caller closes the writer.
 
-        ``gate.call``, ``attach`` and ``rename`` wait for a gate that is still starting; ``list_tools`` only works
-        after ``connection.daemon.started()``.
+        What is asked of ``gate`` waits while it is still starting.
         """
         ...

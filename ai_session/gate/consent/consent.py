@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ai_session.errors import Denied, InvalidArguments, QuestionNotFound, SignatureNeeded
+from ai_session.gate.api import Asker
 from ai_session.gate.consent.ancestry import Lineage
 from ai_session.gate.consent.person_check import PersonCheck, Signature, Standing, Way, who
 from ai_session.gate.consent.person_signature import about_answer
@@ -40,18 +41,6 @@ DECISION = "decision"
 WITHDRAW_SECONDS = 1.0
 NOT_TAKEN = "the answer was not taken"
 ITSELF = "the client that asks cannot answer itself"
-
-
-class Asker(Protocol):
-    """A client's own way to put a question to its person."""
-
-    deferred: bool
-    """The question is answered by calling again: it is returned, not awaited."""
-
-    async def ask(self, question: Question) -> Answer | None:
-        """The person's word; None when none could be had. A denial with a ``reason`` is a form that nobody filled in:
-        it is a denial, but others may still answer the question."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

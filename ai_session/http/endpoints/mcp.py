@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, MutableMapping
+from collections.abc import AsyncGenerator, Collection, Coroutine, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -19,10 +19,13 @@ from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ai_session.errors import InsufficientScope
+from ai_session.gate.api import Asker, GateApi, ListedTool, Watched
 from ai_session.http.endpoints.mcp_sessions import Shares
+from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Principal, ToolCall, ToolResult
 from ai_session.servers.mcp.caller import Caller, Stream
 from ai_session.servers.mcp.dispatch import LISTEN, make_server
+from ai_session.sessions.changes import Kind
 
 Scope = MutableMapping[str, Any]
 
@@ -36,7 +39,7 @@ IDLE_SECONDS = 1800.0
 class Callers:
     """Who makes a request, by its token."""
 
-    def __init__(self, gate: Any) -> None:
+    def __init__(self, gate: GateApi) -> None:
         self._gate = gate
         self.streams: set[Stream] = set()
 
@@ -45,43 +48,45 @@ class Callers:
         request: Any = ctx.request
         scope: Scope = request.scope
         shakes_hands = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
-        gate: Any = RequestGate(self._gate, scope.setdefault(EXCHANGE, {}), ctx.request_id, shakes_hands)
+        gate = RequestGate(self._gate, scope.setdefault(EXCHANGE, {}), ctx.request_id, shakes_hands)
         known = ctx.session.client_params
-        return Caller(gate, self._gate, principal_of(scope, known.client_info.name if known else ""), self.streams)
+        return Caller(gate, principal_of(scope, known.client_info.name if known else ""), self.streams)
 
 
 class RequestGate:
     """The gate, for one request: what scope was missing decides the status of its response, and in the handshake era
     its calls are given up when nobody is there any more to be answered."""
 
-    def __init__(self, gate: Any, exchange: dict[str, Any], request_id: Any, shakes_hands: bool) -> None:
+    def __init__(self, gate: GateApi, exchange: dict[str, Any], request_id: Any, shakes_hands: bool) -> None:
         self._gate = gate
         self._exchange = exchange
         self._request_id = request_id
         self._shakes_hands = shakes_hands
 
-    async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:
+    async def call(self, call: ToolCall, asker: Asker | None = None) -> ToolResult:
         """As Gate.call."""
         calling = self._gate.call(call, asker)
-        result: ToolResult = await (self._kept(calling) if self._shakes_hands else calling)
+        result = await (self._kept(calling) if self._shakes_hands else calling)
         error = result.structured.get("error") if result.is_error else None
         if error and error.get("code") == InsufficientScope.code:
             self._refused(error["required_scope"], error["message"])
         return result
 
-    async def list_tools(self, principal: Principal) -> Any:
-        """As RemoteGate.list_tools."""
-        return await self._gate.list_tools(principal)
+    async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[ListedTool]:
+        """As Gate.list_tools."""
+        return await self._gate.list_tools(principal, also)
 
-    async def watch_changes(self, principal: Principal, *args: Any, **kinds: Any) -> Any:
-        """As RemoteGate.watch_changes."""
+    async def watch_changes(
+        self, principal: Principal, agent: str = "", run: str = "", kinds: Collection[Kind] | None = None
+    ) -> Watched:
+        """As Gate.watch_changes."""
         try:
-            return await self._gate.watch_changes(principal, *args, **kinds)
+            return await self._gate.watch_changes(principal, agent, run, kinds)
         except InsufficientScope as error:
             self._refused(error.required_scope, error.message)
             raise
 
-    async def _kept(self, calling: Any) -> ToolResult:
+    async def _kept(self, calling: Coroutine[Any, Any, ToolResult]) -> ToolResult:
         wait = asyncio.ensure_future(calling)
         waits: set[Any] = self._exchange.setdefault("waits", set())
         waits.add(wait)
@@ -115,7 +120,7 @@ class Endpoint:
 
     def __init__(
         self,
-        gate: Any,
+        gate: RemoteGate,
         *,
         max_body_bytes: int,
         max_sessions: int,

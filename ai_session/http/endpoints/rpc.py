@@ -31,6 +31,7 @@ from ai_session.http.endpoints.rpc_methods import (
     described,
     shown,
 )
+from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Principal
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ STATUS = {NO_METHOD: 404, PARSE_ERROR: 400, INVALID_REQUEST: 400, INVALID_PARAMS
 class Endpoint:
     """Where methods are called. ``gate`` is a RemoteGate."""
 
-    def __init__(self, gate: Any, *, max_body_bytes: int) -> None:
+    def __init__(self, gate: RemoteGate, *, max_body_bytes: int) -> None:
         self._gate = gate
         self._max_body_bytes = max_body_bytes
 

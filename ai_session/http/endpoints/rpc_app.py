@@ -15,6 +15,7 @@ from agentwire.http.connections import peer_of
 from agentwire.http.wire import tokens_in, value_of
 from ai_session.http.app import Application, framed, protection
 from ai_session.http.endpoints.rpc import ENDPOINT as RPC
+from ai_session.http.gate_client import RemoteGate
 from ai_session.http.guard import OWN, Asgi, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def application(
     settings: HttpSettings,
     host: str,
     base_url: str,
-    gate: Any,
+    gate: RemoteGate,
     access: Any | None,
     token: AccessToken | None = None,
 ) -> Application:

@@ -160,9 +160,8 @@ class Front:
         await self._send({"id": request.id, "result": result_facts(result)})
 
     async def _tools(self, request: Request) -> None:
-        await self._connection.daemon.started()
         also: Any = request.params.get("also") or ()
-        tools = [tool_facts(tool) for tool in self._gate.list_tools(self._who(request), also)]
+        tools = [tool_facts(tool) for tool in await self._gate.list_tools(self._who(request), also)]
         await self._send({"id": request.id, "result": {"tools": tools}})
 
     async def _watch(self, request: Request) -> None:

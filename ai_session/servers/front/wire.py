@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ai_session.errors import InvalidArguments
+from ai_session.gate.api import ListedTool
 from ai_session.models import SCOPES, Answer, Principal, Question, ToolCall, ToolResult
 
 Table = Mapping[str, Any]
@@ -32,7 +33,7 @@ class Listed:
     always_load: bool
 
 
-def tool_facts(tool: Any) -> dict[str, Any]:
+def tool_facts(tool: ListedTool) -> dict[str, Any]:
     """A tool of the gate."""
     return {field.name: getattr(tool, field.name) for field in fields(Listed)}
 

@@ -13,8 +13,7 @@ from ai_session.models import Principal, ToolCall
 from ai_session.servers.mcp.trace import trace_of
 
 if TYPE_CHECKING:
-    from ai_session.gate.gate import Gate
-    from ai_session.servers.base import Host
+    from ai_session.gate.api import GateApi
 
 AGENT = "ai-session/agent"
 RUN = "ai-session/run"
@@ -40,11 +39,10 @@ class Callers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is: the gate it goes to, the process that has it, and who asks. ``streams`` are those that this
-    client, or all that its process serves, listen to."""
+    """Whose request it is: the gate it goes to, and who asks. ``streams`` are those that this client, or all that its
+    process serves, listen to."""
 
-    gate: Gate
-    daemon: Host
+    gate: GateApi
     principal: Principal
     streams: set[Stream] = field(default_factory=set[Stream], compare=False)
 

@@ -31,7 +31,7 @@ from agentwire.json_lines import Message
 from ai_session.models import SCOPES, Answer, Question
 
 if TYPE_CHECKING:
-    from ai_session.gate.consent.consent import Asker
+    from ai_session.gate.api import Asker
 
 METHOD = "elicitation/create"
 DECISION = "decision"

@@ -15,7 +15,7 @@ from ai_session.models import Answer, ToolResult
 from ai_session.servers.mcp.caller import call_of, caller_of, scrub
 
 if TYPE_CHECKING:
-    from ai_session.gate.consent.consent import Asker
+    from ai_session.gate.api import Asker
 
 Context = ServerRequestContext[Any, Any]
 

@@ -169,7 +169,7 @@ class Peer:
             await self._connection.daemon.started()
 
     def _converse(self, sdk: ModuleType) -> None:
-        caller = sdk.Caller(self._gate, self._connection.daemon, self._connection.principal)
+        caller = sdk.Caller(self._gate, self._connection.principal)
         beat, registry = self._server.heartbeat_seconds, self._server.registry
         self._conversation = conversation = sdk.Conversation(caller, self._send, beat, registry)
         for message, answered in self._waiting:

@@ -36,11 +36,12 @@ from mcp_types import (
 )
 
 from ai_session.errors import AiSessionError
+from ai_session.gate.api import Watched
 from ai_session.servers.mcp import tasks
 from ai_session.servers.mcp.caller import AGENT, RUN, caller_of, claim
 from ai_session.servers.mcp.gate_calls import Context, asked, missing, refusal
 from ai_session.servers.mcp.uris import Part, Place, place_of
-from ai_session.sessions.changes import KINDS, LISTS, Change, Changes, Kind
+from ai_session.sessions.changes import KINDS, LISTS, Change, Kind
 
 MAX_URIS = 1000
 """One client may subscribe to so many at once."""
@@ -79,7 +80,7 @@ def updated(changes: Collection[Change], places: Iterable[tuple[str, Place]]) ->
     return (uri for uri, place in places if any(touches(change, place) for change in changes))
 
 
-async def watch(ctx: Context, kinds: Collection[Kind]) -> Changes:
+async def watch(ctx: Context, kinds: Collection[Kind]) -> Watched:
     """What the gate lets this caller hear of. Raises MCPError."""
     caller = caller_of(ctx)
     try:
@@ -145,10 +146,10 @@ class Subscriber:
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
-        self._watches: dict[tuple[str, str], Changes] = {}
+        self._watches: dict[tuple[str, str], Watched] = {}
         self._places: dict[tuple[str, str], dict[str, Place]] = {}
         self._opening = asyncio.Lock()
-        self._lists: Changes | None = None
+        self._lists: Watched | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = False
 
@@ -190,12 +191,12 @@ class Subscriber:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _follow(self, changes: Changes, places: dict[str, Place] | None) -> None:
+    def _follow(self, changes: Watched, places: dict[str, Place] | None) -> None:
         task = asyncio.create_task(self._tell(changes, places))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, changes: Changes, places: dict[str, Place] | None) -> None:
+    async def _tell(self, changes: Watched, places: dict[str, Place] | None) -> None:
         try:
             while told := await changes.next():
                 kinds = {change.kind for change in told}

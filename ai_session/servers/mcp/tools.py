@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from inspect import isawaitable
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -26,6 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from agentwire.json_lines import Message
 from ai_session.errors import AiSessionError, InvalidArguments, UnknownTool
+from ai_session.gate.api import ListedTool
 from ai_session.models import ToolCall, ToolResult
 from ai_session.servers.mcp.caller import call_of, caller_of, scrub
 from ai_session.servers.mcp.elicitation import asker_of, returned, to_be_answered
@@ -51,15 +51,13 @@ async def list_tools(ctx: ServerRequestContext[Any, Any], params: PaginatedReque
     no_cursor(params)
     caller = caller_of(ctx)
     try:
-        await caller.daemon.started()
+        tools = await caller.gate.list_tools(caller.principal)
     except AiSessionError as problem:
         raise MCPError(INTERNAL_ERROR, f"{problem.message}; {problem.suggestion}") from None
-    found: Any = caller.gate.list_tools(caller.principal)
-    tools = await found if isawaitable(found) else found
     return ListToolsResult(tools=[describe(tool) for tool in tools])
 
 
-def describe(tool: Any) -> Tool:
+def describe(tool: ListedTool) -> Tool:
     """A tool of the gate as the SDK lists it. Titles twice: clients read the one or the other."""
     return Tool(
         name=tool.name,

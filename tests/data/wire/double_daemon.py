@@ -43,7 +43,7 @@ class Gate:
         self.answered = asyncio.Event()
         self.changes = ChangeFeed(tuple)
 
-    def list_tools(self, principal: Principal, also: Collection[str] = ()) -> list[Tool]:
+    async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> list[Tool]:
         return [Tool("echo", always_load=True), Tool("fail"), Tool("seen", read_only=True), Tool("wait")]
 
     async def call(self, call: ToolCall, asker: Any = None) -> ToolResult:
