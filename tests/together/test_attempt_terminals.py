@@ -52,10 +52,10 @@ def house(world: Path) -> Iterator[House]:
         yield made
 
 
-async def begun(house: House) -> None:
+async def begun(directory: Path) -> None:
     """Returns when the command runs."""
     heard = asyncio.Event()
-    pipe = os.open(house.project / "begun", os.O_RDWR | os.O_NONBLOCK)
+    pipe = os.open(directory / "begun", os.O_RDWR | os.O_NONBLOCK)
     asyncio.get_running_loop().add_reader(pipe, heard.set)
     try:
         await asyncio.wait_for(heard.wait(), BOUND_SECONDS)
@@ -80,7 +80,7 @@ async def test_no_command_of_a_run_that_was_stopped_goes_on(house: House, how: s
             if how == "budget":
                 assert (await over(app, run_id)).result["status"] == RunStatus.EXHAUSTED
             else:
-                await begun(house)
+                await begun(house.project)
                 await (app.engine.cancel if how == "cancel" else app.engine.pause)(run_id)
         found = await app.engine.status(run_id)
     there = sessions(house)
@@ -96,7 +96,7 @@ def test_ctrl_c_leaves_no_command_running(house: House) -> None:
     words = [sys.executable, "-m", "ccswarm", "run", str(plan), "-c", str(house.file), "-w", str(house.project)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
-        asyncio.run(begun(house))
+        asyncio.run(begun(house.project))
         running.send_signal(signal.SIGINT)
         said, _ = running.communicate(timeout=BOUND_SECONDS)
     assert running.returncode == 130, said
@@ -108,7 +108,7 @@ async def test_a_worker_ends_what_a_run_left_whose_worker_was_killed_before_it_w
     async with house.client() as app:
         async with house.worker() as worker:
             run_id = await submit(app, house.plan(BEAT), house)
-            await begun(house)
+            await begun(house.project)
             worker.kill()
             await worker.wait()
         await app.engine.cancel(run_id)

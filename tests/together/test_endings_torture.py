@@ -1,0 +1,115 @@
+"""Two hundred runs that end in every way: afterwards there is nothing of them but the work that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ccswarm.app import App
+from tests.bounds import BOUND_SECONDS
+from tests.conftest import UNBOXED
+from tests.together.swarm_house import AI_SESSION, QUICK, ROOT, House, git, open_house, over, submit
+from tests.together.swarm_work import repository, steps
+from tests.together.test_attempt_terminals import BEAT, begun, sessions
+
+pytestmark = [pytest.mark.anyio, pytest.mark.torture, pytest.mark.timeout(3000)]
+RUNS = int(os.environ.get("ENDINGS_RUNS", "200"))
+AGENT = '[[agents]]\nname = "ada"\nworkspace = "clone"\ngrants = ["ai-session.*"]\n'
+WORK = '[[tasks]]\nid = "one"\nagent = "ada"\nvisits = 1\ngates = [{ command = "{gate}" }]\n' + steps("one")
+ENDLESS = BEAT.replace(">begun", ">{pipe}")
+PLANS = {
+    "success": WORK.replace("{gate}", "true"),
+    "failure": WORK.replace("{gate}", "false"),
+    "budget": ENDLESS.replace('agent = "ada"', 'agent = "ada"\nbudget = { seconds = 3 }'),
+    **dict.fromkeys(("cancel", "kill", "ctrl-c"), ENDLESS),
+}
+"""By how a run ends."""
+
+ENVIRON = {"PYTHONPATH": str(ROOT)}
+
+
+@asynccontextmanager
+async def sweeping(house: House) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """A worker as people start it: it also ends what runs left that are over. It has begun when this returns."""
+    words = (sys.executable, "-m", "ccswarm", "worker")
+    environ = {**os.environ, **ENVIRON}
+    worker = await asyncio.create_subprocess_exec(*words, cwd=house.home, env=environ, stderr=subprocess.PIPE)
+    assert worker.stderr
+    reading = asyncio.create_task(worker.stderr.read(0))
+    try:
+        async with asyncio.timeout(BOUND_SECONDS):
+            while b"executes what is queued" not in (line := await worker.stderr.readline()):
+                assert line, worker.returncode
+        reading = asyncio.create_task(worker.stderr.read())
+        yield worker
+    finally:
+        if worker.returncode is None:
+            worker.terminate()
+        await reading
+        await worker.wait()
+
+
+async def ended(house: House, app: App, how: str) -> str:
+    """A run that ends so; how it ended."""
+    plan = house.plan(PLANS[how].replace("{pipe}", str(house.project.parent / "begun")))
+    if how == "ctrl-c":
+        return await interrupted(house, app)
+    async with sweeping(house) as worker:
+        run_id = await submit(app, plan, house)
+        if how in ("cancel", "kill"):
+            await begun(house.home)
+        if how == "kill":
+            worker.kill()
+            await worker.wait()
+        if how in ("cancel", "kill"):
+            await app.engine.cancel(run_id)
+        run = await over(app, run_id)
+        return str(run.result["status"] if run.result else run.status)
+
+
+async def interrupted(house: House, app: App) -> str:
+    """By Ctrl-C, and given up afterwards."""
+    words = [sys.executable, "-m", "ccswarm", "run", str(house.home / "plan.toml"), "-c", str(house.file)]
+    words += ["-w", str(house.project)]
+    running = await asyncio.create_subprocess_exec(*words, env={**os.environ, **ENVIRON}, stdout=-3, stderr=-3)
+    await begun(house.home)
+    running.send_signal(signal.SIGINT)
+    assert await running.wait() == 130
+    (run,) = await app.engine.list(top=True, unfinished=True)
+    await app.engine.cancel(run.id)
+    return str((await over(app, run.id)).status)
+
+
+async def test_endings(world: Path) -> None:
+    endings, random_ = Counter[str](), random.Random(7)
+    with open_house(world, QUICK + AI_SESSION + AGENT, UNBOXED) as house:
+        repository(house)
+        os.mkfifo(house.home / "begun")
+        async with house.client() as app:
+            for number in range(RUNS):
+                how = (*PLANS, *random_.choices(list(PLANS), k=RUNS))[number]
+                endings[f"{how}: {await ended(house, app, how)}"] += 1
+        print(endings)
+        async with house.client() as app, sweeping(house):
+            assert (await over(app, await submit(app, house.plan(PLANS["success"]), house))).result[
+                "status"
+            ] == "succeeded"
+        assert sessions(house) == []
+        words = [sys.executable, "-m", "ccswarm", "clean", "--days", "0"]
+        environ = {**os.environ, **ENVIRON}
+        await asyncio.to_thread(subprocess.run, words, cwd=house.home, env=environ, check=True, timeout=BOUND_SECONDS)
+        assert git(house.project, "for-each-ref", "--format=%(refname)", "refs/ccswarm") == ""
+        clones = [path for path in (house.state / "workspaces").glob("run_*/*") if path.is_dir()]
+        assert clones == []
+        assert git(house.project, "branch", "--list", "agent/*") == ""
+        assert git(house.project, "status", "--porcelain") == ""
