@@ -21,6 +21,7 @@ from ai_session.errors import IntegrationLost, LimitReached, SessionBusy, Sessio
 from ai_session.models import CommandRecord, CommandStatus, ExitStatus
 from ai_session.sessions.recovery import Recovery
 from ai_session.shells.base import CommandText
+from ai_session.shells.base import replace as replace_file
 from ai_session.system.shell_words import is_whole, may_be_cut_off
 from ai_session.system.turns import resolve, within
 from ai_session.terminal.marks import Mark
@@ -34,6 +35,9 @@ BRIEF_CHARS = 80
 NEVER_BEGUN = "it was never begun"
 """The note of a command that the shell does not know, though an earlier daemon had put it on record."""
 TITLE_CHARS = 150
+TYPED = "typed"
+"""The file with the header of what was typed at the prompt last."""
+
 _FIELDS = tuple(f.name for f in fields(CommandRecord))
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -298,10 +302,24 @@ def header_of(record: CommandRecord, trigger_offset: int) -> str:
     )
 
 
-def parse_header(directory: Path) -> tuple[CommandRecord, int] | None:
+def note_typed(directory: Path, record: CommandRecord) -> None:
+    """Keep what is about to be typed at the prompt for ``begun_last``; without room a next daemon does not know it."""
+    with contextlib.suppress(OSError):
+        replace_file(directory / TYPED, f"# {header_of(record, record.start_offset)}\n")
+
+
+def begun_last(directory: Path) -> tuple[CommandRecord, int, bool] | None:
+    """What was begun last in ``directory``, the log offset where, and whether it was typed at the prompt."""
+    command, typed = parse_header(directory), parse_header(directory, TYPED)
+    if typed is not None and (command is None or command[1] <= typed[1]):
+        return *typed, True
+    return None if command is None else (*command, False)
+
+
+def parse_header(directory: Path, name: str = "c") -> tuple[CommandRecord, int] | None:
     """The command begun last in ``directory`` and the log offset of its trigger; None when there was none."""
     try:
-        with open(directory / "c", "rb") as file:
+        with open(directory / name, "rb") as file:
             line = file.readline(65536)
     except OSError:
         return None
@@ -354,6 +372,7 @@ def command_text(
     flags: str,
     version: str = "",
     as_typed: bool = False,
+    dropped: str = "",
 ) -> CommandText:
     """What the shell of that ``version`` is to run for ``record``, with a title for people who watch."""
     first, _, rest = record.command.partition("\n")
@@ -368,6 +387,7 @@ def command_text(
         last_exit_code=last_exit_code,
         flags=flags,
         title=title,
+        dropped=brief(dropped, TITLE_CHARS),
         check=corrupted_by_cuts(version) and may_be_cut_off(record.command),
         as_typed=as_typed,
         sound=is_whole(record.command),

@@ -28,7 +28,7 @@ from ai_session.models import (
     SessionState,
 )
 from ai_session.sessions import commands
-from ai_session.sessions.commands import CommandHistory, LeftRunning, RunningCommand, command_text, parse_header
+from ai_session.sessions.commands import CommandHistory, LeftRunning, RunningCommand, begun_last, command_text
 from ai_session.sessions.leftovers import Leftovers, Looks
 from ai_session.sessions.recovery import LOOK_SECONDS, Evidence, Recovery, Step
 from ai_session.sessions.shell_state import ShellState
@@ -162,16 +162,17 @@ class Session:
 
     def resume(self) -> None:
         """Take up a terminal an earlier daemon left: what happened meanwhile is read from the log."""
-        begun = parse_header(self.files)
+        begun = begun_last(self.files)
         offset = self.log.first
         self.at.up = begun is not None or offset > 0
         self._seq = last.seq if (last := self.history.last) else 0
         if begun is not None:
-            record, offset = begun
+            record, offset, typed = begun
             self._seq, self.at.cwd = record.seq, record.cwd
             if self.history.get(record.command_id) is None:
                 ended = asyncio.get_running_loop().create_future()
-                self.running = RunningCommand(record, ended, offset, adopted=True)
+                self.running = RunningCommand(record, ended, offset, adopted=True, typed=typed)
+                self.running.started = typed and not self.shell.line_editor
             # Beyond the end: somebody removed the log, and this is another one.
             offset = max(offset, self.log.first) if offset <= self.log.end else self.log.first
         self._scanner = MarkScanner(self.spec.nonce, offset)
@@ -189,6 +190,9 @@ class Session:
     def _caught_up(self, offset: int) -> None:
         """All that an earlier daemon left from ``offset`` on is known."""
         self._resumed = None
+        if self.running is not None and self.running.typed:
+            self._following = asyncio.ensure_future(self._follow(self.running))
+            return
         lost = self.log.lost_bytes(offset, self.log.end)
         if self.running and (lost or not self.log.first <= self.running.trigger_offset <= self.log.end):
             self._ask_end()
@@ -429,6 +433,9 @@ class Session:
             found = processes.left_on_terminal(self.terminal.pid, self.terminal.tty, running.newest_pid)
             # Of a box these are who makes it and keeps it.
             known = {self._shell_pid, *(left.pid for left in self.left_running)}
+            if not self.shell.line_editor:
+                # Their prompts name commands.
+                known |= {pid for pid, _ in found if processes.is_copy(pid, self._pid())}
             left = [LeftRunning(record.command_id, record.command, *one) for one in found if one[0] not in known]
             self.left_running += tuple(left)
         status: CommandStatus = "interrupted" if running.interrupted and exit_code not in (0, None) else "finished"
@@ -561,6 +568,7 @@ class Session:
             self.at.flags,
             version,
             self.at.as_typed,
+            running.dropped,
         )
         self._type_trigger(self.shell.write_command(self.files, text))
 
@@ -579,6 +587,11 @@ class Session:
         if self.shell.exits_late and last and "exit" in last.command:
             while not self.at.ready and self.ending is None and await self.changed(deadline - loop.time()):
                 pass
+        if last and "exec" in last.command and self.shell.reads_input and (terminal := self.terminal) is not None:
+            # Its input is another now, which it reads to the end.
+            while self.ending is None and not processes.fed_by(self._pid(), terminal.tty):
+                if not await self.changed(deadline - loop.time()):
+                    break
         while self.exit is None and self.ending is not None and await self.changed(deadline - loop.time()):
             pass
 
@@ -599,7 +612,7 @@ class Session:
 
     def _look_for_others(self, running: RunningCommand) -> None:
         """What earlier commands left running may print beside this one, and may have printed since the prompt."""
-        if 0 <= self._quiet_from < self.log.end and self.shell.draws_before_ready:
+        if 0 <= self._quiet_from < self.log.end and self.shell.draws_before_ready(self.spec.shell):
             printed = self.log.read(max(self._quiet_from, self.log.end - LATE_BYTES, self.log.first), self.log.end)
             running.late = clean(strip_marks(printed, self.spec.nonce)).strip("\n")
         earlier = self.left_running
@@ -714,8 +727,17 @@ class Session:
 
     def _reads_lines(self) -> bool:
         """Whether a shell without a line editor, which waits for its terminal, does so at its prompt."""
-        size = processes.read_size(self._pid()) if self.terminal and self._own_mode() == "line" else None
+        mode = self._own_mode()
+        if self.terminal is None or mode != "line":
+            edits = self.terminal is not None and mode == "raw" and processes.line_edited(self.terminal.tty)
+            return (edits and self._on_prompts_line()) or self.typed.answered(self.at.prompts)
+        size = processes.read_size(self._pid())
         return size >= READS_LINES if size is not None else self.typed.answered(self.at.prompts)
+
+    def _on_prompts_line(self) -> bool:
+        """Whether the cursor has not left the line of the last prompt, as it does where a line goes on."""
+        shown = self.log.read(max(self._quiet_from, self.log.first), self.log.end) if self._quiet_from >= 0 else b"\n"
+        return b"\n" not in shown
 
     def _is_at_work(self) -> bool:
         """Whether the shell does not wait for its terminal, or has not read all of it; False where nobody can say."""
@@ -1063,6 +1085,7 @@ class Session:
         )  # fmt: skip
         running = RunningCommand(record, asyncio.get_running_loop().create_future(), self.log.end, typed=True)
         running.started = not self.shell.line_editor
+        commands.note_typed(self.files, record)
         self.send(data)
         self.running = running
         self._following = asyncio.ensure_future(self._follow(running))

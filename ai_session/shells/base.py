@@ -60,7 +60,8 @@ class CommandText:
 
     ``header`` becomes a comment on the file's first line, read back by an adopting daemon. ``last_exit_code`` and
     ``flags`` come from the latest mark and choose the cheapest prologue that keeps ``$?`` and ``set -x`` right.
-    ``title`` (one line, printable) is shown to an attached person in place of the trigger; empty shows nothing.
+    ``title`` (one line, printable) is shown to an attached person in place of the trigger, below what became of the
+    ``dropped`` line, which was half typed; empty shows nothing.
     ``check``: another process looks first whether the text ends where it should. Where not, nothing of it runs.
     ``sound``: it surely ends there. ``as_typed``: it would notice that it is not a line of the prompt.
     """
@@ -74,6 +75,7 @@ class CommandText:
     last_exit_code: int = 0
     flags: str = ""
     title: str = ""
+    dropped: str = ""
     check: bool = False
     as_typed: bool = False
     sound: bool = False
@@ -91,11 +93,11 @@ class Shell(Protocol):
     """What to type to ask the line editor whether it is at its prompt; empty: it cannot be asked."""
     shows_command: bool
     """True when the shell has the command file open for as long as it runs the command."""
-    draws_before_ready: bool
-    """True when the prompt is whole at its mark, so that whatever is printed after that is of background processes."""
     needs_visible_group: bool
     """True when it gives the terminal back, at ``exec``, to the process group that had it first, which must be one that
     exists for it: in a process namespace of its own that is so only for a group made inside."""
+    reads_input: bool
+    """True when it reads lines from its standard input, wherever ``exec`` has that come from."""
     exits_late: bool
     """True when ``exit`` in a command ends the command first, and the shell where its next prompt would be."""
 
@@ -111,6 +113,10 @@ class Shell(Protocol):
         The shell itself writes only below ``directory/out``. With ``user_rc`` the person's own start files are read
         first. If ``out/state`` exists (left by an exit), directory, exports, functions and aliases are restored.
         """
+        ...
+
+    def draws_before_ready(self, executable: str) -> bool:
+        """Whether the prompt is whole at its mark, so that what is printed after that is of background processes."""
         ...
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
@@ -235,7 +241,10 @@ def one_line(text: str) -> str:
 
 def title_of(command: CommandText) -> str:
     """What a person sees in place of the trigger; nothing without a title."""
-    return f"\x1b[A\r\x1b[2K\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n" if command.title else ""
+    if not command.title:
+        return ""
+    dropped = f"\x1b[2mhalf-typed line dropped: {one_line(command.dropped)}\x1b[22m\r\n" if command.dropped else ""
+    return f"\x1b[A\r\x1b[2K{dropped}\x1b[2m❯\x1b[22m {one_line(command.title)}\r\n"
 
 
 def replace(path: Path, text: str) -> None:

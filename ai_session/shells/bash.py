@@ -36,8 +36,8 @@ class Bash:
     line_editor = True
     asks = ASK
     shows_command = False
-    draws_before_ready = True
     needs_visible_group = False
+    reads_input = True
     exits_late = False
 
     def find(self, wanted: str = "") -> str:
@@ -76,6 +76,10 @@ class Bash:
             lines.append("unset HISTFILE")
         write(directory / "rc", "\n".join([*lines, f". {start}", ""]))
         return Integration((executable, "--rcfile", str(directory / "rc"), "-i"), env)
+
+    def draws_before_ready(self, executable: str) -> bool:
+        """See ``Shell.draws_before_ready``."""
+        return True
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""

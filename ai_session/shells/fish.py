@@ -28,8 +28,8 @@ class Fish:
     line_editor = True
     asks = ASK
     shows_command = False
-    draws_before_ready = False
     needs_visible_group = False
+    reads_input = False
     exits_late = True
 
     def find(self, wanted: str = "") -> str:
@@ -52,6 +52,10 @@ class Fish:
         begin.insert(0, "set -e XDG_CONFIG_HOME" if before is None else f"set -gx XDG_CONFIG_HOME {quote(before)}")
         argv = (executable, "-i", "--private", "--init-command", "; ".join(begin))
         return Integration(argv, {"XDG_CONFIG_HOME": str(directory / "out/config")})
+
+    def draws_before_ready(self, executable: str) -> bool:
+        """See ``Shell.draws_before_ready``."""
+        return False
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""

@@ -133,7 +133,8 @@ esac
 __ais_g() { __ais_m L; }
 __ais_h() {
   case ${PS1-} in *__ais_p*) ;; *) PS1=$__ais_1${PS1:-\$ }$__ais_2 ;; esac
-  case ${PS2-} in *__ais_g*) ;; *) PS2='$(__ais_g 2>/dev/null)'${PS2:-> } ;; esac
+  # mksh shows that prompt as it stands.
+  case ${KSH_VERSION-}${PS2-} in *MIRBSD* | *__ais_g*) ;; *) PS2='$(__ais_g 2>/dev/null)'${PS2:-> } ;; esac
 }
 
 # The person's own EXIT trap is run from ours.

@@ -31,8 +31,8 @@ class Posix:
     line_editor = False
     asks = b""
     shows_command = True
-    draws_before_ready = True
     needs_visible_group = True
+    reads_input = True
     exits_late = False
 
     def find(self, wanted: str = "") -> str:
@@ -74,6 +74,10 @@ class Posix:
         replace(directory / "rc", "\n".join(lines))
         applet = ("sh",) if os.path.basename(executable) == "busybox" else ()
         return Integration((executable, *applet, "-i"), {"ENV": str(directory / "rc")})
+
+    def draws_before_ready(self, executable: str) -> bool:
+        """See ``Shell.draws_before_ready``."""
+        return "ksh" not in os.path.basename(os.path.realpath(executable))
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""

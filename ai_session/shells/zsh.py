@@ -31,8 +31,8 @@ class Zsh:
     line_editor = True
     asks = ASK
     shows_command = True
-    draws_before_ready = False
     needs_visible_group = False
+    reads_input = False
     exits_late = False
 
     def find(self, wanted: str = "") -> str:
@@ -68,6 +68,10 @@ class Zsh:
         replace(directory / ".zshenv", "\n".join(first))
         replace(directory / ".zshrc", "\n".join(["__ais_back", read_safely(".zshrc"), last, ""]))
         return Integration((executable, "-i"), {"ZDOTDIR": str(directory)})
+
+    def draws_before_ready(self, executable: str) -> bool:
+        """See ``Shell.draws_before_ready``."""
+        return False
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""

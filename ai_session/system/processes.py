@@ -234,8 +234,8 @@ def line_edited(tty: str) -> bool:
         return False
     finally:
         os.close(fd)
-    # bash and zsh take over the key that quotes the next one; fish all keys of the kind.
-    own_keys = keys[termios.VLNEXT] in (b"\0", 0) or not flags & termios.IEXTEN
+    # bash, zsh and mksh take over the key that quotes the next one, fish all of the kind, busybox the interrupt.
+    own_keys = not flags & termios.IEXTEN or any(keys[key] in (b"\0", 0) for key in (termios.VLNEXT, termios.VINTR))
     return not flags & (termios.ICANON | termios.ECHO) and own_keys
 
 
@@ -592,6 +592,22 @@ def printing(pid: int, started: int, tty: str) -> str:
         return seen.name if _prints_on(pid, os.stat(tty).st_rdev) else ""
     except OSError:
         return ""
+
+
+def is_copy(pid: int, shell: int) -> bool:
+    """Whether the process is one that ``shell`` made of itself in its own group, as it does to expand its prompt."""
+    one, other = _read_stat(pid), _read_stat(shell)
+    return one is not None and other is not None and one.name == other.name and _group_of(pid) == _group_of(shell)
+
+
+def fed_by(pid: int, tty: str) -> bool:
+    """Whether the standard input of the process is the terminal ``tty``; also where we may not look."""
+    try:
+        return os.stat(f"/proc/{pid}/fd/0").st_rdev in (os.stat(tty).st_rdev, _CONTROLLING_TTY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _is_process(pid: int) -> bool:

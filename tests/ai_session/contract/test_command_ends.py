@@ -25,23 +25,28 @@ from ai_session.tools.commands import ExecuteCommand, InterruptCommand, execute_
 from ai_session.tools.input import SendInput, send_input
 from ai_session.tools.output import ReadOutput, read_output
 from ai_session.tools.sessions import OneSession, get_session_info
-from tests.ai_session.contract.session_harness import runtime_directory, spin, until, workspace
+from tests.ai_session.contract.session_harness import runtime_directory, spin, successor, until, workspace
 from tests.bounds import BOUND_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 NOWHERE: Any = None
-SHELLS = ("bash", "zsh", "dash", "fish")
+SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
 
 
 class Caller:
     """Calls tools as a client's calls arrive, one after the other."""
 
     def __init__(self, manager: SessionManager, session: Session) -> None:
+        self.go_on(manager)
+        self.session = session
+
+    def go_on(self, manager: SessionManager) -> None:
+        """Call the next daemon from now on."""
+        self.manager = manager
         self._context = Context(
             Principal("mcp", 0), VisibleSessions(manager, Reach(everything=True)), NOWHERE, Limits()
         )
-        self.session = session
 
     @property
     def shell(self) -> str:
@@ -80,7 +85,9 @@ async def caller(request: pytest.FixtureRequest, backend: str, home: Path) -> As
     manager = SessionManager(runtime, SessionDefaults(backend=backend, user_rc=False, shell=request.param))
     try:
         new = NewSession(name="main", working_directory=str(workspace(home)), client_env=dict(os.environ), env={})
-        yield Caller(manager, await manager.create(new))
+        caller = Caller(manager, await manager.create(new))
+        yield caller
+        manager = caller.manager
     finally:
         await manager.stop()
 
@@ -88,7 +95,9 @@ async def caller(request: pytest.FixtureRequest, backend: str, home: Path) -> As
 async def test_a_command_that_meets_the_end_of_its_shell_is_refused(caller: Caller, home: Path) -> None:
     if caller.shell in ("fish", "zsh"):
         return  # the one has no such exec, the other reads its terminal whatever its input is
-    await caller.execute("exec </dev/null")
+    facts = await caller.execute("exec </dev/null")
+    assert (facts["status"], facts["exit_code"]) == ("finished", 0)
+    assert "shell has ended" in facts["note"]
     with pytest.raises(SessionExited):
         await caller.execute(f"touch {home}/ran; (exit 7)")
     assert not (home / "ran").exists()
@@ -133,6 +142,32 @@ async def test_a_typed_command_has_a_record_and_a_wait_of_its_own(caller: Caller
     assert "fed" in facts["output"]
     assert await caller.state() == "ready"
     assert (await caller.execute("echo next"))["output"] == "next\n"
+
+
+@pytest.mark.parametrize("ends", ["before", "after", "with its shell"])
+async def test_a_next_daemon_knows_what_became_of_a_typed_command(caller: Caller, home: Path, ends: str) -> None:
+    await caller.execute("echo earlier; kept=1" if caller.shell != "fish" else "echo earlier; set kept 1")
+    os.mkfifo(home / "fifo")
+    ending = "exit 5" if ends == "with its shell" else "sh -c 'exit 5'"
+    sent = await caller.send(f"cat {home}/fifo; {ending}\n")
+    await caller.manager.aclose()
+    if ends == "before":
+        await asyncio.to_thread((home / "fifo").write_text, "fed\n")
+    caller.go_on(later := successor(caller.manager))
+    assert await later.adopt() == 1
+    if ends != "before":
+        facts = await caller.read(wait_for="finish", timeout_seconds=0.2)
+        assert (facts["command_id"], facts["status"]) == (sent["command_id"], "running")
+        await asyncio.to_thread((home / "fifo").write_text, "fed\n")
+    facts = await caller.read(wait_for="finish", offset=0)
+    assert (facts["command_id"], facts["status"], facts["exit_code"]) == (sent["command_id"], "finished", 5)
+    assert "fed" in facts["output"]
+    if ends != "with its shell":
+        assert (await caller.execute("echo $kept"))["output"] == "1\n"
+        await caller.manager.aclose()
+        caller.go_on(third := successor(caller.manager))
+        assert await third.adopt() == 1
+        assert (await caller.read(command_id=sent["command_id"]))["exit_code"] == 5
 
 
 async def test_a_typed_line_that_asks_is_answered_and_ends_once(caller: Caller) -> None:
@@ -216,7 +251,7 @@ async def test_what_was_printed_at_the_prompt_is_no_part_of_the_next_output(call
         await until(session, lambda: b"late line" in session.log.read(session.log.first, session.log.end))
         second = await caller.execute("echo own")
         assert second["output"] == "own\n"
-        if session.shell.draws_before_ready:
+        if session.shell.draws_before_ready(session.spec.shell):
             assert second["late_output"].startswith("late line")
             assert f"of {first['command_id']}" in second["note"]
         assert "late_output" not in await caller.execute("echo quiet")

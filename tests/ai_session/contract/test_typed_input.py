@@ -123,6 +123,9 @@ async def test_a_half_typed_line_is_dropped_and_the_answer_says_which(session: S
     running = await session.begin("echo agent", command_id="cmd")
     assert running.dropped == "echo half"
     await until(session, lambda: running.finished.done())
+    # Whoever is attached is told, too, above the command.
+    shown = log_of(session)
+    assert 0 < shown.find(b"half-typed line dropped: echo half") < shown.find("❯".encode())
     assert (await run(session, "echo again")).output == "again\n"
     assert session.running is None
     assert (await session.begin("true", command_id="cmd")).dropped == ""
