@@ -169,8 +169,9 @@ async def test_a_person_is_asked_while_the_call_waits_or_by_the_result(house: Pa
 async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(house: Path) -> None:
     async with gate_of(house) as gate:
         await make(gate, "lived")
-        mark = runtime(house) / "ran"
-        command = f"echo once >> {mark}; read line"
+        mark, fifo = runtime(house) / "ran", runtime(house) / "on"
+        os.mkfifo(fifo)
+        command = f"echo once >> {mark}; read line <{fifo}"
         arguments: dict[str, Any] = {"session_id": "lived", "command": command, "call_key": "k", "timeout_seconds": 40}
         keyed = call_of(ALICE, "execute_command", **arguments)
         waiting = asyncio.create_task(gate.call(keyed))
@@ -183,9 +184,10 @@ async def test_a_daemon_that_is_killed_fails_what_waits_and_nothing_else(house: 
         assert lost.structured["error"]["code"] == "daemon_unavailable"
         assert "call_key" in lost.structured["error"]["suggestion"]
         again = asyncio.create_task(gate.call(replace(keyed, call_id="call_9")))
-        typed = await gate.call(call_of(ALICE, "send_input", session_id="lived", text="on\n"))
-        assert not typed.is_error, typed.text
-        assert (await again).structured["exit_code"] == 0
+        with open(os.open(fifo, os.O_RDWR), "w") as line:  # which waits for no reader
+            line.write("on\n")
+            line.flush()
+            assert (await again).structured["exit_code"] == 0
         assert mark.read_text() == "once\n"
         assert daemon_pids(house) != [pid]
 
