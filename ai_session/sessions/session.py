@@ -612,7 +612,7 @@ class Session:
 
     def _look_for_others(self, running: RunningCommand) -> None:
         """What earlier commands left running may print beside this one, and may have printed since the prompt."""
-        if 0 <= self._quiet_from < self.log.end and self.shell.draws_before_ready(self.spec.shell):
+        if 0 <= self._quiet_from < self.log.end and self.shell.draws_before_ready(self.at.version):
             printed = self.log.read(max(self._quiet_from, self.log.end - LATE_BYTES, self.log.first), self.log.end)
             running.late = clean(strip_marks(printed, self.spec.nonce)).strip("\n")
         earlier = self.left_running

@@ -115,7 +115,7 @@ class Shell(Protocol):
         """
         ...
 
-    def draws_before_ready(self, executable: str) -> bool:
+    def draws_before_ready(self, version: str) -> bool:
         """Whether the prompt is whole at its mark, so that what is printed after that is of background processes."""
         ...
 

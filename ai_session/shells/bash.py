@@ -77,7 +77,7 @@ class Bash:
         write(directory / "rc", "\n".join([*lines, f". {start}", ""]))
         return Integration((executable, "--rcfile", str(directory / "rc"), "-i"), env)
 
-    def draws_before_ready(self, executable: str) -> bool:
+    def draws_before_ready(self, version: str) -> bool:
         """See ``Shell.draws_before_ready``."""
         return True
 

@@ -53,7 +53,7 @@ class Fish:
         argv = (executable, "-i", "--private", "--init-command", "; ".join(begin))
         return Integration(argv, {"XDG_CONFIG_HOME": str(directory / "out/config")})
 
-    def draws_before_ready(self, executable: str) -> bool:
+    def draws_before_ready(self, version: str) -> bool:
         """See ``Shell.draws_before_ready``."""
         return False
 

@@ -75,9 +75,9 @@ class Posix:
         applet = ("sh",) if os.path.basename(executable) == "busybox" else ()
         return Integration((executable, *applet, "-i"), {"ENV": str(directory / "rc")})
 
-    def draws_before_ready(self, executable: str) -> bool:
+    def draws_before_ready(self, version: str) -> bool:
         """See ``Shell.draws_before_ready``."""
-        return "ksh" not in os.path.basename(os.path.realpath(executable))
+        return "KSH" not in version
 
     def write_command(self, directory: Path, command: CommandText) -> bytes:
         """See ``Shell.write_command``."""

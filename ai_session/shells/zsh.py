@@ -69,7 +69,7 @@ class Zsh:
         replace(directory / ".zshrc", "\n".join(["__ais_back", read_safely(".zshrc"), last, ""]))
         return Integration((executable, "-i"), {"ZDOTDIR": str(directory)})
 
-    def draws_before_ready(self, executable: str) -> bool:
+    def draws_before_ready(self, version: str) -> bool:
         """See ``Shell.draws_before_ready``."""
         return False
 

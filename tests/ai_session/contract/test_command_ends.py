@@ -251,7 +251,7 @@ async def test_what_was_printed_at_the_prompt_is_no_part_of_the_next_output(call
         await until(session, lambda: b"late line" in session.log.read(session.log.first, session.log.end))
         second = await caller.execute("echo own")
         assert second["output"] == "own\n"
-        if session.shell.draws_before_ready(session.spec.shell):
+        if session.shell.draws_before_ready(session.at.version):
             assert second["late_output"].startswith("late line")
             assert f"of {first['command_id']}" in second["note"]
         assert "late_output" not in await caller.execute("echo quiet")

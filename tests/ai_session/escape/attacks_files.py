@@ -62,8 +62,10 @@ WRITES = (
         f"for f in $(find {KEPT}/audit -type f); do echo @nonce@ >>$f; done",
     ),
     Attack(
-        "own-start-files", "writing files", "critical", marked(f"{KEPT}/sessions/*/shell/*"),
-        f"for f in $(find {KEPT}/sessions/*/shell -maxdepth 1 -type f); do chmod u+w $f; echo '# @nonce@' >>$f; done",
+        # One of the files is the text of this very command, which must not be taken for what it writes.
+        "own-start-files", "writing files", "critical", marked(f"{KEPT}/sessions/*/shell/*", "#written:"),
+        f"for f in $(find {KEPT}/sessions/*/shell -maxdepth 1 -type f); do chmod u+w $f; "
+        'echo "#$(echo written):@nonce@" >>$f; done',
     ),
     Attack("move-the-workspace", "writing files", "high", gone("@ws@"), "cd /; mv @ws@ @ws@.old", alone=True),
 )  # fmt: skip

@@ -42,12 +42,12 @@ def gone(path: str) -> Evidence:
     return lambda world, _: not os.path.lexists(world.fill(path))
 
 
-def marked(pattern: str) -> Evidence:
-    """One of these files, given by a pattern below the root, holds the nonce."""
+def marked(pattern: str, before: str = "") -> Evidence:
+    """One of these files, given by a pattern below the root, holds the nonce, after ``before``."""
 
     def look(world: World, _: str) -> bool:
         files = (path for path in Path("/").glob(world.fill(pattern).lstrip("/")) if path.is_file())
-        return any(world.values["nonce"].encode() in path.read_bytes() for path in files)
+        return any((before + world.values["nonce"]).encode() in path.read_bytes() for path in files)
 
     return look
 
