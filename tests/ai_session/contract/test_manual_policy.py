@@ -13,7 +13,7 @@ import pytest
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import client, error_of, greet
 from tests.ai_session.contract.ways import verb
-from tests.ai_session.contract.wire import Client, stop_daemons
+from tests.ai_session.contract.wire import Client, living_in, stop_daemons
 from tests.conftest import new_home
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -77,6 +77,8 @@ def test_consent(house: Path) -> None:
         greet(peer, {})
         assert not peer.call("create_session", name="main", backend="pty")["isError"]
         for line in shown("explanation/consent.md"):
+            if "--folder" in line:
+                continue  # test_consent_for_a_folder
             question_id = asked(house, peer, f"head -c {next(numbers)} {'x' if '--prefix' in line else '*'}")
             grants = asking.approvals(house)["grants"]
             given = (
@@ -93,3 +95,18 @@ def test_consent(house: Path) -> None:
             else:
                 assert question_id in said
     assert next(numbers) == 8
+
+
+def test_consent_for_a_folder(world: Path) -> None:
+    house = new_home(world, "")
+    for name in ("ws", "elsewhere"):
+        (house / name).mkdir()
+    (line,) = [line for line in shown("explanation/consent.md") if "--folder" in line]
+    with Client(asking.FAR, env={**living_in(house), "PYTHONPATH": str(asking.ROOT)}, cwd=house / "ws") as peer:
+        greet(peer, {})
+        new = {"name": "s", "backend": "pty", "working_directory": str(house / "elsewhere")}
+        assert error_of(peer.call("create_session", **new))["code"] == "consent_needed"
+        (question,) = asking.approvals(house)["questions"]
+        assert "Allowed" in run(house, line.replace("ID", question["question_id"]))
+        assert not peer.call("create_session", **new)["isError"]
+    stop_daemons(house)

@@ -121,6 +121,7 @@ REFUSED = (
     "Error: The path",
     "Error: File not found at specified path.",
     "Error: A name in the path is too long.",
+    "Error: A parent of the path is not a directory.",
 )
 MADE_INSIDE = {"~/outside/secret.txt", "..\\outside\\secret.txt", "%2e%2e/outside/secret.txt"}
 """Plain names, however they look."""
