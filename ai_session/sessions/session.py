@@ -327,6 +327,8 @@ class Session:
         self._ask_end()
 
     def _answer(self, reply: bytes) -> None:
+        if self.running is not None and not self.running.started:
+            return  # asked by the prompt that has been given a command, whose input or output the answer would become
         if self.terminal is not None and self.terminal.unsent < REPLY_BYTES:
             self.terminal.write(reply)
 
