@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -16,6 +17,7 @@ from ai_session.errors import AiSessionError, DaemonUnavailable, InvalidArgument
 
 HEADER = struct.Struct(">cI")
 READ_BYTES = 1 << 16
+START_SECONDS = 30.0
 
 
 class Reply(NamedTuple):
@@ -154,13 +156,21 @@ def dial_program(name: str) -> socket.socket:
     try:
         return dial()
     except relay.Unreachable:
-        # Starting one from inside takes the process's alarm, which only its main thread may, and a library may not.
-        start = (sys.executable, "-P", "-m", "ai_session", "daemon", "start")
-        import subprocess
-
-        null = subprocess.DEVNULL
-        subprocess.run(start, stdin=null, stdout=null, stderr=null, check=False)
+        start_daemon()
         return dial()
+
+
+def start_daemon() -> None:
+    """Let another process start one; what keeps it from that is told to whoever connects then.
+
+    To start one from inside takes the process's alarm, which only its main thread may, and a library may not.
+    """
+    import subprocess
+
+    command = (sys.executable, "-P", "-m", "ai_session", "daemon", "start")
+    null = subprocess.DEVNULL
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, stdin=null, stdout=null, stderr=null, check=False, timeout=START_SECONDS)
 
 
 def _greeted(dial: Callable[[], socket.socket]) -> ControlClient:

@@ -10,13 +10,12 @@ import asyncio
 import itertools
 import json
 import socket
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from ai_session.client import relay
-from ai_session.client.connection import error_named
+from ai_session.client.connection import error_named, start_daemon
 from ai_session.errors import AiSessionError, DaemonUnavailable, InsufficientScope, UnknownTool
 from ai_session.gate.api import Asker
 from ai_session.http.gate_changes import RemoteChanges
@@ -25,7 +24,6 @@ from ai_session.servers.front.wire import Listed, answer_facts, call_facts, ques
 from ai_session.sessions.changes import Kind
 
 MAX_LINE_BYTES = 512 << 20
-START_SECONDS = 30.0
 UNAUTHENTICATED = ',"authentication":"none"'
 LOST = "look what came of it (list_sessions, read_output) before you repeat it; with its call_key it never runs twice"
 
@@ -209,7 +207,7 @@ class RemoteGate:
         try:
             connection = await self._dial()
         except relay.Unreachable:
-            await start_daemon()
+            await asyncio.to_thread(start_daemon)
             try:
                 connection = await self._dial()
             except relay.Unreachable as error:
@@ -222,24 +220,6 @@ class RemoteGate:
     async def _dial(self) -> socket.socket:
         # Only the main thread may start a daemon from inside (it sets an alarm), and it must not wait here.
         return await asyncio.to_thread(relay.connect, "front", start=False, more=self._more)
-
-
-async def start_daemon() -> None:
-    """Let another process start one; what keeps it from that is told by whoever connects then."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "ai_session", "daemon", "start"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(START_SECONDS):
-                await process.wait()
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
 
 
 async def _ask(link: Link, number: int, asker: Asker, question: Question) -> None:
