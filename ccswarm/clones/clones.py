@@ -44,11 +44,12 @@ class Merged:
 
 
 class Workspaces:
-    """The clones of one repository, under ``root``. ``environ`` is what git is run with. Every method raises
+    """The clones of one repository, under ``root``. ``repository`` has its links followed already: one that takes the
+    place of a directory on its way later is refused. ``environ`` is what git is run with. Every method raises
     WorkspaceUnusable with git's own words when git fails."""
 
     def __init__(self, repository: Path, root: Path, environ: Mapping[str, str]) -> None:
-        self.repository = repository = repository.resolve()
+        self.repository = repository
         self._root = root
         self._own_turn = asyncio.Lock()
         self._environ = environ

@@ -11,7 +11,7 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -33,9 +33,9 @@ WORKSPACE = "ccswarm-workspace"
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """What the program was started with. ``config`` and ``workspace`` are as they were given, None where they were
-    not; ``agent`` is empty where nobody's tools are meant, but the swarm itself. ``trace``: messages are told on
-    standard error."""
+    """What the program was started with. ``config`` is as it was given, ``workspace`` with links followed, None where
+    they were not; ``agent`` is empty where nobody's tools are meant, but the swarm itself. ``trace``: messages are told
+    on standard error."""
 
     config: Path | None = None
     workspace: Path | None = None
@@ -43,6 +43,8 @@ class Entrance:
     trace: bool = False
     types: tuple[str, ...] = ("coder",)
     """Of the agents there are where the configuration names none."""
+    _roots: dict[Path, Path] = field(default_factory=dict[Path, Path], repr=False, compare=False)
+    """Where directories led that a configuration names, when they were first used."""
 
     async def loaded(self) -> Loaded:
         """The configuration as it is now, which a person has used, with agents to begin with where it names none: for
@@ -66,15 +68,25 @@ class Entrance:
 
     def root(self, loaded: Loaded) -> Path:
         """The directory that no client leaves. Where it would be everything, as for programs that desktop clients start
-        in /, it is one of its own in the home, which is made. Raises UsageInvalid where that cannot be."""
+        in /, it is one of its own in the home, which is made. Raises UsageInvalid where that cannot be, and where its
+        path leads elsewhere than at first."""
         if self.workspace:
-            return self.workspace
+            return self._as_first(self.workspace, self.workspace, self.workspace.resolve())
         if named := loaded.settings.swarm.workspace:
-            return (loaded.directory / Path(named).expanduser()).resolve()
+            path = loaded.directory / Path(named).expanduser()
+            return self._as_first(path, now := path.resolve(), now)
         here = Path.cwd()
         if Path.home().resolve().is_relative_to(here):
             return _made(Path.home().resolve() / WORKSPACE, here)
         return here
+
+    def _as_first(self, path: Path, first: Path, now: Path) -> Path:
+        if self._roots.setdefault(path, first) != now:
+            raise UsageInvalid(
+                f"another directory has taken the place of the workspace {path}",
+                suggestion="look who replaced it; if it was you, start the server again, which works in the new one",
+            )
+        return now
 
 
 def _made(workspace: Path, here: Path) -> Path:

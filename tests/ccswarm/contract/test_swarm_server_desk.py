@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ccswarm.config import config
+from ccswarm.errors import UsageInvalid
 from ccswarm.servers.base import Entrance
 from ccswarm.servers.mcp.toolsets.swarm.calls import call
 from ccswarm.servers.mcp.toolsets.workbench import Desk
@@ -59,3 +61,22 @@ async def test_servers_that_the_configuration_names_later_are_known_to_the_next_
         assert [one["agent"] for one in (await call(desk, "run_status", {"run": run})).facts["tasks"]] == ["zoe"]
     finally:
         await desk.close()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_link_that_takes_the_place_of_the_workspace_is_not_followed(tmp_path: Path, named: bool) -> None:
+    """Whatever way in it is: all ask for their directory here. A box above it may put a link there."""
+    (tmp_path / "box/work").mkdir(parents=True)
+    (tmp_path / "private").mkdir()
+    file = tmp_path / "ccswarm.toml"
+    file.write_text('[swarm]\nworkspace = "box/work"\n' if named else "")
+    entrance, loaded = Entrance(file, None if named else tmp_path / "box/work"), config.peek(file)
+    assert entrance.root(loaded) == tmp_path / "box/work"
+    for moved, target in ((tmp_path / "box/work", "../private"), (tmp_path / "box", "gone")):
+        moved.rename(tmp_path / "gone")
+        moved.symlink_to(target)
+        with pytest.raises(UsageInvalid, match="has taken the place of the workspace"):
+            entrance.root(loaded)
+        moved.unlink()
+        (tmp_path / "gone").rename(moved)
+    assert entrance.root(loaded) == tmp_path / "box/work"

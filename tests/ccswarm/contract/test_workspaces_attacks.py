@@ -1072,6 +1072,24 @@ async def test_what_takes_the_place_of_a_repository_is_not_merged_into(tmp_path:
     assert (await place.workspaces.merge(clone, "its work")).commits == 1
 
 
+@pytest.mark.parametrize("place_of", ["project", "parent"])
+async def test_no_clone_is_made_of_what_a_link_leads_to(tmp_path: Path, place_of: str) -> None:
+    """A run knows its workspace by name: a link may stand there by the time that its first clone is made."""
+    (tmp_path / "box/parent").mkdir(parents=True)
+    place = World(tmp_path / "box/parent")
+    shutil.copytree(place.directory, tmp_path / "other", symlinks=True)
+    path, spare = (place.repository if place_of == "project" else place.directory), tmp_path / "box/spare"
+    spare.symlink_to(tmp_path / "other" / ("project" if place_of == "project" else ""))
+    swap(path, spare)
+    anew = Workspaces(place.repository, tmp_path / "clones", place.environ)
+    for one in (place.workspaces, anew):
+        with pytest.raises(WorkspaceUnusable, match="without following a link"):
+            await one.clone("run-1", "ada")
+        assert not await one.is_repository()
+    swap(path, spare)
+    assert (await anew.clone("run-1", "ada")).path.is_dir()
+
+
 @pytest.mark.torture
 @pytest.mark.parametrize("place_of", ["project", "parent"])
 async def test_no_merge_is_led_elsewhere_by_what_is_swapped_all_the_time(tmp_path: Path, place_of: str) -> None:
