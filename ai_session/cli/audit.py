@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from agentwire.cli.options import Argument, Group, Json, Option
+from agentwire.cli.refusals import worded
 from ai_session.cli.output import (
     EXIT_ERROR,
     EXIT_NOT_FOUND,
@@ -105,7 +106,10 @@ def verify(
             report(AuditBroken(f"the log in {log} was changed", suggestion=suggestion), as_json=False)
         leave(EXIT_ERROR)
     if not directory:
-        _remember(judged)
+        try:
+            _remember(judged)
+        except OSError as error:
+            remark(f"not remembered for the next time: {worded(error)}")
 
 
 @app.command()

@@ -15,11 +15,15 @@ File = Annotated[Path | None, Option("--file", help="Instead of ~/.config/ai-ses
 
 
 @app.command()
-def show(file: File = None, as_json: Json = False) -> None:
+def show(
+    file: File = None,
+    default: Annotated[bool, Option("--defaults", help="Those that hold without a file and variables.")] = False,
+    as_json: Json = False,
+) -> None:
     """Print the settings in force as a file, with what each means and where it comes from."""
     from ai_session.config import config
 
-    loaded = config.resolve(file)
+    loaded = config.Loaded(config.defaults(), {}, config.default_path()) if default else config.resolve(file)
     if as_json:
         show_json({"settings": loaded.settings.model_dump(), "origins": loaded.origins, "path": str(loaded.path)})
     else:

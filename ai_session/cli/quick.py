@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from agentwire.cli.lines import read, verb_in
+from agentwire.cli.refusals import next_step, worded
 from ai_session import __version__
 from ai_session.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report, write_text
 from ai_session.cli.verbs import VERBS
@@ -47,7 +48,8 @@ def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
     except BrokenPipeError:
         code = EXIT_ERROR
     except OSError as error:
-        code = report(AiSessionError(str(error), suggestion="ai-session doctor"), as_json=as_json)
+        refused = AiSessionError(worded(error), suggestion=next_step(error, "ai-session doctor"))
+        code = report(refused, as_json=as_json)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

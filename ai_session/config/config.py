@@ -282,7 +282,7 @@ def _config_invalid(error: ValidationError, origins: Mapping[str, str]) -> Confi
         else:
             message = MESSAGES.get(item["type"]) or item["msg"][0].lower() + item["msg"][1:]
         problems.append(f"{where}: {message}" + (f" (from {origin})" if origin else ""))
-    suggestions.append("ai-session config show lists every setting")
+    suggestions.append("ai-session config show --defaults lists every setting")
     return ConfigInvalid("; ".join(problems), suggestion=" ".join(dict.fromkeys(suggestions)))
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Argument, Option
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, printable, remark, show_bytes, show_json, show_rows, to_person
-from ccswarm.cli.parameters import Config, RunName
+from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import SwarmError, UsageInvalid
-from ccswarm.runs.status import facts_of, run_id_of, short
+from ccswarm.runs.status import LAST, facts_of, run_id_of, short
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -28,7 +28,7 @@ TAB = 8
 
 
 def diff(
-    run: RunName,
+    run: LastRun = LAST,
     task: Annotated[str, Argument(metavar="[TASK]", help="Only this task and its parts.")] = "",
     stat: Annotated[bool, Option("--stat", help="Only the files, and how many lines.")] = False,
     config: Config = None,

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from agentwire.cli.refusals import next_step
 from agentwire.system import program_path
 from ccswarm import __version__
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, say, show_json, show_rows
@@ -121,7 +122,9 @@ def servers(config: Path | None) -> Iterator[Finding]:
     loaded = _agreed(config)
     configured = loaded.settings.mcp.servers
     if not configured:
-        yield Finding("servers", "warn", "none is configured: agents have no tools", "add one to [mcp] servers")
+        yield Finding(
+            "servers", "warn", "none is configured: agents have no tools", "ccswarm init, or add one to [mcp] servers"
+        )
         return
     for one in asyncio.run(listings(configured, workspace_of(loaded))):
         check = f"server {one.server}"
@@ -184,7 +187,8 @@ def state(_: Path | None) -> Iterator[Finding]:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        yield Finding("state", "fail", f"{directory} cannot be written: {error.strerror}", "fix it, or free some space")
+        problem = f"{directory} cannot be written: {error.strerror}"
+        yield Finding("state", "fail", problem, f"{next_step(error, 'fix it')}, or set XDG_STATE_HOME")
         return
     free = shutil.disk_usage(directory).free
     if free < LEAST_FREE_BYTES:

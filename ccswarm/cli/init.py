@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentwire.cli.refusals import next_step
 from ccswarm.cli.output import Json, printable, remark, say, show_json, show_line, show_text
 from ccswarm.cli.trust import asker
 from ccswarm.config import starters
@@ -158,7 +159,8 @@ def _save(target: Path, text: str) -> None:
             file.write(text)
         beside.replace(target)
     except OSError as error:
-        raise ConfigInvalid(f"{target} cannot be written: {error.strerror}", suggestion="name another file") from None
+        what = f"{target} cannot be written: {error.strerror}"
+        raise ConfigInvalid(what, suggestion=next_step(error, "name another file")) from None
     path = Path(os.path.abspath(target))
     with suppress(OperatorError):  # then it is agreed to when it is used first
         data = Content.of(path, Path(os.path.realpath(target)), text.encode(), target)

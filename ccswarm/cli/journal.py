@@ -13,9 +13,9 @@ import typer
 
 from agentwire.cli.options import Group
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, remark, report, show_facts, show_json, show_rows
-from ccswarm.cli.parameters import Config, RunName, looking
+from ccswarm.cli.parameters import Config, LastRun, looking
 from ccswarm.errors import JournalBroken, UsageInvalid
-from ccswarm.runs.status import run_id_of
+from ccswarm.runs.status import LAST, run_id_of
 
 if TYPE_CHECKING:
     from ccswarm.journal.chain import Record
@@ -69,7 +69,7 @@ def verify(
 
 
 @app.command()
-def show(run: RunName, config: Config = None, as_json: Json = False) -> None:
+def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> None:
     """Show what the journal has of a run, in the order of time.
 
     Exit codes: 0 shown, 2 there is no such run.

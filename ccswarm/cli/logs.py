@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from agentwire.cli.options import Option
 from ccswarm.cli.output import Json, show_json_line, show_line
-from ccswarm.cli.parameters import Config, RunName
+from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.runs.events import CALLS, Calls, Happening, by_time, happened_in, of_record, told
-from ccswarm.runs.status import run_id_of
+from ccswarm.runs.status import LAST, run_id_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.5
 
 
 def logs(
-    run: RunName,
+    run: LastRun = LAST,
     follow: Annotated[bool, Option("--follow", "-f", help="Go on until the run is over.")] = False,
     task: Annotated[str, Option("--task", "-t", help="Only what happened in this task and its parts.")] = "",
     config: Config = None,

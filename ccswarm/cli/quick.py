@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from agentwire.cli.lines import read, verb_in
+from agentwire.cli.refusals import next_step, worded
 from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report
 from ccswarm.errors import OperatorError, SwarmError
 
@@ -54,7 +55,9 @@ def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
     except BrokenPipeError:
         code = EXIT_ERROR
     except OSError as error:
-        code = report(OperatorError(str(error), suggestion="ccswarm doctor"), as_json=as_json(words))
+        code = report(
+            OperatorError(worded(error), suggestion=next_step(error, "ccswarm doctor")), as_json=as_json(words)
+        )
     except Exception as error:  # a mistake of ours: where it was made is told too, and programs get their document
         import traceback
 

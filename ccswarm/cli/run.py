@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from ccswarm.cli.output import EXIT_INTERRUPTED, Json, leave, remark, say, show_json_line, show_line, to_person
-from ccswarm.cli.parameters import Config, RunName, load, looking, peek, project_of, with_agents
+from ccswarm.cli.parameters import Config, LastRun, load, looking, peek, project_of, with_agents
 from ccswarm.cli.trust import agree, asker
 from ccswarm.errors import ConfigChanged, PlanInvalid, UsageInvalid
 from ccswarm.plan.origin import Origin
-from ccswarm.runs.status import run_id_of, short
+from ccswarm.runs.status import LAST, run_id_of, short
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -89,7 +89,7 @@ def run(
 
 
 def resume(
-    run: RunName, config: Config = None, detach: Detach = False, no_wait: NoWait = False, as_json: Json = False
+    run: LastRun = LAST, config: Config = None, detach: Detach = False, no_wait: NoWait = False, as_json: Json = False
 ) -> None:
     """Go on with a run where it was: one that was paused, cancelled or interrupted, waits for approval, or is queued.
     Of one that failed, or used up a budget, a new run does what did not succeed, as its plan's files say it now.

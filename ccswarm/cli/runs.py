@@ -23,7 +23,7 @@ from ccswarm.cli.output import (
     show_rows,
     when,
 )
-from ccswarm.cli.parameters import MOST_RUNS, Config, RunName
+from ccswarm.cli.parameters import MOST_RUNS, Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
@@ -56,7 +56,7 @@ RESULT_CHARS = 400
 
 
 def status(
-    run: Annotated[str, Argument(metavar="[RUN]", help="Id of a run, the beginning of one, or: last.")] = LAST,
+    run: LastRun = LAST,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +108,7 @@ def list_runs(
 
 
 @app.command()
-def show(run: RunName, config: Config = None, as_json: Json = False) -> None:
+def show(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> None:
     """Show all of a run: its tasks, their results, what was used, and what the journal knows of its calls.
 
     Exit codes: 0 shown, 2 there is no such run.
@@ -154,7 +154,7 @@ def diff(
 
 
 @app.command()
-def replay(run: RunName, config: Config = None, as_json: Json = False) -> None:
+def replay(run: LastRun = LAST, config: Config = None, as_json: Json = False) -> None:
     """Show again what happened in a run, each event with the seconds since the run began. Nothing is executed.
 
     Calls are those in the journal of this machine.

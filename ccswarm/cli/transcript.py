@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from agentwire.cli.options import Argument
 from ccswarm.cli.logs import clock, require_task
 from ccswarm.cli.output import EXIT_ERROR, Json, leave, printable, remark, say, show_json, show_lines
-from ccswarm.cli.parameters import Config
+from ccswarm.cli.parameters import Config, LastRun
 from ccswarm.cli.reading import Sight, looked
 from ccswarm.errors import UsageInvalid
 from ccswarm.models import RunStatus
@@ -21,11 +21,10 @@ from ccswarm.runs.transcript import used
 SHOWN_CHARS = 8000
 """Of one answer of a tool, for people."""
 
-Run = Annotated[str, Argument(metavar="[RUN]", help="Id of a run, the beginning of one, or: last.")]
 Task = Annotated[str, Argument(metavar="[TASK]", help="One of its tasks, with its parts; without one all.")]
 
 
-def transcript(run: Run = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
+def transcript(run: LastRun = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
     """Show what agents thought and did: the answers of models with their costs, the calls with their outputs, what was
     said to them. --json has outputs as a whole.
 
@@ -41,7 +40,7 @@ def transcript(run: Run = LAST, task: Task = "", config: Config = None, as_json:
         say("Nothing has begun yet.")
 
 
-def result(run: Run = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
+def result(run: LastRun = LAST, task: Task = "", config: Config = None, as_json: Json = False) -> None:
     """Show what a run came to: the answer of its last task, or of TASK.
 
     Exit codes: 0 shown, 1 it is not there, or that of a task that did not succeed, 2 there is no such run or task.

@@ -169,6 +169,7 @@ class McpToolClient:
         starting = self._starting
         if starting is None or (starting.done() and (starting.exception() or not starting.result().alive)):
             starting = self._starting = asyncio.create_task(self._start())
+            starting.add_done_callback(_read)
         try:
             return await asyncio.shield(starting)
         except ServerUnavailable as error:
@@ -309,6 +310,12 @@ class McpToolClient:
 
     def _unknown(self, name: str) -> UnknownTool:
         return UnknownTool(f"server {self.name} has no tool {name}", suggestion="ask for the list of its tools")
+
+
+def _read(starting: asyncio.Task[Connection]) -> None:
+    """Whoever waited for the start may be cancelled: nobody else takes what came of it."""
+    if not starting.cancelled():
+        starting.exception()
 
 
 def _telling(on_progress: OnProgress | None) -> ProgressFnT | None:

@@ -82,6 +82,15 @@ def test_a_sound_log_is_remembered_and_a_cut_one_found(cli: CommandLine) -> None
     assert "no audit log" in cli.run("audit", "tail", code=3).stderr
 
 
+def test_a_log_that_cannot_be_remembered_is_judged_all_the_same(cli: CommandLine) -> None:
+    memory = (cli.home / MEMORY).parent
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    memory.symlink_to("nowhere")
+    told = cli.run("audit", "verify")
+    assert "verdict\tsound" in told.stdout
+    assert told.stderr.startswith("not remembered for the next time: ")
+
+
 def test_an_anchor_from_outside(cli: CommandLine) -> None:
     (newest,) = json.loads(cli.out("audit", "tail", "-n", "1", "--json"))
     assert judged(cli, "--anchor", f"{newest['seq']}:{newest['hash']}")["anchored_seq"] == newest["seq"]

@@ -147,6 +147,8 @@ def test_configuration_verbs(cli: CommandLine) -> None:
     wrong = cli.run("config", "check", code=1)
     assert "session.rwos: is not a setting" in wrong.stderr
     assert "did you mean session.rows?" in wrong.stderr
+    assert "ai-session config show --defaults lists every setting" in wrong.stderr
+    assert tomllib.loads(cli.out("config", "show", "--defaults"))["session"]["rows"] not in (None, 31)
 
 
 def test_doctor_finds_a_healthy_machine_and_says_what_is_not(cli: CommandLine) -> None:

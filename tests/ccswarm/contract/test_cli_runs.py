@@ -65,6 +65,14 @@ def test_a_run_is_named_by_its_beginning_or_as_the_last(desk: RunDesk, runs: lis
     assert "error run_not_found: no run is called 'nobody'" in desk.run("status", "nobody", code=2).err
 
 
+@pytest.mark.parametrize("verb", ["logs", "diff", "runs show", "runs replay", "journal show", "resume"])
+def test_without_a_run_the_last_one_is_meant(desk: RunDesk, verb: str) -> None:
+    code = 2 if verb == "resume" else 0
+    named, unnamed = (desk.run(*verb.split(), *which, code=code) for which in (("last",), ()))
+    assert (unnamed.out, unnamed.err) == (named.out, named.err)
+    assert named.out or named.err
+
+
 def test_status_shows_each_task(desk: RunDesk, runs: list[str]) -> None:
     said = desk.run("status", runs[1])
     assert ["status", "succeeded"] in said.rows
