@@ -59,6 +59,7 @@ def test_a_message_has_at_most_one_plan() -> None:
     for parts in (
         ({"data": {"plan": None}},),
         ({"data": {"plan": ""}},),
+        ({"data": {"plan": "[[tasks]]", "workspace": "/"}},),
         ({"data": {"plan": "x"}}, {"raw": "eA==", "filename": "a.TOML"}),
         ({"raw": "gA==", "filename": "a.toml"},),
     ):

@@ -39,6 +39,8 @@ def plan_in(sent: Sent) -> str:
             found.append(_file(part, place))
         elif "plan" in (data := _object(part.data)):
             plan = data["plan"]
+            if unknown := next((key for key in data if key != "plan"), None):
+                raise _wrong(f"message.parts[{place}].data.{unknown}", "is not known beside plan")
             if not isinstance(plan, (dict, str)):
                 raise _wrong(f"message.parts[{place}].data.plan", "must be an object, or a text in TOML")
             found.append(plan if isinstance(plan, str) else json.dumps(plan, ensure_ascii=False))
