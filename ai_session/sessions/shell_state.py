@@ -56,7 +56,9 @@ class ShellState:
             self.ready, self.human_line = True, False
             self.as_typed = mark.flags == "t"
         elif kind is MarkKind.AT_PROMPT:
-            # A line of a person's own may read with the line editor, in no file either.
+            # A line of a person's own may read with the line editor, in no file either; one that is not complete has
+            # the line editor, too.
+            self.human_line = self.human_line and (mark.flags != "p" or self.incomplete)
             self.ready = self.ready or not self.human_line
         elif kind is MarkKind.SHELL_STARTED:
             self.reset()

@@ -7,7 +7,8 @@ command::
     R;pid;version              the shell is up (end of its rc)
     C;seq;t0                   output of command seq begins after this mark
     D;seq;status;t1;flags;cwd  ... and ends before this one
-    Q                          asked, the line editor says that no command of ours reads; at the prompt B follows
+    Q[;p]                      asked, the line editor says that no command of ours reads; p: nor anything else, this is
+                               the prompt. There B follows
     U;seq                      asked, the shell says that it has never begun seq
     P                          a line typed by a person starts to run
     A;seq;status;t;flags;cwd   a prompt is about to be drawn (a seq here means D for a command that was aborted)

@@ -109,7 +109,7 @@ end
 # Asked whether this is the prompt: a command that reads has the line editor, too.
 function __ais_a
     if test (status current-command) = fish
-        builtin printf '\e]7777;@N@;%s\a' Q B >/dev/tty
+        builtin printf '\e]7777;@N@;%s\a' 'Q;p' B >/dev/tty
     end
 end
 

@@ -163,7 +163,7 @@ __ais_li() {
 } 2>/dev/null
 
 # Asked whether this is the prompt: a command that reads may have the line editor, too.
-__ais_a() { if [[ $CONTEXT == start ]]; then __ais_m Q; __ais_m B; fi; } 2>/dev/null
+__ais_a() { if [[ $CONTEXT == start ]]; then __ais_m 'Q;p'; __ais_m B; fi; } 2>/dev/null
 
 # What a next shell takes over.
 __ais_w() {

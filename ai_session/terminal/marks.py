@@ -211,7 +211,7 @@ def _parse(body: bytes, start: int, end: int) -> Mark | None:
         pid, _, version = rest.partition(b";")
         return Mark(kind, start, end, pid=_number(pid), version=version.decode("utf-8", "replace"))
     if kind in (MarkKind.PROMPT_READY, MarkKind.LINE_EXECUTED, MarkKind.AT_PROMPT, MarkKind.LINE_CONTINUED):
-        return Mark(kind, start, end, flags="t" if rest == b"t" else "")
+        return Mark(kind, start, end, flags=rest.decode() if rest in (b"t", b"p") else "")
     seq, code, at, flags, cwd, *_ = *rest.split(b";", 4), b"", b"", b"", b"", b""
     return Mark(
         kind,

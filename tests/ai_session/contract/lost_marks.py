@@ -21,17 +21,18 @@ COMMANDS = 4
 
 @dataclass
 class Faults:
-    """``kinds``: how often a mark that is hit is taken in, 0 or 2. Every second one is hit, by chance."""
+    """``kinds``: how often a mark that is hit is taken in, 0 or 2. By chance: ``share`` of all are hit."""
 
     kinds: dict[MarkKind, int]
     seed: int
+    share: float = 0.5
     chance: Random = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = Random(self.seed)
 
     def times(self, kind: MarkKind) -> int:
-        return self.kinds[kind] if kind in self.kinds and self.chance.random() < 0.5 else 1
+        return self.kinds[kind] if kind in self.kinds and self.chance.random() < self.share else 1
 
     def __str__(self) -> str:
         shown = ", ".join(f"{kind.name} x{times}" for kind, times in self.kinds.items())
