@@ -17,6 +17,7 @@ from ai_session.api.steps import Call, Facts, Steps
 from ai_session.api.values import CommandResult, Screen, SessionInfo
 from ai_session.client import relay
 from ai_session.client.connection import dial_program, error_named
+from ai_session.client.dialing import dialled
 from ai_session.errors import AiSessionError, DaemonUnavailable
 
 T = TypeVar("T")
@@ -214,8 +215,7 @@ class Connection:
     async def _connected(self) -> Link:
         async with self._dialing:
             if self._link is None or self._link.ended:
-                dialled = await asyncio.to_thread(_dial)
-                self._link = Link(*await asyncio.open_unix_connection(sock=dialled, limit=MAX_LINE_BYTES))
+                self._link = Link(*await dialled(_dial, MAX_LINE_BYTES))
             return self._link
 
     async def close(self) -> None:

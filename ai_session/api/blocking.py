@@ -185,7 +185,8 @@ class Connections:
     def _call(self, call: Call) -> Facts:
         idle = self._idle.setdefault(next(relay.directories()), [])
         # A new session gets the environment of now, which a connection tells of when it is made.
-        connection = idle.pop() if idle and call.tool != "create_session" else connect_program("python")
+        connection = _taken(idle) if call.tool != "create_session" else None
+        connection = connection or connect_program("python")
         usable = False
         try:
             facts = connection.call(call.tool, box=call.profile, **call.arguments).structured
@@ -204,9 +205,17 @@ class Connections:
 
     def close(self) -> None:
         """Hang up; the next call connects again."""
-        for idle in self._idle.values():
-            while idle:
-                idle.pop().close()
+        for idle in list(self._idle.values()):
+            while connection := _taken(idle):
+                connection.close()
+
+
+def _taken(idle: list[ControlClient]) -> ControlClient | None:
+    """One that no other thread takes as well; None where there is none."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
 
 
 _connections = Connections()

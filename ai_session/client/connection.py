@@ -152,7 +152,12 @@ def connect_program(name: str) -> ControlClient:
 
 def dial_program(name: str) -> socket.socket:
     """The connection before the daemon's first line is read. Raises relay.Unreachable."""
-    dial = partial(relay.connect, "control", start=False, more=f',"client":{json.dumps(name)}')
+    return dial_started("control", f',"client":{json.dumps(name)}')
+
+
+def dial_started(role: str, more: str) -> socket.socket:
+    """As relay.connect, from any thread: a daemon that has to be started is started by another process."""
+    dial = partial(relay.connect, role, start=False, more=more)
     try:
         return dial()
     except relay.Unreachable:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import socket
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from ai_session.client import relay
-from ai_session.client.connection import error_named, start_daemon
+from ai_session.client.connection import dial_started, error_named
+from ai_session.client.dialing import dialled
 from ai_session.errors import AiSessionError, DaemonUnavailable, InsufficientScope, UnknownTool
 from ai_session.gate.api import Asker
 from ai_session.http.gate_changes import RemoteChanges
@@ -205,21 +206,13 @@ class RemoteGate:
 
     async def _connect(self) -> Link:
         try:
-            connection = await self._dial()
-        except relay.Unreachable:
-            await asyncio.to_thread(start_daemon)
-            try:
-                connection = await self._dial()
-            except relay.Unreachable as error:
-                facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
-                raise error_named(facts) from None
+            streams = await dialled(partial(dial_started, "front", self._more), MAX_LINE_BYTES)
+        except relay.Unreachable as error:
+            facts = {"code": error.code, "message": error.message, "suggestion": error.suggestion}
+            raise error_named(facts) from None
         # Kept here, because whoever waits for it may have been cancelled meanwhile.
-        self._link = Link(*await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE_BYTES))
+        self._link = Link(*streams)
         return self._link
-
-    async def _dial(self) -> socket.socket:
-        # Only the main thread may start a daemon from inside (it sets an alarm), and it must not wait here.
-        return await asyncio.to_thread(relay.connect, "front", start=False, more=self._more)
 
 
 async def _ask(link: Link, number: int, asker: Asker, question: Question) -> None:

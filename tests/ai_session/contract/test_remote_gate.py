@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from ai_session.client import relay
+from ai_session.client.dialing import dialled
 from ai_session.errors import DaemonUnavailable, Denied, InsufficientScope, UnknownTool
 from ai_session.http.gate_client import RemoteGate
 from ai_session.models import Answer, Principal, Question, ToolCall
@@ -121,6 +124,28 @@ async def test_a_connection_whose_only_caller_gave_up_serves_the_next_and_is_clo
     assert not readers()
     with pytest.raises(DaemonUnavailable):
         await gate.started()
+
+
+async def test_what_is_dialled_for_nobody_is_closed() -> None:
+    ours, theirs = socket.socketpair()
+    may_end = threading.Event()
+
+    def dial() -> socket.socket:
+        assert may_end.wait(BOUND_SECONDS)
+        return ours
+
+    caller = asyncio.create_task(dialled(dial, 1024))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait([caller])
+    may_end.set()
+    reader, writer = await asyncio.open_unix_connection(sock=theirs)
+    async with asyncio.timeout(BOUND_SECONDS):
+        assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()
+    assert ours.fileno() == -1
 
 
 async def test_nobody_may_speak_for_nobody(house: Path) -> None:
