@@ -60,7 +60,9 @@ class Doorbell:
         """As of the event. Who looks for work waits until there may be some, and who looks for queues waits for the
         end: there are no others than at the beginning."""
         if not threading.current_thread().name.startswith(LOOKING):
-            return self._stopping.wait()
+            self._stopping.wait()
+            self.ring()  # it waits for those who look before it returns, and only then ``stop`` is called
+            return True
         with self._ringing:
             self._ringing.wait_for(lambda: self._count != getattr(self._heard, "count", -1), IDLE_SECONDS)
             self._heard.count = self._count
