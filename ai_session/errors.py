@@ -8,6 +8,7 @@
     │   ├── SessionExists           session_exists
     │   ├── SessionExited           session_exited
     │   ├── SessionBusy             session_busy
+    │   │   └── SessionTakenOver    session_taken_over
     │   ├── NothingRunning          nothing_running
     │   ├── CommandNotFound         command_not_found
     │   ├── QuestionNotFound        question_not_found
@@ -92,6 +93,12 @@ class SessionBusy(CallerError):
     """The session already runs a command."""
 
     code = "session_busy"
+
+
+class SessionTakenOver(SessionBusy):
+    """A person has taken over the session and is the only one to type in it."""
+
+    code = "session_taken_over"
 
 
 class NothingRunning(CallerError):

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from agentwire.system import inherited_signals
 from ai_session import __version__
 
-PROTOCOL = (1, 1)
+PROTOCOL = (1, 2)
 """The oldest and the newest way to talk over the socket that this version knows; what is merely added changes none."""
 
 SOCKET_PATH_LIMIT = 100

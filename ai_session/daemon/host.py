@@ -204,7 +204,8 @@ class Daemon:
             env=hello["env"],
             process=found.identity if pid and (found := ancestry.process(pid)) else "",
         )
-        await self._serve(Connection(reader, writer, principal, hello, self))
+        version = min(hello["protocol"][1], relay.PROTOCOL[1])
+        await self._serve(Connection(reader, writer, principal, hello, self, version))
 
     async def _serve(self, connection: Connection) -> None:
         task = asyncio.current_task()

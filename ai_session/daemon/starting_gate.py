@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ai_session.gate.gate import Gate
     from ai_session.gate.trace import Program
     from ai_session.sessions.changes import Changes, Kind
+    from ai_session.sessions.cursor import Cursor
+    from ai_session.sessions.lease import Lease
     from ai_session.sessions.viewer import Viewer
     from ai_session.tools.base import Tool
 
@@ -53,6 +55,26 @@ class StartingGate:
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
         """As Gate.attach."""
         return await (await self._gate()).attach(principal, reference, rows=rows, cols=cols, read_only=read_only)
+
+    async def look(
+        self,
+        principal: Principal,
+        reference: str,
+        offset: int | None,
+        *,
+        exact: bool,
+        window_bytes: int,
+        wake: Callable[[], None],
+    ) -> Cursor:
+        """As Gate.look."""
+        gate = await self._gate()
+        return await gate.look(principal, reference, offset, exact=exact, window_bytes=window_bytes, wake=wake)
+
+    async def take_over(
+        self, principal: Principal, reference: str, who: str, *, force: bool, lost: Callable[[str, str], None]
+    ) -> Lease:
+        """As Gate.take_over."""
+        return await (await self._gate()).take_over(principal, reference, who, force=force, lost=lost)
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
         """As Gate.rename."""

@@ -26,10 +26,13 @@ from ai_session.gate.redaction.known_secrets import Masking
 from ai_session.gate.trace import LOST, Program, Trace, rate_key
 from ai_session.gate.written import WrittenDirectories
 from ai_session.models import Answer, Effect, Principal, Question
+from ai_session.sessions.cursor import Cursor
+from ai_session.sessions.lease import Lease
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.names import checked_name
 from ai_session.sessions.ownership import reach_of, shared_with
 from ai_session.sessions.report import recording_source
+from ai_session.sessions.session import Session
 from ai_session.sessions.viewer import Viewer
 from ai_session.sessions.visible import VisibleSessions
 from ai_session.terminal.recording import write_recording
@@ -123,6 +126,45 @@ class Doors:
 
     async def attach(self, principal: Principal, reference: str, *, rows: int, cols: int, read_only: bool) -> Viewer:
         """A person's live view of a session. Raises SessionNotFound, SessionExited, Denied."""
+        async with self._attached(principal, reference, read_only=read_only) as session:
+            viewer = Viewer(session, read_only=read_only, closed=self._left(principal, session, "session.detach"))
+            await viewer.resize(rows, cols)
+            self._sessions.changes.look(session)
+            return viewer
+
+    async def look(
+        self,
+        principal: Principal,
+        reference: str,
+        offset: int | None,
+        *,
+        exact: bool,
+        window_bytes: int,
+        wake: Callable[[], None],
+    ) -> Cursor:
+        """A place of a person's own in a session's output, for which nothing else changes.
+
+        Raises SessionNotFound, InvalidArguments, Denied.
+        """
+        async with self._attached(principal, reference, read_only=True) as session:
+            closed = self._left(principal, session, "session.detach")
+            return Cursor(session, offset, exact=exact, window_bytes=window_bytes, wake=wake, closed=closed)
+
+    async def take_over(
+        self, principal: Principal, reference: str, who: str, *, force: bool, lost: Callable[[str, str], None]
+    ) -> Lease:
+        """A person becomes the only one to type in a session, until the lease is released. ``lost`` is told the session
+        and who took it from them. Raises SessionTakenOver, SessionExited, SessionNotFound, Denied."""
+        async with self._attached(principal, reference, read_only=False) as session:
+            session_id = session.spec.session_id
+            released = self._left(principal, session, "session.release")
+            name = self._masking.masked(who)
+            lease = Lease.take(session, name, force=force, lost=partial(lost, session_id), released=released)
+            self._audit.event("session.take_over", principal, session=session_id, who=name)
+            return lease
+
+    @asynccontextmanager
+    async def _attached(self, principal: Principal, reference: str, *, read_only: bool) -> AsyncGenerator[Session]:
         effect = Effect.READ if read_only else Effect.EXECUTE
         action = Action(principal, "attach", effect)
         if found := self._visible(principal).find(reference):
@@ -132,11 +174,10 @@ class Doors:
         async with self._recorded(principal, "attach", effect, given, action):
             session = self._visible(principal).get(reference)
             await session.up_to_date()
-            left = partial(self._audit.event, "session.detach", principal, session=session.spec.session_id)
-            viewer = Viewer(session, read_only=read_only, closed=left)
-            await viewer.resize(rows, cols)
-            self._sessions.changes.look(session)
-            return viewer
+            yield session
+
+    def _left(self, principal: Principal, session: Session, event: str) -> Callable[[], None]:
+        return partial(self._audit.event, event, principal, session=session.spec.session_id)
 
     async def rename(self, principal: Principal, reference: str, name: str) -> None:
         """Give a session another name, for a person.

@@ -40,13 +40,17 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One peer. ``hello`` is its validated first line; what it sent after that line is still in ``reader``."""
+    """One peer. ``hello`` is its validated first line; what it sent after that line is still in ``reader``.
+
+    ``version`` is the newest of the socket's protocol that both ends know.
+    """
 
     reader: StreamReader
     writer: StreamWriter
     principal: Principal
     hello: Mapping[str, Any]
     daemon: Host
+    version: int = 1
 
 
 class Server(Protocol):

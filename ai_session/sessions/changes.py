@@ -219,7 +219,8 @@ def _nobody(_: Session) -> None:
 
 def _evidence(session: Session) -> _Evidence:
     spec, at, running, last = session.spec, session.at, session.running, session.history.last
-    state = (session.exit, at.up, at.ready, at.cwd, at.human_line, session.viewers, spec.rows, spec.cols)
+    state = (session.exit, at.up, at.ready, at.cwd, at.human_line, session.viewers, session.typist)
+    size = (spec.rows, spec.cols)
     return _Evidence(
-        session.log.end, running.record.command_id if running else "", last.command_id if last else "", state
+        session.log.end, running.record.command_id if running else "", last.command_id if last else "", state + size
     )

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ai_session.errors import IntegrationLost, LimitReached, SessionBusy, SessionExited
+from ai_session.errors import IntegrationLost, LimitReached, SessionBusy, SessionExited, SessionTakenOver
 from ai_session.models import CommandRecord, CommandStatus, ExitStatus
 from ai_session.sessions.recovery import Recovery
 from ai_session.shells.base import CommandText
@@ -232,6 +232,15 @@ def busy(name: str, running: RunningCommand | None) -> SessionBusy:
         f"session {name!r} still runs {brief(running.record.command)!r} ({running.record.command_id})",
         suggestion="wait with read_output(wait_for='finish'), answer it with send_input, stop it with "
         "interrupt_command, or use another session",
+    )
+
+
+def taken_over(name: str, who: str) -> SessionTakenOver:
+    """Why nobody else types in session ``name``."""
+    return SessionTakenOver(
+        f"{who} has taken over session {name!r} and is the only one to type in it",
+        suggestion="look with read_screen or read_output, and try again once get_session_info shows no typing_by; "
+        "or use another session",
     )
 
 

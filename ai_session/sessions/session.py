@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from ai_session.backends.base import Terminal
 from ai_session.errors import ShellUnavailable
@@ -37,7 +38,7 @@ from ai_session.sessions.typed_input import LINE_ENDS, TypedInput
 from ai_session.shells.base import Shell
 from ai_session.system import processes, terminal_device
 from ai_session.system.turns import SLICE_SECONDS, Result, Steps, Turns, resolve, within
-from ai_session.terminal.display import Display
+from ai_session.terminal.display import Display, Drawn
 from ai_session.terminal.log import FOLLOW_BYTES, OutputLog
 from ai_session.terminal.marks import Mark, MarkKind, MarkScanner, caught_up, strip_marks
 from ai_session.terminal.text import clean
@@ -99,6 +100,16 @@ LATE_BYTES = 4096
 """Most of what background processes printed at a prompt that the next command's result tells."""
 
 
+class Typist(Protocol):
+    """A person who has taken a session over, and is the only one to type in it."""
+
+    who: str
+
+    def overtaken(self, by: str) -> None:
+        """Somebody else types from now on."""
+        ...
+
+
 class Session:
     """A named terminal. All methods belong to the event loop.
 
@@ -132,6 +143,12 @@ class Session:
         self.viewers, self._claimed, self._seq = 0, False, 0
         self._shown = self._read_back = 0
         self.own_size: tuple[int, int] | None = None
+        self.sized_by = set[object]()
+        """Who lends the session a size; ``own_size`` comes back when the last of them has left."""
+        self.typist: Typist | None = None
+        """Who has taken over and is the only one to type."""
+        self.listeners = set[Callable[[], None]]()
+        """Called at each wake-up."""
         self.watched: Callable[[Session], None] = lambda _: None
         self.became: Callable[[Session, str], None] = lambda _, __: None
         self.blocker = ""
@@ -476,6 +493,8 @@ class Session:
     def wake(self) -> None:
         """Let everyone waiting for a change look again."""
         self.watched(self)
+        for listener in tuple(self.listeners):
+            listener()
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             resolve(waiter, True)
@@ -529,6 +548,7 @@ class Session:
         call_key: str = "",
     ) -> RunningCommand:
         """Start ``command`` and return at once; raises SessionBusy, SessionExited, IntegrationLost, StorageFull."""
+        self.check_typist()
         await self._found_out()
         await self._typed_command_ended()
         self._check_free()
@@ -538,6 +558,7 @@ class Session:
             await self._display.settled()  # else the answer to what the prompt asked would be input of the command
             await self._end_told()
             self._check_alive()
+            self.check_typist()
             self.log.require_room()
         finally:
             self._claimed = False
@@ -1043,13 +1064,20 @@ class Session:
         snapshot = await self.terminal.capture() if self.terminal and self.exit is None else None
         return snapshot or await self._display.snapshot()
 
-    async def redraw(self) -> bytes:
+    async def redraw(self) -> Drawn:
         """Bytes that draw the present screen on a terminal of the same size."""
+        offset = self.log.end
         data = await self.terminal.capture_ansi() if self.terminal and self.exit is None else None
-        return data if data is not None else await self._display.ansi()
+        return Drawn(data, offset) if data is not None else await self._display.drawn()
 
-    async def resize(self, rows: int, cols: int) -> None:
-        """Change the terminal's size; the foreground program is told."""
+    def check_typist(self, by: Typist | None = None) -> None:
+        """Raises SessionTakenOver for everybody but the person who has taken the session over."""
+        if self.typist is not None and self.typist is not by:
+            raise commands.taken_over(self.spec.name, self.typist.who)
+
+    async def resize(self, rows: int, cols: int, *, by: Typist | None = None) -> None:
+        """Change the terminal's size; the foreground program is told. Raises SessionTakenOver, SessionExited."""
+        self.check_typist(by)
         self._check_alive()
         assert self.terminal is not None
         self._quiet_from = -1  # the line editor draws its line again
@@ -1058,8 +1086,23 @@ class Session:
         self._display.resize(rows, cols)
         self.spec = replace(self.spec, rows=rows, cols=cols)
 
-    def send(self, data: bytes) -> None:
-        """Type ``data``; raises SessionExited, LimitReached where what was typed before is not read."""
+    async def lend_size(self, lender: object, rows: int, cols: int, *, by: Typist | None = None) -> None:
+        """``resize`` for as long as ``lender`` stays; the session's own size comes back when the last one has left."""
+        own = self.own_size or (self.spec.rows, self.spec.cols)
+        await self.resize(rows, cols, by=by)
+        self.own_size = own
+        self.sized_by.add(lender)
+
+    async def take_size_back(self, lender: object) -> None:
+        """``lender`` has left. One that lent no size changes none."""
+        self.sized_by.discard(lender)
+        if not self.sized_by and self.own_size and self.exit is None:
+            (rows, cols), self.own_size = self.own_size, None
+            await self.resize(rows, cols, by=self.typist)
+
+    def send(self, data: bytes, *, by: Typist | None = None) -> None:
+        """Type ``data``; raises SessionTakenOver, SessionExited, LimitReached where what was typed is not read."""
+        self.check_typist(by)
         self._check_alive()
         assert self.terminal is not None
         if self.terminal.unsent + len(data) > UNSENT_BYTES:
@@ -1075,6 +1118,7 @@ class Session:
         It ends when the shell has taken all that was typed and its prompt is back. None: ``data`` is input of what
         runs, or half a line.
         """
+        self.check_typist()
         holder = self.holder()
         free = self.running is None and not self._claimed and self.at.up and not self.at.human_line
         prompt = free and self.ending is None and (holder is None or holder.leads_itself)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
-from ai_session.errors import LimitReached
+from agentwire.visible import visible
+from ai_session.errors import LimitReached, SessionTakenOver
 from ai_session.models import ExitStatus
+from ai_session.sessions.lease import TERMINAL_REPLY
 from ai_session.sessions.session import Session
 from ai_session.terminal.marks import strip_marks
 
 CHUNK = 1 << 16
 BEHIND = 1 << 20
 """A viewer further behind than this gets the screen drawn anew instead of every byte in between."""
-
-TERMINAL_REPLY = re.compile(
-    rb"\x1b\[[?>=]?[\d;]*[cnR]|\x1b\[\?[\d;]*\$y|\x1bP[^\x1b]*\x1b\\|\x1b\]\d+;[^\x07\x1b]*(?:\x07|\x1b\\)"
-)
-"""Answers the viewer's own terminal gives to queries in the output; the session already answered them."""
 
 
 class Viewer:
@@ -31,6 +27,7 @@ class Viewer:
         self._closed = False
         self._held = False
         self._stale = False
+        self._notice = b""
         session.viewers += 1
 
     @property
@@ -50,11 +47,14 @@ class Viewer:
         self._stale = True
         while not self._closed:
             end = session.log.end
-            if self._held and session.exit is None:
+            if self._notice:
+                notice, self._notice = self._notice, b""
+                yield notice
+            elif self._held and session.exit is None:
                 await session.changed()
             elif self._stale or end - offset > BEHIND or offset < session.log.first:
-                offset, self._stale = end, False
-                drawn = await session.redraw()
+                self._stale = False
+                drawn, offset = await session.redraw()
                 if self._held and session.exit is None:
                     self._stale = True
                 else:
@@ -69,11 +69,17 @@ class Viewer:
                 await session.changed()
 
     def write(self, data: bytes) -> None:
-        """Type ``data``; ignored for a read-only viewer and after the shell's end."""
+        """Type ``data``; ignored for a read-only viewer and after the shell's end, and in a session that somebody has
+        taken over, which the window's title then says."""
         typed = TERMINAL_REPLY.sub(b"", data)
         if typed and not self._read_only and self._session.exit is None:
-            with suppress(LimitReached):  # nobody reads it
+            try:
                 self._session.send(typed)
+            except SessionTakenOver as error:
+                self._notice = b"\x1b]2;ai-session: %s\x1b\\\x07" % visible(error.message).encode()
+                self._session.wake()
+            except LimitReached:
+                pass  # nobody reads it
 
     def hold(self) -> None:
         """Something else is shown instead: output stands still, beginning with this call."""
@@ -85,22 +91,18 @@ class Viewer:
         self._session.wake()
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Give the session the viewer's size; the old one comes back with ``close``. Ignored when read-only."""
+        """Give the session the viewer's size; the old one comes back with ``close``. Ignored when read-only, and where
+        somebody has taken the session over."""
         if not self._read_only and self._session.exit is None and rows > 0 and cols > 0:
-            session = self._session
-            session.own_size = session.own_size or (session.spec.rows, session.spec.cols)
-            await self._session.resize(rows, cols)
+            with suppress(SessionTakenOver):
+                await self._session.lend_size(self, rows, cols)
 
     async def close(self) -> None:
-        """Stop watching; the last viewer to leave restores the session's size."""
+        """Stop watching; the last viewer that gave the session a size takes it away."""
         if self._closed:
             return
         self._closed = True
         self._tell_closed()
-        session = self._session
-        session.viewers -= 1
-        session.wake()
-        if session.viewers == 0 and session.own_size and session.exit is None:
-            rows, cols = session.own_size
-            session.own_size = None
-            await session.resize(rows, cols)
+        self._session.viewers -= 1
+        self._session.wake()
+        await self._session.take_size_back(self)

@@ -89,6 +89,7 @@ async def interrupt(session: Session, step_seconds: float) -> Interruption:
     steps: list[str] = []
     if running is None:
         return Interruption((), True)
+    session.check_typist()
     running.interrupted = True
     for number in LADDER:
         holder = session.holder()

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ai_session.errors import BackendUnavailable, OutputExpired
 from ai_session.models import ScreenSnapshot
@@ -33,6 +33,13 @@ MOST_SIZES = 16
 """Changes of size that are remembered until the screen is fed; of more, the newest."""
 
 Result = TypeVar("Result")
+
+
+class Drawn(NamedTuple):
+    """What draws a screen, and the offset of the first byte of the log that is not on it."""
+
+    data: bytes
+    offset: int
 
 
 class Display:
@@ -104,9 +111,9 @@ class Display:
         """The visible grid now."""
         return await self._look(Screen.snapshot)
 
-    async def ansi(self) -> bytes:
+    async def drawn(self) -> Drawn:
         """Bytes that draw it on a terminal of the same size."""
-        return await self._look(Screen.ansi)
+        return await self._look(lambda shown: Drawn(shown.ansi(), shown.offset))
 
     def resize(self, rows: int, cols: int) -> None:
         """Change the size of what is shown, as of the newest byte of the log."""

@@ -141,6 +141,12 @@ def strip_marks(data: bytes, nonce: str) -> bytes:
     return _whole(nonce).sub(_nothing, data)
 
 
+def unfinished_mark(data: bytes, nonce: str) -> bytes:
+    """The end of ``data`` that more bytes may make a mark; less than MAX_MARK_BYTES."""
+    prefix = _prefix(nonce)
+    return _unfinished(data, prefix, _behind_last(data, prefix))
+
+
 def without_marks(data: bytes, nonce: str) -> Iterator[tuple[int, int]]:
     """The parts of ``data`` between whole marks, as ``strip_marks`` leaves them."""
     position = 0

@@ -229,6 +229,8 @@ def session_facts(session: Session, spans: Spans | None, *, full: bool = False) 
         facts["running"] = {"command_id": record.command_id, "command": cut(record.command, 0, COMMAND_CHARS, spans)}
     if state is SessionState.WAITING_INPUT and holder:
         facts["input_mode"] = holder.input_mode
+    if session.typist:
+        facts["typing_by"] = session.typist.who
     if session.exit:
         known = {k: v for k, v in asdict(session.exit).items() if v is not None and v is not False}
         facts["exit"] = known | {"text": str(session.exit)}

@@ -23,11 +23,14 @@ side and are answered as they end. Methods:
                as requests, ``started`` {level}, ``reached`` {event, host, port …} and ``ended`` {exit_code} or, where
                it could not start, {code}; when the connection closes without that, it is recorded as lost
 
-A frame is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r`` resize {rows, cols} and ``d``
-detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the daemon. With ``asks`` the daemon
-also sends ``q``, a question for the person, and ``w`` {question_id, note} when it is no longer one; in between no
-output comes, and after it the screen is drawn anew. The client answers ``a`` {question_id, allowed, scope}, or
-{question_id, later} to be asked no more.
+Version 2 of the socket's protocol adds what ``streams`` has and docs/reference/person-protocol.md describes: requests
+without an ``id``, which nobody waits for the result of, bytes that follow a line as its ``bytes`` says, and events.
+
+A frame, of an attached terminal, is one byte of type, a big-endian u32 length and the payload: ``i`` input, ``r``
+resize {rows, cols} and ``d`` detach from the client; ``o`` output and ``e`` end {code, signal, lost, text} from the
+daemon. With ``asks`` the daemon also sends ``q``, a question for the person, and ``w`` {question_id, note} when it is
+no longer one; in between no output comes, and after it the screen is drawn anew. The client answers ``a``
+{question_id, allowed, scope}, or {question_id, later} to be asked no more.
 
 A ``signature`` is {nonce, value}: the nonce of an answer to ``person``, which counts once, and what the enrolled key
 says (Ed25519, in base64) over the bytes that ``person_signature.statement`` makes of the act. Without one, a person is
@@ -47,13 +50,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ai_session.errors import AiSessionError, InvalidArguments
+from ai_session.errors import AiSessionError, InvalidArguments, LimitReached
 from ai_session.gate.consent.person_check import signature_of
 from ai_session.gate.trace import more_of
 from ai_session.models import ToolCall
 from ai_session.servers.control import questions as control_ask
 from ai_session.servers.control import sandbox as control_sandbox
+from ai_session.servers.control import streams as control_streams
+from ai_session.servers.control.fields import extent, number, table, text
 from ai_session.servers.control.questions import TerminalQuestions
+from ai_session.servers.control.streams import Streams
 
 if TYPE_CHECKING:
     from ai_session.gate.gate import Gate
@@ -67,6 +73,12 @@ MAX_LINE_BYTES = 64 << 20
 """The longest request: a call whose standard input is 10 MB of characters that JSON writes as six."""
 
 MAX_FRAME_BYTES = 1 << 20
+MOST_REQUESTS = 1024
+"""Of one connection, at once."""
+
+MOST_UNREAD_BYTES = 8 << 20
+"""Of answers; more is asked for only when some were read."""
+
 READ_BYTES = 1 << 16
 
 
@@ -92,14 +104,15 @@ class Incoming:
 
     async def frame(self) -> tuple[bytes, bytes] | None:
         """Type and payload of the next frame, None at the end or when it is no frame."""
-        header = await self._exactly(HEADER.size)
+        header = await self.exactly(HEADER.size)
         if header is None:
             return None
         kind, size = HEADER.unpack(header)
-        payload = await self._exactly(size) if size <= MAX_FRAME_BYTES else None
+        payload = await self.exactly(size) if size <= MAX_FRAME_BYTES else None
         return None if payload is None else (kind, payload)
 
-    async def _exactly(self, size: int) -> bytes | None:
+    async def exactly(self, size: int) -> bytes | None:
+        """So many bytes, None where it ends before."""
         while len(self._held) < size:
             if not await self._more():
                 return None
@@ -123,6 +136,10 @@ class Request:
     id: Any
     method: str
     params: Mapping[str, Any]
+    bytes: int = 0
+    """So many follow the line."""
+    told: bool = False
+    """Nobody waits for an answer."""
 
 
 class Conversation:
@@ -133,52 +150,90 @@ class Conversation:
         self._connection = connection
         self._incoming = Incoming(connection.reader)
         self._requests: set[asyncio.Task[None]] = set()
+        self._streams = Streams(gate, connection) if connection.version >= 2 else None
 
     async def run(self) -> None:
         """Serve until the client closes; requests still waiting are given up then, commands go on."""
         try:
             while (line := await self._incoming.line()) is not None:
+                if self._connection.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+                    await self._connection.writer.drain()
                 request = self._parse(line)
                 if request is None:
+                    continue
+                data = await self._incoming.exactly(request.bytes)
+                if data is None:
+                    return
+                if self._streams and request.method in control_streams.INLINE:
+                    self._answer_inline(self._streams, request, data)
                     continue
                 if request.method in HOLDING:
                     if await self._hold(request):
                         return
+                    continue
+                if len(self._requests) >= MOST_REQUESTS:
+                    most = LimitReached(f"{MOST_REQUESTS} requests wait, the most of one connection")
+                    self._refuse(request.id, most)
                     continue
                 task = asyncio.create_task(self._answer(request))
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
         except InvalidArguments as error:
             self._refuse(None, error)
+        except ConnectionError:
+            return
         finally:
             for task in self._requests:
                 task.cancel()
             await asyncio.gather(*self._requests, return_exceptions=True)
+            if self._streams:
+                await self._streams.close()
 
     def _parse(self, line: bytes) -> Request | None:
         request_id: Any = None
         try:
-            message = _table(json.loads(line))
+            message = table(json.loads(line))
             request_id = message.get("id")
-            return Request(request_id, _text(message, "method"), _table(message.get("params")))
+            method, params = text(message, "method"), table(message.get("params"))
+            if self._streams is None:
+                return Request(request_id, method, params)
+            return Request(request_id, method, params, _following(message), told="id" not in message)
+        except _Endless:
+            raise
         except (ValueError, RecursionError) as error:
             reason = error.message if isinstance(error, InvalidArguments) else "a request is one JSON object on a line"
             self._refuse(request_id, InvalidArguments(reason))
             return None
 
-    async def _answer(self, request: Request) -> None:
+    def _answer_inline(self, streams: Streams, request: Request, data: bytes) -> None:
         try:
-            method = METHODS.get(request.method)
-            if method is None:
-                unknown = f"no method {request.method[:40]!r}"
-                raise InvalidArguments(unknown, suggestion="client and daemon may differ in version")
-            result = await method(self._gate, self._connection, request.params)
+            control_streams.INLINE[request.method](streams, request.params, data)
         except AiSessionError as error:
             self._refuse(request.id, error)
         except Exception as error:
             self._refuse(request.id, _unexpected(request.method, error))
         else:
-            self._send({"id": request.id, "result": result})
+            if not request.told:
+                self._send({"id": request.id, "result": {}})
+
+    async def _done(self, request: Request) -> Mapping[str, Any]:
+        if self._streams and (on_streams := control_streams.METHODS.get(request.method)):
+            return await on_streams(self._streams, request.params)
+        if method := METHODS.get(request.method):
+            return await method(self._gate, self._connection, request.params)
+        unknown = f"no method {request.method[:40]!r}"
+        raise InvalidArguments(unknown, suggestion="client and daemon may differ in version")
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            result = await self._done(request)
+        except AiSessionError as error:
+            self._refuse(request.id, error)
+        except Exception as error:
+            self._refuse(request.id, _unexpected(request.method, error))
+        else:
+            if not request.told:
+                self._send({"id": request.id, "result": result})
         with contextlib.suppress(ConnectionError):
             await self._connection.writer.drain()
 
@@ -200,9 +255,9 @@ class Conversation:
         params = request.params
         viewer = await self._gate.attach(
             self._connection.principal,
-            _text(params, "session"),
-            rows=_size(params, "rows"),
-            cols=_size(params, "cols"),
+            text(params, "session"),
+            rows=extent(params, "rows"),
+            cols=extent(params, "cols"),
             read_only=params.get("read_only") is True,
         )
         try:
@@ -275,8 +330,8 @@ class Conversation:
                 viewer.write(payload)
             elif kind == b"r":
                 with contextlib.suppress(ValueError):
-                    size = _table(json.loads(payload))
-                    await viewer.resize(_size(size, "rows"), _size(size, "cols"))
+                    size = table(json.loads(payload))
+                    await viewer.resize(extent(size, "rows"), extent(size, "cols"))
             elif kind == b"a" and questions:
                 await questions.take(payload)
             elif kind == b"d":
@@ -301,33 +356,22 @@ def _unexpected(method: str, error: Exception) -> AiSessionError:
     return AiSessionError(f"{method} failed: {type(error).__name__}: {error}", suggestion="see daemon.log")
 
 
-def _text(params: Mapping[str, Any], name: str) -> str:
-    value = params.get(name)
-    if not isinstance(value, str) or not value:
-        fields = {name: "is empty" if value == "" else "must be a text"}
-        raise InvalidArguments(f"{name} must be a text", fields=fields)
-    return value
+class _Endless(InvalidArguments):
+    """Where the next line begins is not known any more."""
 
 
-def _size(params: Mapping[str, Any], name: str) -> int:
-    """Rows or columns; 0 leaves the session's size as it is."""
-    value = params.get(name)
-    return value if isinstance(value, int) and 0 < value <= 10_000 else 0
-
-
-def _table(value: Any) -> dict[str, Any]:
-    """``value`` as an object, nothing as an empty one."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise InvalidArguments("requests, params and arguments are JSON objects")
-    return value  # pyright: ignore[reportUnknownVariableType]
+def _following(message: Mapping[str, Any]) -> int:
+    """How many bytes follow the line."""
+    try:
+        return number(message, "bytes", 0, MAX_FRAME_BYTES, 0)
+    except InvalidArguments as error:
+        raise _Endless(error.message, fields=error.fields) from None
 
 
 async def call(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A tool."""
-    name, arguments = _text(params, "name"), _table(params.get("arguments"))
-    profile = _text(params, "profile") if params.get("profile") else ""
+    name, arguments = text(params, "name"), table(params.get("arguments"))
+    profile = text(params, "profile") if params.get("profile") else ""
     call_id = "call_" + secrets.token_urlsafe(16)
     asked = ToolCall(connection.principal, name, arguments, call_id, profile=profile, unlisted=True)
     result = await gate.call(asked)
@@ -342,7 +386,7 @@ async def call(gate: Gate, connection: Connection, params: Mapping[str, Any]) ->
 
 async def rename(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Another name for a session."""
-    await gate.rename(connection.principal, _text(params, "session"), _text(params, "name"))
+    await gate.rename(connection.principal, text(params, "session"), text(params, "name"))
     return {}
 
 
@@ -351,13 +395,13 @@ async def share(gate: Gate, connection: Connection, params: Mapping[str, Any]) -
     names = params.get("names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnknownVariableType]
         raise InvalidArguments("names must be a list of texts")
-    await gate.share(connection.principal, _text(params, "session"), names)  # pyright: ignore[reportUnknownArgumentType]
+    await gate.share(connection.principal, text(params, "session"), names)  # pyright: ignore[reportUnknownArgumentType]
     return {}
 
 
 async def record(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A recording."""
-    return {"path": str(await gate.recording(connection.principal, _text(params, "session")))}
+    return {"path": str(await gate.recording(connection.principal, text(params, "session")))}
 
 
 async def approvals(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -377,7 +421,7 @@ async def reject(gate: Gate, connection: Connection, params: Mapping[str, Any]) 
 
 async def policy(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The policy in force."""
-    mode = _text(params, "mode") if params.get("mode") else ""
+    mode = text(params, "mode") if params.get("mode") else ""
     return await gate.policy(connection.principal, mode, signature_of(params.get("signature")))
 
 
@@ -388,7 +432,7 @@ async def person(gate: Gate, connection: Connection, params: Mapping[str, Any]) 
 
 async def enrol(gate: Gate, connection: Connection, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """A person's key that counts."""
-    key = await gate.enrol(connection.principal, _text(params, "key"), signature_of(params.get("signature")))
+    key = await gate.enrol(connection.principal, text(params, "key"), signature_of(params.get("signature")))
     return {"key_id": key.key_id}
 
 

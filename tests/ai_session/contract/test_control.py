@@ -144,13 +144,13 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def serving(gate: MemoryGate, host: MemoryHost | None = None) -> AsyncIterator[Peer]:
+async def serving(gate: MemoryGate, host: MemoryHost | None = None, version: int = 1) -> AsyncIterator[Peer]:
     here, there = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=there)
 
     async def serve() -> None:
         try:
-            await PLUGIN.serve(gate, Connection(reader, writer, PERSON, {}, host or MemoryHost()))  # type: ignore[arg-type]
+            await PLUGIN.serve(gate, Connection(reader, writer, PERSON, {}, host or MemoryHost(), version))  # type: ignore[arg-type]
         finally:
             writer.close()
 

@@ -23,6 +23,7 @@ from ai_session.client.connection import connect
 from ai_session.config import plugins
 from ai_session.daemon import host
 from ai_session.servers.control import plugin as control
+from ai_session.servers.control import streams
 from tests import forked
 from tests.ai_session.contract.command_line import finish
 from tests.ai_session.contract.ways import Audit, House, denial, house
@@ -230,6 +231,13 @@ METHODS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
     "settings": ({}, []),
     "sandbox": ({"argv": ["true"], "profile": "workspace", "workspace": "/", "domains": []}, ["sandbox"]),
     "attach": ({"session": "s", "rows": 24, "cols": 80}, ["attach"]),
+    "stream": ({"session": "s"}, ["attach"]),
+    "take_over": ({"session": "s", "who": "console"}, ["attach"]),
+    "close_stream": ({"stream": 1}, []),
+    "acknowledge": ({"stream": 1, "offset": 0}, []),
+    "type": ({"session_id": "s"}, []),
+    "resize": ({"session_id": "s", "rows": 24, "cols": 80}, []),
+    "release": ({"session_id": "s"}, []),
     "stop": ({"sessions": True}, ["stop"]),
 }
 """Parameters of each method of the control protocol, and what it asks the gate for. ``status`` tells of the process:
@@ -237,7 +245,7 @@ version, pid, uptime and how many are connected."""
 
 
 def test_every_method_of_the_control_protocol_has_its_entry() -> None:
-    assert {*control.METHODS, *control.HOLDING} == METHODS.keys()
+    assert {*control.METHODS, *control.HOLDING, *streams.METHODS, *streams.INLINE} == METHODS.keys()
 
 
 def test_every_method_of_the_control_protocol_passes_the_gate_once(here: House) -> None:

@@ -1,0 +1,51 @@
+"""Fields of what a client sends, each checked for its shape: raises InvalidArguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ai_session.errors import InvalidArguments
+
+MOST_ROWS = 10_000
+
+
+def text(params: Mapping[str, Any], name: str) -> str:
+    """A text that is not empty."""
+    value = params.get(name)
+    if not isinstance(value, str) or not value:
+        fields = {name: "is empty" if value == "" else "must be a text"}
+        raise InvalidArguments(f"{name} must be a text", fields=fields)
+    return value
+
+
+def extent(params: Mapping[str, Any], name: str) -> int:
+    """Rows or columns; 0 leaves the session's size as it is."""
+    value = params.get(name)
+    return value if isinstance(value, int) and 0 < value <= MOST_ROWS else 0
+
+
+def number(params: Mapping[str, Any], name: str, least: int, most: int, default: int | None = None) -> int:
+    """A whole number within bounds; ``default`` where there is none."""
+    value = params.get(name, default)
+    if type(value) is not int or not least <= value <= most:
+        wanted = f"must be a whole number from {least} to {most}"
+        raise InvalidArguments(f"{name} {wanted}", fields={name: wanted})
+    return value
+
+
+def flag(params: Mapping[str, Any], name: str) -> bool:
+    """Yes or no; no where there is none."""
+    value = params.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidArguments(f"{name} must be true or false", fields={name: "must be true or false"})
+    return value
+
+
+def table(value: Any) -> dict[str, Any]:
+    """``value`` as an object, nothing as an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidArguments("requests, params and arguments are JSON objects")
+    return value  # pyright: ignore[reportUnknownVariableType]

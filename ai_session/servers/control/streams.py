@@ -1,0 +1,182 @@
+"""What version 2 of the protocol adds: many sessions looked at over one connection, and taken over one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentwire.visible import visible
+from ai_session.errors import InvalidArguments, LimitReached
+from ai_session.servers.control.fields import flag, number, text
+
+if TYPE_CHECKING:
+    from ai_session.gate.gate import Gate
+    from ai_session.servers.base import Connection
+    from ai_session.sessions.cursor import Cursor
+    from ai_session.sessions.lease import Lease
+
+MOST_STREAMS = 256
+LEAST_WINDOW_BYTES, USUAL_WINDOW_BYTES, MOST_WINDOW_BYTES = 16 << 10, 256 << 10, 4 << 20
+MOST_OFFSET = 1 << 62
+LEAST_ROWS, MOST_ROWS = 2, 1000
+WHO_CHARS = 80
+
+log = logging.getLogger(__name__)
+
+
+class Streams:
+    """The streams and leases of one connection; ``close`` gives all of them up."""
+
+    def __init__(self, gate: Gate, connection: Connection) -> None:
+        self._gate, self._connection = gate, connection
+        self._numbers = itertools.count(1)
+        self._cursors: dict[int, Cursor] = {}
+        self._leases: dict[str, Lease] = {}
+        self._news = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+
+    async def stream(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A session's output from an offset, or from its present screen on."""
+        offset = None if params.get("offset") is None else number(params, "offset", 0, MOST_OFFSET)
+        window = number(params, "window_bytes", LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES, USUAL_WINDOW_BYTES)
+        if len(self._cursors) >= MOST_STREAMS:
+            raise LimitReached(f"{MOST_STREAMS} streams are open, the most of one connection", suggestion="close some")
+        cursor = await self._gate.look(
+            self._connection.principal,
+            text(params, "session"),
+            offset,
+            exact=flag(params, "exact"),
+            window_bytes=window,
+            wake=self._news.set,
+        )
+        stream = next(self._numbers)
+        self._cursors[stream] = cursor
+        if self._pump is None:
+            self._pump = asyncio.create_task(self._run())
+            self._pump.add_done_callback(self._pumped)
+        asyncio.get_running_loop().call_soon(self._news.set)  # what comes first is written after the answer
+        return {"stream": stream, **cursor.facts()}
+
+    async def close_stream(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The end of a stream."""
+        cursor = self._cursor(params)
+        del self._cursors[params["stream"]]
+        cursor.close()
+        return {}
+
+    def acknowledge(self, params: Mapping[str, Any], data: bytes) -> None:
+        """What the client has taken in of a stream; what it says of one that has ended is of no use."""
+        offset = number(params, "offset", 0, MOST_OFFSET)
+        if cursor := self._cursors.get(number(params, "stream", 1, MOST_OFFSET)):
+            cursor.acknowledge(offset)
+
+    async def take_over(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The right to type in a session, for this connection alone."""
+        who, session = text(params, "who"), text(params, "session")
+        if len(who) > WHO_CHARS:
+            raise InvalidArguments(f"who has more than {WHO_CHARS} characters", fields={"who": "is too long"})
+        principal, force = self._connection.principal, flag(params, "force")
+        lease = await self._gate.take_over(principal, session, visible(who), force=force, lost=self._lost)
+        self._leases[lease.session_id] = lease
+        return {"session_id": lease.session_id, "typing_by": lease.who}
+
+    async def release(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Others may type again."""
+        lease = self._lease(params)
+        del self._leases[lease.session_id]
+        await lease.release()
+        return {}
+
+    async def resize(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The size of a session that was taken over, until it is released."""
+        rows, cols = (number(params, name, LEAST_ROWS, MOST_ROWS) for name in ("rows", "cols"))
+        await self._lease(params).resize(rows, cols)
+        return {}
+
+    def type(self, params: Mapping[str, Any], data: bytes) -> None:
+        """Keys for a session that was taken over."""
+        self._lease(params).type(data)
+
+    async def close(self) -> None:
+        """The client has gone."""
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.wait((self._pump,))
+        for cursor in self._cursors.values():
+            cursor.close()
+        for lease in [*self._leases.values()]:
+            with contextlib.suppress(Exception):  # a terminal that takes no size must not keep others from typing
+                await lease.release()
+
+    def _cursor(self, params: Mapping[str, Any]) -> Cursor:
+        stream = number(params, "stream", 1, MOST_OFFSET)
+        if (cursor := self._cursors.get(stream)) is None:
+            raise InvalidArguments(f"no stream {stream} is open", fields={"stream": "is not open"})
+        return cursor
+
+    def _lease(self, params: Mapping[str, Any]) -> Lease:
+        session_id = text(params, "session_id")
+        if (lease := self._leases.get(session_id)) is None:
+            raise InvalidArguments(
+                f"this connection has not taken over session {session_id[:80]!r}",
+                suggestion="take_over it first, and use the session_id of the answer",
+            )
+        return lease
+
+    def _lost(self, session_id: str, by: str) -> None:
+        self._leases.pop(session_id, None)
+        self.tell({"event": "taken_over", "session_id": session_id, "typing_by": by})
+
+    def tell(self, facts: Mapping[str, Any], data: bytes = b"") -> None:
+        """Write an event, and the bytes that belong to it."""
+        more = {"bytes": len(data)} if data else {}
+        self._connection.writer.write(json.dumps({**facts, **more}).encode() + b"\n" + data)
+
+    async def _run(self) -> None:
+        """What is least behind goes first, so that keys are echoed before a flood goes on."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._news.clear()
+            told, wait = False, None
+            for stream, cursor in sorted(self._cursors.items(), key=lambda item: item[1].lag):
+                piece = cursor.next()
+                if piece is None:
+                    continue
+                if isinstance(piece, int | float):
+                    wait = piece if wait is None else min(wait, piece)
+                    continue
+                told = True
+                if piece.last:
+                    del self._cursors[stream]
+                    cursor.close()
+                self.tell({**piece.facts, "stream": stream}, piece.data)
+                await self._connection.writer.drain()
+            if told:
+                await asyncio.sleep(0)
+                continue
+            timer = None if wait is None else loop.call_later(wait, self._news.set)
+            await self._news.wait()
+            if timer is not None:
+                timer.cancel()
+
+    def _pumped(self, pump: asyncio.Task[None]) -> None:
+        problem = None if pump.cancelled() else pump.exception()
+        if problem is not None:
+            if not isinstance(problem, ConnectionError):
+                log.error("streams ended", exc_info=problem)
+            self._connection.writer.close()
+
+
+INLINE = {"acknowledge": Streams.acknowledge, "type": Streams.type}
+"""Requests that take effect in the order in which they come; bytes may belong to them."""
+
+METHODS = {
+    method.__name__: method
+    for method in (Streams.stream, Streams.close_stream, Streams.take_over, Streams.release, Streams.resize)
+}
+"""Requests that run side by side."""
