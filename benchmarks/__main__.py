@@ -19,7 +19,7 @@ ALL = (
     *("latency", "startup", "throughput", "scale", "clean_text"),
     *("flood", "boxes", "opening", "gate", "audit", "redaction", "network", "telemetry"),
     "http_load",
-    *("swarm_toolbox", "swarm_http", "swarm_engine", "swarm_scale", "swarm_brains"),
+    *("swarm_toolbox", "swarm_http", "swarm_engine", "swarm_scale", "swarm_brains", "swarm_tokens"),
 )
 
 

@@ -93,6 +93,8 @@ class CallRequest:
     """What servers are told as the run, so that what is opened belongs to it alone; empty: ``run_id``."""
     claim: str = ""
     """The process that was about to make the call the first time; empty: this one."""
+    repeatable: bool = False
+    """Twice is the same as once, whatever is known of the tool."""
 
     @property
     def digest(self) -> str:

@@ -18,7 +18,8 @@ class CallTool:
     """Call a tool as ``agent`` (empty: the task's own). ``id`` is unique within the task.
 
     ``as_host``: with the orchestrator's tools instead of an agent's, for what makes the brain itself run; never for
-    what a model, or a program that is driven by one, asked for.
+    what a model, or a program that is driven by one, asked for. ``repeatable``: twice is the same as once, whatever
+    the server says of its tool, so it is made again where it was lost with its server.
     """
 
     id: str
@@ -27,6 +28,7 @@ class CallTool:
     agent: str = ""
     timeout_seconds: float | None = None
     as_host: bool = False
+    repeatable: bool = False
     asked_as: CallTool | None = None
     """Where a person has to agree: the call that they are asked about instead, once for all calls that name it."""
 

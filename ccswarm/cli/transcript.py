@@ -103,6 +103,7 @@ def _told(attempt: Mapping[str, Any]) -> Iterator[str]:
 
 def _cost(usage: Mapping[str, float]) -> str:
     parts = [f"{usage['tokens']:,.0f} tokens"] if usage["tokens"] else []
+    parts += [f"{usage['cached_tokens']:,.0f} of them cached"] if usage["cached_tokens"] else []
     parts += [f"${usage['dollars']:.4f}"] if usage["dollars"] else []
     return f" ({', '.join(parts)})" if parts else ""
 

@@ -19,7 +19,7 @@ THOUGHT, CALL = "think ", "call "
 SHOWN_ANYWAY = ("agent.said", "task.started", "task.ended")
 """Events that say again what is told of otherwise."""
 
-USED = ("tokens", "dollars")
+USED = ("tokens", "cached_tokens", "dollars")
 
 
 async def transcript(store: Store, run: str, task: str, journal: Path) -> list[dict[str, Any]]:

@@ -150,6 +150,7 @@ def request_of(work: Work, step: CallTool) -> CallRequest:
         attempt=work.attempt,
         timeout_seconds=step.timeout_seconds,
         principal=work.task_id,
+        repeatable=step.repeatable,
     )
 
 

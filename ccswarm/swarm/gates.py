@@ -110,7 +110,8 @@ class Gates:
                 return f"not done within {gate.timeout_seconds:g} s"
             turn += 1
             seconds = min(left, WAIT_SECONDS)
-            outcome = yield call(f"wait{turn}", "read_output", **session, wait_for="finish", timeout_seconds=seconds)
+            waits = call(f"wait{turn}", "read_output", **session, wait_for="finish", timeout_seconds=seconds)
+            outcome = yield replace(waits, repeatable=True)
         problem = unmet(Expect(exit_code=0), replace(outcome, text=""))
         return f"{problem}\n{outcome.text[-SHOWN_CHARS:]}" if problem else ""
 

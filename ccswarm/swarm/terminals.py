@@ -140,8 +140,8 @@ class Terminals:
         return not self.agent or str(session.get("owner", "")).endswith(f"/agent:{self.agent}")
 
     async def _asked(self, step: str, tool: str, **arguments: Any) -> CallOutcome:
-        name = f"{self.shell}.{tool}"
-        return await self.send(CallRequest(self.run_id, self.task_id, step, CLEANER, name, arguments, for_user=True))
+        whose, name = (self.run_id, self.task_id, step, CLEANER), f"{self.shell}.{tool}"
+        return await self.send(CallRequest(*whose, name, arguments, for_user=True, repeatable=True))
 
 
 def principal_of(session: Mapping[str, Any]) -> str:

@@ -165,7 +165,8 @@ class Toolbox:
         In this order: the agent is known, the tool exists and is granted, the arguments fit its schema, a person agreed
         where one has to, no other process may have made the call, the budget suffices, the begin is written; the first
         that is not so is the outcome, and nothing was sent. A call that was lost with its server is sent again, and is
-        on record again, where that is the same as once: with the same key, or to a tool that only reads.
+        on record again, where that is the same as once: with the same key, to a tool that only reads, or where who
+        makes it knows that.
         """
         entry = self._entry()
         outcome = await self._told(request, entry, budget, approved, on_progress)
@@ -315,7 +316,7 @@ class Toolbox:
 
 def _same_twice(request: CallRequest, tool: ToolInfo) -> bool:
     """Whether a call may be made again when nobody knows whether it was made."""
-    return tool.read_only or tool.idempotent or bool(tool.keyed and request.key)
+    return request.repeatable or tool.read_only or tool.idempotent or bool(tool.keyed and request.key)
 
 
 def _filled(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pydantic_ai import exceptions as errors
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
     BinaryContent,
+    CachePoint,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -140,6 +141,8 @@ def _messages(conversation: Conversation, model: Model) -> list[ModelMessage]:
     """As pydantic-ai has them: requests and responses by turns."""
     found: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
+    kept = CachePoint(ttl=model.cache) if model.kind == "anthropic" and model.cache != "off" else None
+    settled = conversation.settled
     for message in conversation.messages():
         if message.turn:
             found += [ModelRequest(parts), _response(message)]
@@ -149,6 +152,8 @@ def _messages(conversation: Conversation, model: Model) -> list[ModelMessage]:
             # Elsewhere it would be wrapped in JSON, and its text says so anyway.
             outcome = "failed" if call.failed and model.kind == "anthropic" else "success"
             parts.append(ToolReturnPart(allowed(call.name), _returned(message, model), call.call_id, outcome=outcome))
+            if kept and call is settled:
+                parts.append(UserPromptPart([kept]))
         else:
             parts.append(SystemPromptPart(message.text) if message.kind == "system" else UserPromptPart(message.text))
     return [*found, ModelRequest(parts)]

@@ -18,6 +18,16 @@ KEPT_SHARE = 0.15
 SHORTENED_TO = 0.6
 """Of the bound: providers keep the beginning of a conversation that is sent again, so it seldom changes."""
 
+WORTH = 0.5
+"""Of what follows them, which old outputs have to save before they become references by their age: all of that is new
+to a provider then."""
+
+REFERENCE_CHARS = 250
+"""What a reference comes to at most, about."""
+
+SHORT_CHARS = 200
+"""An output of no more is shown whole for as long as its turn is shown."""
+
 IMAGE_CHARS = 6000
 """What an image counts as, about."""
 
@@ -74,13 +84,17 @@ class Message:
 
 @dataclass(slots=True)
 class Conversation:
-    """``answer_chars`` is what is shown of one output, ``context_chars`` what all of it may come to."""
+    """``answer_chars`` is what is shown of one output, ``context_chars`` what all of it may come to. The outputs of the
+    newest ``keep_outputs`` turns at least stay whole as long as there is room; 0: those of all."""
 
     system: str
     task: str
     answer_chars: int
     context_chars: int
+    keep_outputs: int = 0
     turns: list[Turn] = field(default_factory=list[Turn])
+    aged: int = 0
+    """Turns at the beginning whose outputs became references by their age."""
     left_out: int = 0
     """Turns at the beginning that are not shown any more."""
     notes: str = ""
@@ -109,6 +123,11 @@ class Conversation:
         told = len(self.system) + len(self.task) + len(self.notes)
         return told + sum(map(self._chars, self.turns[self.left_out :]))
 
+    @property
+    def settled(self) -> Made | None:
+        """The last call whose output became a reference by its age: nothing up to it changes while there is room."""
+        return next((call for turn in reversed(self.turns[: self.aged]) for call in reversed(turn.calls)), None)
+
     def asking(self, question: str) -> Conversation:
         """The same with a question at its end, which is not kept."""
         return replace(self, question=question)
@@ -124,6 +143,20 @@ class Conversation:
         for turn in self.turns[self.left_out : len(self.turns) - kept]:
             turn.response = turn.decoded = None
         self.left_out, self.notes = len(self.turns) - kept, notes
+
+    def age(self) -> None:
+        """Outputs of all but the newest turns become references: those of several turns at once, and only where that
+        saves enough, so that the beginning which a provider keeps seldom changes."""
+        newest = max(self.aged, len(self.turns) - self.keep_outputs)
+        old = [call for turn in self.turns[self.aged : newest] for call in turn.calls if not call.shortened]
+        if not self.keep_outputs or newest - self.aged <= self.keep_outputs:
+            return
+        saved = sum(self._shown_chars(call) - self._shown_chars(call, shortened=True) for call in old)
+        if saved < WORTH * sum(map(self._chars, self.turns[newest:])):
+            return
+        for call in old:
+            call.shortened = True
+        self.aged = newest
 
     def fit(self) -> None:
         """Shortens what is old until the conversation is within its bound: outputs to references, the oldest first,
@@ -173,7 +206,7 @@ class Conversation:
         """What is shown of an output: all of it, its beginning and its end, or a reference. Its number comes first."""
         head = f"[{call.number}]"
         text = call.answer
-        if call.shortened and (len(text) > 200 or call.images):
+        if call.shortened and (len(text) > SHORT_CHARS or call.images):
             first = text.partition("\n")[0][:80]
             return f"{head} {first} … ({len(text)} characters, shortened; recall(id={call.number}) shows them again)"
         if len(text) <= self.answer_chars:
@@ -194,9 +227,13 @@ class Conversation:
         return f"characters {offset} to {end} of the {len(call.answer)} of output {number}{more}:\n{piece}"
 
     def _chars(self, turn: Turn) -> int:
-        shown = (min(len(call.answer), 250 if call.shortened else self.answer_chars + 120) for call in turn.calls)
-        images = sum(len(call.images) for call in turn.calls if not call.shortened)
-        return turn.chars + len(turn.note) + sum(shown) + images * IMAGE_CHARS
+        shown = (self._shown_chars(call, shortened=call.shortened) for call in turn.calls)
+        return turn.chars + len(turn.note) + sum(shown)
+
+    def _shown_chars(self, call: Made, *, shortened: bool = False) -> int:
+        if shortened:
+            return min(len(call.answer), REFERENCE_CHARS)
+        return min(len(call.answer), self.answer_chars + 120) + len(call.images) * IMAGE_CHARS
 
 
 def answer_of(outcome: CallOutcome) -> str:

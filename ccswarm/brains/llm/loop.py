@@ -20,7 +20,7 @@ from ccswarm.brains.llm.conversation import KEPT_TURNS, Conversation, Made, Turn
 from ccswarm.brains.llm.repository import facts_of
 from ccswarm.brains.llm.retries import TRANSIENT, explained, pause
 from ccswarm.brains.llm.settings import LlmSettings, Model
-from ccswarm.brains.llm.terminal import BASH, EDIT, READ, Done, Terminal, Work
+from ccswarm.brains.llm.terminal import BASH, EDIT, READ, WAIT, Done, Terminal, Work
 from ccswarm.brains.llm.tools import FINISH, OWN, RECALL, TODO, Offered
 from ccswarm.engines.base import Flow
 from ccswarm.models import CallOutcome, Json
@@ -191,7 +191,9 @@ class LlmThinking:
             return self._go_on(lane[0], None) if lane else []
         doing.steps += 1
         more = f".{doing.steps}" if doing.steps > 1 else ""
-        step = CallTool(f"turn{len(self.conversation.turns)}.call{doing.call.number}{more}", tool, arguments)
+        waits = doing.call.tool == BASH and tool.endswith(f".{WAIT}")
+        name = f"turn{len(self.conversation.turns)}.call{doing.call.number}{more}"
+        step = CallTool(name, tool, arguments, repeatable=waits)
         self._doing[step.id] = doing
         return [step]
 
@@ -294,6 +296,7 @@ class LlmThinking:
         elif self._said:
             self.conversation.task = "\n".join((self.conversation.task, *self._said))
         self._said.clear()
+        self.conversation.age()
         self.conversation.fit()
         self._asked += 1
 

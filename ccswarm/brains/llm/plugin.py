@@ -62,7 +62,8 @@ class LlmBrain:
             names = [one.name for one in tools if one not in OWN]
             system = prompts.system(assignment, names, FINISH, RECALL, TODO, terminal=bool(terminal))
             told = prompts.task(assignment)
-            conversation = Conversation(system, told, settings.answer_chars, settings.context_chars)
+            bounds = settings.answer_chars, settings.context_chars, settings.keep_outputs
+            conversation = Conversation(system, told, *bounds)
         opened: list[Connections] = []
         ask = partial(_ask, means, assignment, settings, tools, opened)
         thinking = LlmThinking(assignment, settings, tools, conversation, ask, terminal, partial(_closed, opened))

@@ -168,6 +168,12 @@ class LlmSettings(Model):
     answer_chars: int = Field(
         default=16_000, ge=500, description="Of one tool's output that are shown: its beginning and its end."
     )
+    keep_outputs: int = Field(
+        default=3,
+        ge=0,
+        description="Of how many of the newest answers the outputs stay whole, at least; older ones become references, "
+        "those of several answers at once. 0: all stay.",
+    )
     request_timeout_seconds: float = Field(default=900, gt=0, description="Longest time that one answer may take.")
     idle_seconds: float = Field(default=240, gt=0, description="Longest silence within one answer.")
     retries: int = Field(default=6, ge=0, le=100, description="How often each model is asked again when it failed.")

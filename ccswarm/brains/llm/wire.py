@@ -96,9 +96,11 @@ def told(message: Message, model: Model) -> str:
 
 
 def usage_of(model: Model, used: Any, answered_as: str) -> dict[str, Json]:
-    """Tokens, and dollars where they can be known. ``used`` has input_tokens and output_tokens."""
-    given, made = used.input_tokens, used.output_tokens
-    found: dict[str, Json] = {"tokens": given + made, "input_tokens": given, "output_tokens": made}
+    """Tokens, those of them that the provider had kept, and dollars where they can be known. ``used`` has
+    input_tokens, output_tokens and cache_read_tokens."""
+    given, made, kept = used.input_tokens, used.output_tokens, used.cache_read_tokens
+    tokens = {"tokens": given + made, "input_tokens": given, "output_tokens": made, "cached_tokens": kept}
+    found: dict[str, Json] = {**tokens}
     dollars = cost(model, used, answered_as)
     return found if dollars is None else {**found, "dollars": dollars}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -180,7 +180,8 @@ class Words:
         if outcome.ok and record(outcome)["status"] == "running":
             self._waits += 1
             waited: dict[str, Json] = {"session_id": self._session, "wait_for": "finish"}
-            return [self._call(f"wait{self._waits}", "read_output", {**waited, "timeout_seconds": WAIT_SECONDS})]
+            waits = self._call(f"wait{self._waits}", "read_output", {**waited, "timeout_seconds": WAIT_SECONDS})
+            return [replace(waits, repeatable=True)]
         return [self._over(outcome)]
 
     def so_far(self) -> Json:
