@@ -1,14 +1,21 @@
-"""Rows as a table for a terminal: as wide as it needs to be, and cells that do not fit go on in the line below."""
+"""Rows as a table for a terminal: as wide as it needs to be, and cells that do not fit go on in the line below. Ids
+stay in one piece, to be copied: where there is no room for them side by side, each row is a list of its cells."""
 
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
 GAP = "   "
 LEAST = 6
 """Columns are not made narrower, however narrow the terminal is."""
+
+WORD = re.compile(r"\s*[^\s/]*/*")
+"""A piece of a cell that a line does not break in, if it can; paths are broken at slashes."""
+ID = re.compile(r"[\d_]")
+"""What makes a word one that people copy."""
 
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 COLOURS = {
@@ -37,11 +44,18 @@ def ago(at: float, now: float) -> str:
 def draw(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, coloured: bool = True) -> Iterator[str]:
     """Lines of a table of ``rows``, whose cells are visible text, on a terminal with ``width`` columns."""
     widths = _widths([headings, *rows], width - 2)
+    bold = dict.fromkeys(headings, BOLD) if coloured else {}
+    colours = COLOURS if coloured else {}
     yield ""
-    yield from _lines(headings, widths, dict.fromkeys(headings, BOLD) if coloured else {})
-    yield " " + "─" * (sum(widths) + len(GAP) * (len(widths) - 1))
+    if _total(widths) > width - 2 and any(ID.search(cell) for row in rows for cell in row):
+        for row in rows:
+            yield from _listed(headings, row, width - 2, {**colours, **bold})
+            yield ""
+        return
+    yield from _lines(headings, widths, bold)
+    yield " " + "─" * _total(widths)
     for row in rows:
-        yield from _lines(row, widths, COLOURS if coloured else {})
+        yield from _lines(row, widths, colours)
     yield ""
 
 
@@ -59,11 +73,31 @@ def terminal_width() -> int:
 
 
 def _widths(rows: Sequence[Sequence[str]], most: int) -> list[int]:
-    """What each column needs; the widest give way until all fit."""
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
-    while sum(widths) + len(GAP) * (len(widths) - 1) > most and max(widths) > LEAST:
-        widths[widths.index(max(widths))] -= 1
+    """What each column needs; the widest give way until all fit, as far as they can."""
+    columns = list(zip(*rows, strict=True))
+    widths, least = [max(map(_width, column)) for column in columns], [max(map(_least, column)) for column in columns]
+    while _total(widths) > most and any(width > end for width, end in zip(widths, least, strict=True)):
+        widest = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))
+        widths[widest] -= 1
     return widths
+
+
+def _least(cell: str) -> int:
+    """How narrow its column may become."""
+    return max([LEAST, *(_width(word.strip()) for word in WORD.findall(cell) if ID.search(word))])
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _listed(headings: Sequence[str], row: Sequence[str], most: int, colours: dict[str, str]) -> Iterator[str]:
+    """One cell a line, behind its heading; an id that is wider than the terminal is left to it to wrap."""
+    named = max(map(_width, headings))
+    for heading, cell in zip(headings, row, strict=True):
+        if cell:
+            rest = max(most - named - len(GAP), _least(cell))
+            yield from _lines([heading, cell], [named, rest], colours)
 
 
 def _lines(cells: Sequence[str], widths: Sequence[int], colours: dict[str, str]) -> Iterator[str]:
@@ -78,11 +112,16 @@ def _lines(cells: Sequence[str], widths: Sequence[int], colours: dict[str, str])
 
 
 def _folded(cell: str, width: int) -> list[str]:
+    """Broken between words; within one that is wider than the column."""
     pieces = [""]
-    for char in cell:
-        if _width(pieces[-1]) + _width(char) > width:
+    for word in WORD.findall(cell):
+        if pieces[-1] and _width(pieces[-1]) + _width(word) > width:
             pieces.append("")
-        pieces[-1] += char
+            word = word.lstrip()
+        for char in word:
+            if _width(pieces[-1]) + _width(char) > width:
+                pieces.append("")
+            pieces[-1] += char
     return pieces
 
 

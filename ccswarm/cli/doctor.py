@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +25,7 @@ from ccswarm.cli.parameters import Config, load
 from ccswarm.errors import SwarmError
 
 if TYPE_CHECKING:
-    from ccswarm.config.config import Loaded
+    from ccswarm.config.config import Loaded, Supplied
     from ccswarm.config.settings import Settings
 
 OLDEST_SQLITE = (3, 35)
@@ -80,9 +80,18 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
 
 
 def _agreed(config: Path | None) -> Loaded:
+    """With the agents and the server that ``ccswarm run "…"`` takes where none are configured."""
     from ccswarm.config import config as files
 
-    return files.load(config)
+    loaded = files.load(config)
+    return replace(loaded, settings=_supplied(loaded.settings).settings)
+
+
+def _supplied(settings: Settings) -> Supplied:
+    from ccswarm.config import config as files
+    from ccswarm.config import starters
+
+    return files.supplied(settings, starters.TYPES[:1], files.server_environment())
 
 
 def program(_: Path | None) -> Iterator[Finding]:
@@ -99,18 +108,21 @@ def program(_: Path | None) -> Iterator[Finding]:
 def configuration(config: Path | None) -> Iterator[Finding]:
     """The file, and its tasks as far as they can be judged without servers."""
     from ccswarm.app import brain_problems
+    from ccswarm.config import config as files
     from ccswarm.plan import check as plan
 
-    loaded = _agreed(config)
-    settings = loaded.settings
+    loaded = files.load(config)
+    settings, supplied = loaded.settings, _supplied(loaded.settings)
     if loaded.path is None:
-        yield Finding("configuration", "warn", "there is none; all is as by default", "ccswarm init writes one")
-        return
-    counts = f"{len(settings.agents)} agents, {len(settings.tasks)} tasks"
-    yield Finding("configuration", "ok", f"{loaded.path}: {len(settings.mcp.servers)} servers, {counts}")
+        yield Finding("configuration", "ok", "there is no file; all is as by default", "ccswarm init writes one")
+    else:
+        counts = f"{len(settings.agents)} agents, {len(settings.tasks)} tasks"
+        yield Finding("configuration", "ok", f"{loaded.path}: {len(settings.mcp.servers)} servers, {counts}")
+    if supplied.told:
+        yield Finding("agents", "ok", supplied.told, 'try it: ccswarm run "list the files"')
     for problem in plan.check(settings, None):
         yield Finding("plan", "fail", problem, "fix it: ccswarm plan check")
-    for problem in brain_problems(settings):
+    for problem in brain_problems(supplied.settings):
         yield Finding("brains", "fail", problem, "fix it, or give the agent another brain")
 
 

@@ -21,6 +21,7 @@ from ccswarm.cli.output import (
     show_json_line,
     show_line,
     show_rows,
+    to_person,
     when,
 )
 from ccswarm.cli.parameters import MOST_RUNS, Config, LastRun
@@ -101,7 +102,8 @@ def list_runs(
     if as_json:
         show_json(found)
     elif found:
-        rows = [{**row, "begun": when(row["begun_at"])} for row in found]
+        named = short if to_person() else str
+        rows = [{**row, "run": named(row["run"]), "begun": when(row["begun_at"])} for row in found]
         show_rows(rows, ("run", "status", "begun", "seconds", "tasks"))
     else:
         remark(f"There are no runs. {BEGIN}")

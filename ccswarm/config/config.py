@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 
 from ccswarm.config import starters
 from ccswarm.config.files import find, state_directory
-from ccswarm.config.settings import Section, ServerSettings, Settings, reach_problems
+from ccswarm.config.settings import AgentSettings, Section, ServerSettings, Settings, reach_problems
 from ccswarm.config.trust import (
     Change,
     ConfigTrust,
@@ -59,6 +59,8 @@ MESSAGES = {
     "model_type": "should be a table",
 }
 """Where pydantic's own words speak of Python."""
+OF_BRAINS = ("model", "base_url", "key", "price", "fallback", "effort", "program", "environment", "words", "steps")
+"""What is set for a brain, and is looked for beside it."""
 EXAMPLES: dict[object, object] = {str: "NAME", int: 0, float: 1.0}
 
 AnySection = TypeVar("AnySection", bound=Section)
@@ -479,10 +481,14 @@ def _within(data: Any, loc: _Place, kind: str) -> _Place:
 
 
 def _message(kind: str, message: str, place: _Place, whole: type[Section]) -> str:
+    if kind == "string_pattern_mismatch" and place[-1] == "brain":
+        return 'should be playbook, llm or cli: a model is named in its settings = { model = "MAKER:NAME" }'
     if kind in MESSAGES:
         return MESSAGES[kind]
     if kind == "extra_forbidden":
         model = _model(place[:-1], whole)
+        if model is AgentSettings and place[-1] in OF_BRAINS:
+            return f"is not known: it belongs in the agent's settings = {{ {place[-1]} = … }}"
         near = difflib.get_close_matches(str(place[-1]), list(model.model_fields), n=1) if model else []
         return "is not known" + (f" (did you mean {near[0]}?)" if near else "")
     return message.removeprefix("Input ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +30,21 @@ KEYS: Mapping[With, str] = {
     "gemini": "GEMINI_API_KEY",
 }
 CLI_KEYS: Mapping[With, tuple[tuple[str, str], ...]] = {
-    "claude": (("ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"), ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")),
+    "claude": tuple(
+        (name, name)
+        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_BASE_URL")
+    ),
     "codex": (("CODEX_API_KEY", "CODEX_API_KEY"), ("CODEX_API_KEY", "OPENAI_API_KEY")),
 }
-"""What each program calls its key, and the variable of this environment that has it."""
+"""What each program calls its key, and where its API is, and the variable of this environment that says it."""
+MAKERS: Mapping[str, re.Pattern[str]] = {
+    "anthropic": re.compile(r"anthropic|claude|opus|sonnet|haiku"),
+    "openai": re.compile(r"openai|(chat)?gpt|codex|o\d"),
+    "gemini": re.compile(r"gemini|google"),
+}
+"""Of models, by how their names begin."""
+PROGRAM = re.compile(r"(claude|codex|gemini)([ _-]?(code|cli))?", re.IGNORECASE)
+LOCAL = re.compile(r"local|ollama|lm_?studio|vllm|llama", re.IGNORECASE)
 BRAINS: Mapping[With, str] = {
     "anthropic": 'brain = "llm"\nsettings = { model = "anthropic:claude-sonnet-5" }  # the key: ANTHROPIC_API_KEY\n',
     "openai": 'brain = "llm"\nsettings = { model = "openai:gpt-5.1" }  # the key: OPENAI_API_KEY\n',
@@ -85,6 +97,9 @@ profile = "trusted"
 
 [policy]
 mode = "trusted"
+
+[daemon]
+idle_exit_seconds = 60  # its daemon ends by itself: ai-session daemon stop ends the one of your own home
 """
 
 
@@ -169,6 +184,24 @@ def _brain(who: With, environ: Mapping[str, str]) -> str:
 
 def _lines(table: str) -> str:
     return table.strip("{} ").replace(", ", "\n") + "\n"
+
+
+def maker_of(model: str) -> str:
+    """Whose model it is, by its name; empty where that does not say it."""
+    return next((maker for maker, begins in MAKERS.items() if begins.match(model.lower())), "")
+
+
+def brain_for(name: str) -> str:
+    """How an agent is set that was given a program, a maker or a model as its brain; empty for other words."""
+    program, maker = PROGRAM.fullmatch(name), maker_of(name)
+    ways = [f'brain = "cli" and settings = {{ program = "{program[1].lower()}" }}'] if program else []
+    if LOCAL.match(name):
+        ways.append(BRAINS["local"].strip().replace("\n", " and "))
+    elif maker:
+        own = re.search(r'"(.*?:.*?)"', BRAINS[maker])  # type: ignore[index]
+        model = f"{maker}:{name}" if re.search(r"\d", name) else own[1] if own else ""
+        ways.append(f'brain = "llm" and settings = {{ model = "{model}" }}')
+    return ", or ".join(ways)
 
 
 def found(environ: Mapping[str, str], secret: Callable[[str], str]) -> tuple[With, str]:

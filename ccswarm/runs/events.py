@@ -276,11 +276,13 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
                 return f"calls {cut(', '.join(facts['calls']))}{used}"
             return f"says: {cut(str(facts['text']))}{used}"
         case "agent.waits":
-            return cut(f"asks {facts['model']} again in {facts['seconds']:g} s: {facts['why']} {facts['message']}")
+            return cut(f"asks {facts['model']} again in {facts['seconds']:g} s: {_why(facts)}")
+        case "agent.reaches":
+            return f"asks {facts['model']} at {facts['place']}"
         case "agent.summed_up":
             return f"sums up its conversation: {facts['chars']} characters become {facts['left']}"
         case "agent.changed_model":
-            return cut(f"continues with {facts['to']}: {facts['model']}: {facts['why']} {facts['message']}")
+            return cut(f"continues with {facts['to']}: {facts['model']}: {_why(facts)}")
         case "program.started":
             return f"{facts['program']} works in terminal {facts['session']} of {facts['server']}"
         case "program.ended":
@@ -291,6 +293,12 @@ def _told_of_run(event: str, facts: Mapping[str, Any]) -> str:
         case _:
             rest = " ".join(f"{name}={value}" for name, value in facts.items() if name not in ("event", "at", "task"))
             return cut(f"{event} {rest}")
+
+
+def _why(facts: Mapping[str, Any]) -> str:
+    """Why a model did not answer, in words."""
+    message = f": {facts['message']}" if facts.get("message") else ""
+    return f"{str(facts['why']).replace('_', ' ')}{message}"
 
 
 def _told_of_call(event: str, facts: Mapping[str, Any]) -> str:

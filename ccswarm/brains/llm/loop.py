@@ -48,6 +48,10 @@ MOST_KNOWN = 40
 PLACE = "place"
 """The step that looks at where the agent works."""
 
+FIRST_TRIES = 2
+"""How often a server that cannot be reached is asked again before any model has answered: a wrong address, or no
+network, is to be known within seconds. Once one has answered it may take as long as ``retries`` allow to come back."""
+
 Ask = Callable[[Model, Conversation], Awaitable[Mapping[str, Json]]]
 """The next answer of a model, as ``api.ask`` gives it."""
 
@@ -69,6 +73,7 @@ class LlmThinking:
         self,
         assignment: Assignment,
         settings: LlmSettings,
+        models: Sequence[Model],
         tools: Sequence[Offered],
         conversation: Conversation,
         ask: Ask,
@@ -81,7 +86,7 @@ class LlmThinking:
         self._settings = settings
         self._ask = ask
         self._let_go = let_go
-        self._models = settings.models
+        self._models = models
         self._model = 0
         self._names = {one.name: one.tool for one in tools}
         self._full = {one.tool: one.tool for one in tools}
@@ -93,6 +98,7 @@ class LlmThinking:
         self._failing: dict[str, int] = {}
         self._cut_short = False
         self._summed = 0
+        self._told_where = False
         self.todo: list[dict[str, str]] = []
         self._said: list[str] = []
         """By people, since the model was asked last."""
@@ -114,6 +120,7 @@ class LlmThinking:
                 steps += self._go_on(doing, outcome)
                 called = True
             elif name == PLACE:
+                await self._tell_where(flow, outcome)
                 self.conversation.task += prompt.place(str((outcome.structured or {}).get("facts") or ""))
             elif name.partition(".")[2].startswith("ask"):
                 return await self._heard(flow, outcome)
@@ -124,7 +131,15 @@ class LlmThinking:
         return self._turned() if called else self._think()
 
     async def _look(self, _: str) -> Mapping[str, Json]:
-        return {"facts": await asyncio.to_thread(facts_of, self._assignment.workspace)}
+        facts = await asyncio.to_thread(facts_of, self._assignment.workspace)
+        return {"facts": facts, **where(self._models[0])}
+
+    async def _tell_where(self, flow: Flow, outcome: CallOutcome) -> None:
+        """Once, where a variable leads elsewhere than to the model's maker."""
+        found = (outcome.structured or {}).get("where")
+        if found and not self._told_where:
+            self._told_where = True
+            await self._tell(flow, "agent.reaches", **cast("dict[str, Json]", found))
 
     def so_far(self) -> Json:
         """See Partial: what the model said last."""
@@ -137,6 +152,7 @@ class LlmThinking:
             await self._let_go()
 
     async def _heard(self, flow: Flow, outcome: CallOutcome) -> Sequence[Step]:
+        await self._tell_where(flow, outcome)
         facts = outcome.structured or {"error": {"kind": "internal", "message": f"{outcome.code}: {outcome.message}"}}
         if error := facts.get("error"):
             return await self._trouble(flow, error)
@@ -348,7 +364,10 @@ class LlmThinking:
             self.conversation.tighten()
             return self._think(may_sum_up=False)
         facts = {"model": model.model, "why": kind, "message": message}
-        if kind in TRANSIENT and self._tries < self._settings.retries:
+        most = self._settings.retries
+        if kind == "cannot_connect" and not self.conversation.turns:
+            most = min(most, FIRST_TRIES)
+        if kind in TRANSIENT and self._tries < most:
             self._tries += 1
             seconds = pause(self._assignment.run_id + self._assignment.task_id, self._tries, error.get("retry_after"))
             await self._tell(flow, "agent.waits", seconds=seconds, **facts)
@@ -365,6 +384,11 @@ class LlmThinking:
     async def _tell(self, flow: Flow, event: str, /, **facts: Any) -> None:
         who = {"task": self._assignment.task_id, "agent": self._assignment.agent, "turn": len(self.conversation.turns)}
         await flow.emit({"event": event, "at": round(time.time(), 3), **who, **facts})
+
+
+def where(model: Model) -> dict[str, Json]:
+    """To be recorded with what is asked of it: where it is reached, if a variable says so."""
+    return {"where": {"model": model.model, "place": model.place}} if model.elsewhere else {}
 
 
 def _as_it_is(tool: str, arguments: Mapping[str, Json]) -> Work:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ccswarm.brains.base import Assignment, Means, Thinking
 from ccswarm.brains.llm import prompts, recorded
 from ccswarm.brains.llm.conversation import Conversation
-from ccswarm.brains.llm.loop import LlmThinking
+from ccswarm.brains.llm.loop import LlmThinking, where
 from ccswarm.brains.llm.retries import explained
 from ccswarm.brains.llm.settings import ENV, GEMINI, RECORDED, VENDORS, LlmSettings, Model, read
 from ccswarm.brains.llm.terminal import Terminal, terminal_of
 from ccswarm.brains.llm.tools import FINISH, IN_TERMINAL, OWN, RECALL, TODO, Offered, listed, offered
+from ccswarm.config.config import server_environment
 from ccswarm.config.settings import AgentSettings
 from ccswarm.errors import PlanInvalid
 from ccswarm.models import Json
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ccswarm.brains.llm.wire import Connections
+
+
+UNPRICED = (
+    "{model}: its price is not known, so a budget in dollars cannot be kept: say in the agent's settings what a "
+    "million tokens cost in dollars, price = {{ input = 1.0, output = 5.0 }}, or limit its tokens instead of dollars, "
+    "budget = {{ tokens = 2_000_000 }}"
+)
 
 
 class LlmBrain:
@@ -40,14 +48,15 @@ class LlmBrain:
             settings = read(agent.settings)
         except PlanInvalid as error:
             return (error.message,)
-        return tuple(_problems(settings, secret, priced))
+        return tuple(_problems(settings.models(server_environment()), secret, priced))
 
     def begin(self, assignment: Assignment, means: Means, before: Thinking | None = None) -> LlmThinking:
         """Raises PlanInvalid where ``problems`` names any, and where the task has no text."""
         settings = read(assignment.settings)
         budget: Mapping[str, Any] = assignment.task.get("budget") or {}
         priced = bool(budget.get("dollars"))
-        if wrong := list(_problems(settings, means.secret, priced)):
+        models = settings.models(means.variables)
+        if wrong := list(_problems(models, means.secret, priced)):
             raise PlanInvalid("; ".join(wrong), suggestion="see docs/reference/brains-llm.md")
         terminal = _terminal(assignment, settings)
         given = listed(assignment.tools, assignment.shell, assignment.grants) if terminal else assignment.tools
@@ -66,7 +75,9 @@ class LlmBrain:
             conversation = Conversation(system, told, *bounds)
         opened: list[Connections] = []
         ask = partial(_ask, means, assignment, settings, tools, opened)
-        thinking = LlmThinking(assignment, settings, tools, conversation, ask, terminal, partial(_closed, opened))
+        thinking = LlmThinking(
+            assignment, settings, models, tools, conversation, ask, terminal, partial(_closed, opened)
+        )
         if isinstance(before, LlmThinking):
             thinking.todo = before.todo
         return thinking
@@ -84,17 +95,19 @@ def _terminal(assignment: Assignment, settings: LlmSettings) -> Terminal | None:
     return terminal_of(*of, settings.answer_chars)
 
 
-def _problems(settings: LlmSettings, secret: Callable[[str], str], priced: bool) -> Iterator[str]:
-    for model in settings.models:
+def _problems(models: Sequence[Model], secret: Callable[[str], str], priced: bool) -> Iterator[str]:
+    for model in models:
         if model.kind == RECORDED:
             continue
-        needed = ("pydantic_ai", VENDORS[model.kind][2]) if model.kind != GEMINI else ("httpx2", "genai_prices")
+        needed = ("pydantic_ai", VENDORS[model.kind].package) if model.kind != GEMINI else ("httpx2", "genai_prices")
         if missing := [name for name in needed if find_spec(name) is None]:
             yield explained("not_installed", ", ".join(missing), model)
+        elif model.unsafe:
+            yield model.unsafe
         elif model.key_name and not secret(model.key_name):
             yield explained("no_key", "", model)
         elif priced and not model.price and not _priced(model):
-            yield f"{model.model}: its price is not known, so no budget in dollars can be kept; set price"
+            yield UNPRICED.format(model=model.model)
 
 
 def _priced(model: Model) -> bool:
@@ -143,7 +156,8 @@ async def _ask(
     if not opened:
         opened.append(Connections())
     bounds = Bounds(settings.request_timeout_seconds, settings.idle_seconds)
-    return await api.ask(model, Access(key, headers), conversation, tools, bounds, opened[0])
+    answer = await api.ask(model, Access(key, headers), conversation, tools, bounds, opened[0])
+    return {**answer, **where(model)}
 
 
 PLUGIN = LlmBrain()

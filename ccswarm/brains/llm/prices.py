@@ -16,7 +16,7 @@ def cost(model: Model, used: Any, answered_as: str = "") -> float | None:
         return (used.input_tokens * model.price.input + used.output_tokens * model.price.output) / 1e6
     for name in filter(None, (answered_as, model.name)):
         try:
-            return float(calc_price(used, name, provider_api_url=model.address).total_price)
+            return float(calc_price(used, name, provider_api_url=model.billed_at).total_price)
         except (LookupError, ValueError):
             continue
     return None

@@ -25,7 +25,7 @@ EXPLAINED = {
     "too_long": ("takes less than this conversation has", "lower context_chars, or cut the task into smaller ones"),
     "refused": ("refused to answer", "put the task in other words, or name another model: fallback"),
     "rejected": ("rejected the request", "see what it says; another model may take it: fallback"),
-    "cannot_connect": ("cannot be reached at {address}", "see that it runs there; check base_url, network and proxy"),
+    "cannot_connect": ("cannot be reached at {address}", "check network and proxy, and that a server is there"),
     "rate_limited": ("has had too many requests", "try later, let fewer agents work at once, or raise retries"),
     "overloaded": ("is overloaded", "try later, or name another model: fallback"),
     "server_error": ("fails by itself", "try later, or name another model: fallback"),
@@ -41,7 +41,7 @@ def explained(kind: str, message: str, model: Model, tries: int = 0) -> str:
     """For people: which model, what is wrong, what it said, what to do."""
     what, advice = EXPLAINED.get(kind, EXPLAINED["internal"])
     recorded = model.kind == RECORDED
-    known = {"key": "" if recorded else model.key_name or "settings.key", "address": "" if recorded else model.address}
+    known = {"key": "" if recorded else model.key_name or "settings.key", "address": "" if recorded else model.place}
     again = f", asked {tries + 1} times" if tries else ""
     said = f" ({message})" if message else ""
     return f"{model.model or RECORDED} {what.format(**known)}{again}{said}; {advice.format(**known)}"

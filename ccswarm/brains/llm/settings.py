@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from ccswarm.config.settings import SECRET_HEADER, Section
+from ccswarm.config.starters import maker_of
 from ccswarm.errors import PlanInvalid
 
-VENDORS: dict[str, tuple[str, str, str]] = {
-    "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic"),
-    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai"),
-    "openai-responses": ("https://api.openai.com/v1", "OPENAI_API_KEY", "openai"),
-    "gemini": ("https://generativelanguage.googleapis.com/v1beta", "GEMINI_API_KEY", ""),
+
+class Vendor(NamedTuple):
+    """The maker of a kind of model: its address, the variables that its own library takes the key and another address
+    from, the package of its that is needed, and what is put behind such an address."""
+
+    address: str
+    key: str
+    elsewhere: str
+    package: str = ""
+    version: str = ""
+
+
+_OPENAI = Vendor("https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL", "openai")
+VENDORS: dict[str, Vendor] = {
+    "anthropic": Vendor("https://api.anthropic.com", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "anthropic"),
+    "openai": _OPENAI,
+    "openai-responses": _OPENAI,
+    "gemini": Vendor(
+        "https://generativelanguage.googleapis.com/v1beta",
+        "GEMINI_API_KEY",
+        "GOOGLE_GEMINI_BASE_URL",
+        version="/v1beta",
+    ),
 }
-"""Kind of model: its maker's address, where its key is looked for, the package of its maker's that it needs."""
 
 RECORDED, GEMINI = "recorded", "gemini"
 KINDS = (*VENDORS, RECORDED)
 SHAPES = '"anthropic:NAME", "openai:NAME", "openai-responses:NAME", "gemini:NAME" or "recorded:FILE"'
 
 ENV = "env:"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 Effort = Literal["", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 NOT_SETTINGS = ("prompt", "visit", "attempt")
@@ -69,11 +88,16 @@ class Model(Section):
     """A model, and the way to it."""
 
     model: str = Field(default="", description=f"{SHAPES}.")
-    base_url: str = Field(default="", description="Of another server that speaks the same; empty: the maker's own.")
+    base_url: str = Field(
+        default="",
+        description="Of another server that speaks the same; empty: ANTHROPIC_BASE_URL, OPENAI_BASE_URL or "
+        "GOOGLE_GEMINI_BASE_URL, and without it the maker's own.",
+    )
     key: str = Field(
         default="",
         description="Name of the environment variable, or of the keyring's entry, that holds the key; empty: "
-        "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, which are sent to their makers only.",
+        "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, which are sent to their makers, or where the maker's "
+        "variable for the address says, and to no base_url.",
     )
     price: Price | None = Field(default=None, description="Where it is not known; it comes before what is known.")
     max_tokens: int = Field(default=16_384, ge=1, description="Of one answer, with what it thinks before.")
@@ -91,6 +115,8 @@ class Model(Section):
         default={}, description="What a recorded model answers, in order; or a table of that by the ids of tasks."
     )
 
+    _variable: str = PrivateAttr(default="")
+
     @property
     def kind(self) -> str:
         """One of KINDS."""
@@ -104,12 +130,57 @@ class Model(Section):
     @property
     def address(self) -> str:
         """Where it is reached."""
-        return self.base_url or VENDORS[self.kind][0]
+        return self.base_url or VENDORS[self.kind].address
+
+    @property
+    def place(self) -> str:
+        """The address for people: without a password in it, and with the variable that it comes from."""
+        parts = urlsplit(self.address)
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return f"{shown} ({self._variable})" if self._variable else shown
+
+    @property
+    def elsewhere(self) -> str:
+        """The variable that says where it is reached; empty where its settings do, or nobody."""
+        return self._variable
+
+    @property
+    def billed_at(self) -> str:
+        """The address whose prices hold: where a variable says that its maker is reached elsewhere, the maker's own."""
+        return VENDORS[self.kind].address if self._variable else self.address
 
     @property
     def key_name(self) -> str:
         """Whose value is sent; empty: none is."""
-        return self.key or ("" if self.foreign else VENDORS[self.kind][1])
+        return self.key or ("" if self.foreign and not self._variable else VENDORS[self.kind].key)
+
+    @property
+    def unsafe(self) -> str:
+        """Why no key is sent to the address that a variable says; empty where one may be."""
+        parts = urlsplit(self.address)
+        if not self._variable or parts.scheme == "https":
+            return ""
+        if parts.scheme != "http":
+            return f"{self._variable} should begin with https://, or http:// for a server on this machine"
+        if parts.hostname in LOOPBACK:
+            return ""
+        return (
+            f"{self.place}: a key is sent without encryption to this machine only: use https://, or set base_url and "
+            "key in the agent's settings to send it nevertheless"
+        )
+
+    def reached(self, variables: Mapping[str, str]) -> Self:
+        """The same where its maker's variable says; ``base_url`` comes before that."""
+        if self.base_url or self.kind not in VENDORS:
+            return self
+        vendor = VENDORS[self.kind]
+        if not (url := variables.get(vendor.elsewhere, "").strip().rstrip("/")):
+            return self
+        if not url.endswith(vendor.version):
+            url += vendor.version
+        found = self.model_copy(update={"base_url": url})
+        found._variable = vendor.elsewhere
+        return found
 
     @property
     def sees(self) -> bool:
@@ -119,7 +190,7 @@ class Model(Section):
     @property
     def foreign(self) -> bool:
         """Whether somebody else than its maker answers."""
-        return urlsplit(self.address).hostname != urlsplit(VENDORS[self.kind][0]).hostname
+        return urlsplit(self.address).hostname != urlsplit(VENDORS[self.kind].address).hostname
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -128,7 +199,8 @@ class Model(Section):
             raise ValueError(f"model is missing: {SHAPES}")
         if self.model and kind not in KINDS:
             near = difflib.get_close_matches(kind, KINDS, n=1)
-            meant = f" (did you mean {near[0]}:?)" if near else ""
+            maker = "" if colon else maker_of(kind)
+            meant = f" (did you mean {maker}:{kind}?)" if maker else f" (did you mean {near[0]}:?)" if near else ""
             raise ValueError(f"model is {self.model!r}: it should be {SHAPES}{meant}")
         if (self.model and not colon) or (self.kind in VENDORS and not name):
             raise ValueError(f"model is {self.model!r}, and names none: it should be {SHAPES}")
@@ -178,10 +250,10 @@ class LlmSettings(Model):
     idle_seconds: float = Field(default=240, gt=0, description="Longest silence within one answer.")
     retries: int = Field(default=6, ge=0, le=100, description="How often each model is asked again when it failed.")
 
-    @property
-    def models(self) -> tuple[Model, ...]:
-        """The model, then the others."""
-        return (Model(**{name: getattr(self, name) for name in Model.model_fields}), *self.fallback)
+    def models(self, variables: Mapping[str, str]) -> tuple[Model, ...]:
+        """The model, then the others, each where the variable of its maker says."""
+        own = Model(**{name: getattr(self, name) for name in Model.model_fields})
+        return tuple(model.reached(variables) for model in (own, *self.fallback))
 
 
 def read(given: Mapping[str, Any]) -> LlmSettings:

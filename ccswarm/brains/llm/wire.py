@@ -19,7 +19,7 @@ from ccswarm.models import Json
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-CONNECT_SECONDS = 15.0
+CONNECT_SECONDS = 10.0
 MESSAGE_CHARS = 600
 CHARS_OF_A_TOKEN = 4
 """About, where a server does not say what it counted."""

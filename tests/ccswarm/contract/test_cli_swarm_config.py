@@ -69,6 +69,31 @@ def test_check_looks_at_tasks_and_at_what_is_loaded_by_name(desk: Desk) -> None:
     assert "no engines plugin is called 'nothing'" in desk.run("config", "check", code=2).err
 
 
+@pytest.mark.parametrize(
+    ("brain", "advice"),
+    [
+        ("claude", 'brain = "cli" and settings = { program = "claude" }, or brain = "llm" and'),
+        ("codex", 'brain = "cli" and settings = { program = "codex" }'),
+        ("gemini", 'settings = { program = "gemini" }, or brain = "llm" and settings = { model = "gemini:'),
+        ("anthropic", 'brain = "llm" and settings = { model = "anthropic:'),
+        ("gpt-5", 'brain = "llm" and settings = { model = "openai:gpt-5" }'),
+        ("claude-sonnet-5", 'brain = "llm" and settings = { model = "anthropic:claude-sonnet-5" }'),
+        ("ollama", 'base_url = "http://127.0.0.1:11434/v1"'),
+        ("nobody", "known: cli, guest, llm, playbook"),
+    ],
+)
+def test_whoever_names_a_program_or_a_model_as_a_brain_is_told_how(desk: Desk, brain: str, advice: str) -> None:
+    desk.rewrite(agent("ada", more=f'brain = "{brain}"'))
+    assert advice in desk.run("config", "check", code=2).err
+
+
+def test_what_is_of_a_brain_and_stands_beside_it_is_told_where_it_belongs(desk: Desk) -> None:
+    desk.rewrite(agent("ada", more='brain = "gpt-5.1"\nmodel = "gpt-5.1"'))
+    said = desk.run("config", "check", code=2).err
+    assert "[agents.ada] brain should be playbook, llm or cli: a model is named in its settings" in said
+    assert "[agents.ada] model is not known: it belongs in the agent's settings = { model = … }" in said
+
+
 def test_check_of_a_file_that_is_named(desk: Desk) -> None:
     desk.rewrite("[")
     desk.run("config", "check", code=2)

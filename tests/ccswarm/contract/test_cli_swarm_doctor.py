@@ -6,15 +6,16 @@ import asyncio
 import os
 import re
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccswarm.app import submitting
-from ccswarm.config import config
+from ccswarm.config import config, starters
 from ccswarm.journal.writer import Journal
-from tests.ccswarm.contract.verb_desk import Desk, agent, server
+from tests.ccswarm.contract.verb_desk import SERVERS, Desk, agent, server
 
 PLAN = '[[tasks]]\nid = "t"\nagent = "ada"\nsteps = [{ id = "s", tool = "small.echo" }]\n'
 
@@ -55,16 +56,34 @@ def test_all_is_well(desk: Desk) -> None:
 def test_a_table_for_people(desk: Desk) -> None:
     said = desk.run("doctor", terminal=True).out
     assert "All that is needed works." in said
-    desk.rewrite(server("small", "no_server", "crash"))
+    desk.rewrite(server("small", "no_server", "crash") + agent("ada"))
     assert "Not working: server small." in desk.run("doctor", terminal=True, code=1).out
 
 
-def test_without_a_configuration(desk: Desk) -> None:
-    desk.file.unlink()
-    assert wrong(checked(desk)) == {
-        "configuration": "warn: there is none; all is as by default",
-        "servers": "warn: none is configured: agents have no tools",
-    }
+@pytest.mark.parametrize("text", ["", "[swarm]\nname = 'shop'\n"])
+def test_without_agents_it_looks_at_what_a_run_would_take(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """The terminals' server, which nobody configured, and who goes by words."""
+    for name in starters.KEYS.values():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    if text:
+        desk.rewrite(text)
+    else:
+        desk.file.unlink()
+    told = wrong(checked(desk, 1))
+    assert list(told) == ["server ai-session"]
+    assert "ai-session" in told["server ai-session"]
+    small = tmp_path / "ai-session"
+    small.write_text(f"#!/bin/sh\nexec {sys.executable} {SERVERS / 'plain.py'} legacy\n")
+    small.chmod(0o755)
+    found = checked(desk)
+    assert wrong(found) == {}
+    (agents,) = found["agents"]
+    assert "there is coder, it asks no model and goes by the words of a task" in agents["detail"]
+    assert "1 servers" not in found["configuration"][0]["detail"], "it says what the file says"
+    assert found["server ai-session"][0]["detail"].startswith("small 1, ")
 
 
 def test_a_configuration_that_is_wrong(desk: Desk) -> None:

@@ -63,6 +63,19 @@ def test_what_it_adds_leaves_what_is_there_to_the_letter(desk: Desk) -> None:
     assert desk.run("init", "--with", "claude", code=2).err.startswith("error config_invalid: ccswarm.toml has such")
 
 
+def test_a_program_behind_a_gateway_is_given_its_variables_and_not_their_values(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.setenv(name, f"https://gateway.example/{name}")
+    desk.run("init", "--with", "claude")
+    (coder,) = config.peek(desk.file).settings.agents
+    given = coder.settings["environment"]
+    assert given["ANTHROPIC_BASE_URL"] == "$ANTHROPIC_BASE_URL"
+    assert given["ANTHROPIC_AUTH_TOKEN"] == "$ANTHROPIC_AUTH_TOKEN"
+    assert "gateway.example" not in desk.file.read_text()
+
+
 def test_a_file_without_agents_gets_some_without_being_asked(desk: Desk) -> None:
     desk.rewrite(DOCUMENT)
     assert desk.json("init")["agents"] == ["coder"]

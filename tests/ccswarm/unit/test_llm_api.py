@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccswarm.brains.base import Means
 from ccswarm.models import CallOutcome, CallRequest, CallStatus
+from ccswarm.runs.events import Happening
+from ccswarm.runs.events import told as of_people
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.llm_world import KEY, SECRET, finish, plan, served, told, world
 from tests.ccswarm.model_servers import Asked, Cut, Fail, ModelServer, Reply, Script, Stall, answers, loops, plays
@@ -107,15 +110,46 @@ async def test_what_does_not_pass_ends_the_task_and_says_what_to_do(kind: str, f
     assert (len(model.asked), made.engine.store.slept) == (1, [])
 
 
-async def test_nobody_there_is_said() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    address = f"http://127.0.0.1:{port}/v1"
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nobody_there_is_said_within_seconds(kind: str) -> None:
+    """Unless a model has answered before: then it is waited for."""
     made = looking()
-    done = await made.run(plan({"model": "openai:big", "base_url": address, "retries": 2}))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    done = await made.run(plan({"model": f"{kind}:big", "base_url": address}))
     said = done.result["tasks"]["t"]["summary"]
-    assert f"openai:big cannot be reached at {address}, asked 3 times" in said
-    assert len(made.engine.store.slept) == 2
+    assert f"{kind}:big cannot be reached at {address}, asked 3 times" in said
+    assert [one["why"] for one in await told(made, "agent.waits")] == ["cannot_connect"] * 2
+    assert sum(seconds for _, seconds in made.engine.store.slept) < 8
+
+
+async def test_a_model_that_has_answered_is_waited_for_as_long_as_is_set() -> None:
+    made, model = looking(), ModelServer(plays([LOOK]))
+    await model.__aenter__()
+
+    async def leaves(_: CallRequest) -> Mapping[str, Any]:
+        await model.__aexit__()
+        return {"found": 1}
+
+    made.tool("srv.look", leaves)
+    done = await made.run(plan(served(model, retries=5)))
+    assert "cannot be reached" in done.result["tasks"]["t"]["summary"]
+    assert len(made.engine.store.slept) == 5
+
+
+async def test_a_maker_that_is_reached_elsewhere_is_told_once_and_gets_its_key() -> None:
+    made = looking()
+    async with ModelServer(plays([LOOK, DONE]), key=SECRET) as model:
+        place = f"{model.url}/v1"
+        known = {"OPENAI_API_KEY": SECRET, "ANTHROPIC_API_KEY": "sk-of-another"}
+        made.hands.means = Means(lambda name: known.get(name, ""), {"OPENAI_BASE_URL": place}, Path("/nowhere"))
+        done = await made.run(plan({"model": "openai:big"}))
+    assert done.result["status"] == "succeeded", done.result
+    assert model.refused == []
+    (where,) = await told(made, "agent.reaches")
+    assert (where["model"], where["place"]) == ("openai:big", f"{place} (OPENAI_BASE_URL)")
+    said = of_people(Happening("run_1", "run_1.t", where, 1.0))
+    assert said == f"t: asks openai:big at {place} (OPENAI_BASE_URL)"
 
 
 async def test_refusals_of_the_model_are_failures() -> None:

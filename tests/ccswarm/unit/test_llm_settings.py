@@ -64,8 +64,8 @@ def test_every_setting_is_described(section: type[Any]) -> None:
 
 def test_models_are_asked_in_order() -> None:
     settings = read({"model": "openai:big", "temperature": 0.5, "fallback": ["anthropic:c", {"model": "openai:d"}]})
-    assert [model.model for model in settings.models] == ["openai:big", "anthropic:c", "openai:d"]
-    assert [model.temperature for model in settings.models] == [0.5, None, None]
+    assert [model.model for model in settings.models({})] == ["openai:big", "anthropic:c", "openai:d"]
+    assert [model.temperature for model in settings.models({})] == [0.5, None, None]
 
 
 def test_what_an_assignment_adds_is_no_setting() -> None:
@@ -77,6 +77,66 @@ def test_a_key_goes_to_its_maker_unless_it_is_named() -> None:
     assert (own.key_name, other.key_name) == ("ANTHROPIC_API_KEY", "")
     assert Model(model="openai:big", base_url="https://api.openai.com/v1").key_name == "OPENAI_API_KEY"
     assert Model(model="openai:big", base_url="https://proxy.example/v1", key="PROXY").key_name == "PROXY"
+
+
+VARIABLES = [
+    ("anthropic", "ANTHROPIC_BASE_URL", "https://proxy.example", "https://proxy.example"),
+    ("openai", "OPENAI_BASE_URL", "http://127.0.0.1:1234/v1/", "http://127.0.0.1:1234/v1"),
+    ("openai-responses", "OPENAI_BASE_URL", "http://localhost:1/v1", "http://localhost:1/v1"),
+    ("gemini", "GOOGLE_GEMINI_BASE_URL", "http://[::1]:8080", "http://[::1]:8080/v1beta"),
+    ("gemini", "GOOGLE_GEMINI_BASE_URL", "https://proxy.example/v1beta", "https://proxy.example/v1beta"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value", "address"), VARIABLES)
+def test_the_variables_of_the_makers_libraries_say_where_a_model_is(
+    kind: str, name: str, value: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, all_of_them = read({"model": f"{kind}:big"}), dict.fromkeys((one[1] for one in VARIABLES), value)
+    (there,) = settings.models({name: value})
+    (own,) = settings.models({other: value for other in all_of_them if other != name})
+    assert (there.address, there.elsewhere, there.place) == (address, name, f"{address} ({name})")
+    assert there.key_name == own.key_name, "the maker's key goes where the maker's variable says"
+    assert (own.elsewhere, own.foreign) == ("", False), "another maker's variable says nothing of it"
+    (said,) = read({"model": f"{kind}:big", "base_url": "http://127.0.0.1:7/v1"}).models(all_of_them)
+    assert (said.address, said.elsewhere, said.key_name) == ("http://127.0.0.1:7/v1", "", ""), "base_url comes first"
+    (behind,) = read({"model": "recorded:f", "fallback": [f"{kind}:big"]}).models({name: value})[1:]
+    assert behind.address == address, "of models that are asked next, too"
+    monkeypatch.setenv(name, value)
+    assert problems({"model": f"{kind}:big"}, lambda _: "key") == ()
+
+
+def test_the_price_of_a_model_that_is_reached_elsewhere_is_its_makers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://proxy.example")
+    assert problems({"model": "anthropic:claude-haiku-4-5"}, lambda _: "key", priced=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("http://ann:hunter2@proxy.example/v1", "http://proxy.example/v1 (OPENAI_BASE_URL): a key is sent without"),
+        ("http://127.0.0.1.example/v1", "a key is sent without encryption to this machine only"),
+        ("ftp://proxy.example", "OPENAI_BASE_URL should begin with https://"),
+        ("proxy.example/v1", "OPENAI_BASE_URL should begin with https://"),
+    ],
+)
+def test_no_key_goes_unencrypted_where_a_variable_says(value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", value)
+    (told,) = problems({"model": "openai:big"}, lambda _: "key")
+    assert said in told
+    assert "hunter2" not in told
+    means = replace(MEANS, variables={"OPENAI_BASE_URL": value})
+    with pytest.raises(PlanInvalid, match="OPENAI_BASE_URL"):
+        PLUGIN.begin(replace(ASSIGNMENT, settings={"model": "openai:big"}), means)
+    assert problems({"model": "openai:big", "base_url": "http://proxy.example/v1", "key": KEY}) == (), "it was said"
+
+
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [("gpt-5.1", "openai:gpt-5.1"), ("claude-opus-5", "anthropic:claude-opus-5"), ("gemini-3", "gemini:gemini-3")],
+)
+def test_a_model_without_its_maker_is_given_one_in_the_advice(model: str, meant: str) -> None:
+    assert f"(did you mean {meant}?)" in problems({"model": model})[0]
 
 
 def test_a_key_that_is_not_there_is_named() -> None:
@@ -97,6 +157,8 @@ def test_a_cap_in_dollars_needs_a_price() -> None:
     assert problems({"model": "anthropic:claude-haiku-4-5"}, known, priced=True) == ()
     (said,) = problems({"model": "openai:nobody-knows"}, known, priced=True)
     assert said.startswith("openai:nobody-knows: its price is not known")
+    assert "price = { input = 1.0, output = 5.0 }" in said
+    assert "budget = { tokens = 2_000_000 }" in said
     assert problems({"model": "openai:nobody-knows"}, known) == ()
     assert problems({"model": "openai:nobody-knows", "price": {"input": 1, "output": 2}}, known, priced=True) == ()
     local = {"model": "openai:gpt-4o-mini", "base_url": "http://127.0.0.1:1/v1"}

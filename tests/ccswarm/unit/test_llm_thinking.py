@@ -343,9 +343,9 @@ def test_people_are_told_in_one_line() -> None:
     assert line("agent.said", text="I\nlook.", calls=["srv.look"], tokens=7) == "t: says: I look. (7 tokens)"
     assert line("agent.said", text="", calls=["srv.look", "finish"], tokens=0) == "t: calls srv.look, finish"
     failed = {"model": "openai:big", "why": "overloaded", "message": "Try later."}
-    assert line("agent.waits", seconds=2.5, **failed) == "t: asks openai:big again in 2.5 s: overloaded Try later."
+    assert line("agent.waits", seconds=2.5, **failed) == "t: asks openai:big again in 2.5 s: overloaded: Try later."
     changed = line("agent.changed_model", to="anthropic:small", **failed)
-    assert changed == "t: continues with anthropic:small: openai:big: overloaded Try later."
+    assert changed == "t: continues with anthropic:small: openai:big: overloaded: Try later."
 
 
 LONG = "words " * 400
