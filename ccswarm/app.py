@@ -161,9 +161,9 @@ def brain_problems(settings: Settings) -> list[str]:
     return found
 
 
-async def tree_problems(settings: Settings, workspaces: Workspaces, *, clean: bool = False) -> list[str]:
+async def tree_problems(settings: Settings, workspaces: Workspaces, *, ready: bool = False) -> list[str]:
     """What keeps the agents that may do a task from having clones of their own: no repository, no commit in it; and,
-    where it is to be ``clean``, what is not committed, since nothing could be merged beside it."""
+    where it is to be ``ready``, why nothing could be merged into it."""
     doers = [agent for task in settings.tasks for agent in able(settings, task) if agent.workspace == "clone"]
     if not doers:
         return []
@@ -171,7 +171,7 @@ async def tree_problems(settings: Settings, workspaces: Workspaces, *, clean: bo
     if not await workspaces.is_repository():
         return [f"agent {who}: works in a clone, and {workspaces.repository} is not a git repository with a commit"]
     try:
-        await workspaces.require_clean() if clean else None
+        await workspaces.require_ready(merges=settings.swarm.merge != "branch") if ready else None
     except (Conflict, WorkspaceUnusable) as error:
         return [f"agent {who}: works in a clone: {error.message}"]
     return []

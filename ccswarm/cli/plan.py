@@ -119,7 +119,7 @@ async def _problems(settings: Settings, loaded: Loaded) -> list[str]:
     workspaces = Workspaces(Path(directory), config.state_directory() / "workspaces", config.server_environment())
     wrong = [*plans.check(settings, tools), *plans.grant_problems(settings, tools)]
     wrong += await asyncio.to_thread(app.brain_problems, settings)
-    return [*wrong, *await app.tree_problems(settings, workspaces, clean=True)]
+    return [*wrong, *await app.tree_problems(settings, workspaces, ready=True)]
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ccswarm.clones.collect import Clone, Clones, few
 from ccswarm.clones.difference import Difference
 from ccswarm.clones.git import Git
 from ccswarm.clones.hooks import not_run
-from ccswarm.clones.merge import merge, uncommitted
+from ccswarm.clones.merge import merge, require_whole, uncommitted
 from ccswarm.clones.process import OutOfTime, in_thread, within
 from ccswarm.clones.tree import DIRECTORY
 from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
@@ -60,6 +60,15 @@ class Workspaces:
         """The clone of that name, made from what is committed now unless it is there already."""
         return await in_thread(lambda: self._clones.make(run_id, name))
 
+    async def require_merged(self, clone: Clone, merged: Mapping[str, str]) -> None:
+        """Raises Conflict where a clone that nobody has worked in was made from something that lacks one of the commits
+        of ``merged``, which are named by whose work they are; then the clone is gone."""
+        try:
+            await self._in_turn(lambda: self._clones.require(clone, merged))
+        except Conflict:
+            await self.forget(clone)
+            raise
+
     async def copy(self, clone: Clone, commit: str, name: str, *, seconds: float | None = None) -> Clone:
         """A clone of its own with ``commit``, which was collected from ``clone``, checked out: for who looks at the
         work and whose changes come to nothing. It is there already where one of that ``name`` was made."""
@@ -89,8 +98,12 @@ class Workspaces:
         that name can be."""
         return await self._in_turn(lambda: self._clones.leave_on_branch(clone, commit))
 
-    async def require_clean(self) -> None:
-        """Raises Conflict where the repository has uncommitted changes, so that nothing could be merged into it."""
+    async def require_ready(self, *, merges: bool = True) -> None:
+        """Raises Conflict where work that is to be done could not be committed, or, where somebody ``merges`` it, not
+        be merged into the repository: for what is not committed there, or for what is not checked out."""
+        await in_thread(lambda: self._git.identity(self.repository))
+        if merges:
+            await in_thread(lambda: require_whole(self._git.repository(self.repository)))
         if mine := await self._in_turn(lambda: uncommitted(self._git, self._clones, self.repository)):
             raise Conflict(
                 f"{self.repository} has uncommitted changes, so no work could be merged into it: {few(mine)}",
@@ -174,7 +187,7 @@ class Workspaces:
             self._clones.collect(clone, title)
             commit = self._clones.work(clone)
         head = self._clones.head()
-        if not (commits := self._clones.unmerged(commit)):
+        if commit == clone.base or not (commits := self._clones.unmerged(commit)):
             return Merged(0, head)
         files = [Path(file).resolve() for file in configuration]
         made = merge(self._git, self._clones, clone, commit, self.repository, files, title, judged)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +57,8 @@ class Clone:
     """The commit it was made from."""
     prefix: str = ""
     """Where in it the agent works; not empty where the workspace is not the top of its repository."""
+    onto: str = ""
+    """What was checked out when it was made: a branch's ref, HEAD where it was none; not known of an older clone."""
 
     @property
     def directory(self) -> Path:
@@ -70,6 +72,7 @@ class Beginning:
 
     packs: tuple[str, ...] = ()
     filters: Filters = NO_FILTERS
+    onto: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -78,13 +81,14 @@ class Beginning:
             facts = json.loads(path.read_text())
         except FileNotFoundError:
             return cls()
-        return cls(tuple(facts["packs"]), Filters(tuple(facts["drivers"]), facts["digests"], facts.get("size", 0)))
+        filters = Filters(tuple(facts["drivers"]), facts["digests"], facts.get("size", 0))
+        return cls(tuple(facts["packs"]), filters, facts.get("onto", ""))
 
     def write(self, path: Path, repository: Path, ref: str) -> None:
         """For ``read``."""
         filters = {"drivers": self.filters.drivers, "digests": self.filters.digests, "size": self.filters.size}
         whose = {"repository": str(repository), "ref": ref}
-        path.write_text(json.dumps({**whose, "packs": self.packs, **filters}))
+        path.write_text(json.dumps({**whose, "packs": self.packs, **filters, "onto": self.onto}))
 
 
 class Clones:
@@ -101,6 +105,10 @@ class Clones:
         """The commit that is checked out in the repository. Raises WorkspaceUnusable where there is none."""
         return self._git.person(self._directory, "rev-parse", "--verify", "HEAD^{commit}")
 
+    def checked_out(self) -> str:
+        """The ref of the branch that is checked out in the repository; HEAD where it is none."""
+        return self._git.person(self._directory, "rev-parse", "--symbolic-full-name", "HEAD")
+
     def work(self, clone: Clone) -> str:
         """The commit that was made of a clone's work when it was last collected."""
         return self._git.person(self._directory, "rev-parse", "--verify", f"{clone.ref}^{{commit}}")
@@ -111,13 +119,30 @@ class Clones:
         branch, ref = f"agent/{run_id}/{name}", f"refs/ccswarm/{run_id}/{name}"
         repository = self._git.repository(self._directory)
         if not path.is_dir():
-            base = self.head()
+            base, onto = self.head(), self.checked_out()
             unfinished = self._unfinished(repository, path, branch, base)
-            self._beginning(unfinished, repository).write(_facts_of(path), self._directory, ref)
+            beginning = replace(self._beginning(unfinished, repository), onto=onto)
+            beginning.write(_facts_of(path), self._directory, ref)
             self._git.person(self._directory, "update-ref", f"{ref}-base", base)
             unfinished.rename(path)
         base = self._git.person(self._directory, "rev-parse", "--verify", f"{ref}-base")
-        return Clone(path, branch, ref, base, "" if repository.prefix == Path() else str(repository.prefix))
+        prefix = "" if repository.prefix == Path() else str(repository.prefix)
+        return Clone(path, branch, ref, base, prefix, Beginning.read(_facts_of(path)).onto)
+
+    def require(self, clone: Clone, merged: Mapping[str, str]) -> None:
+        """See ``Workspaces.require_merged``."""
+        for task, commit in merged.items():
+            try:
+                lacks = self.unmerged(commit, clone.base)
+            except WorkspaceUnusable:  # it is not even there
+                lacks = 1
+            if lacks:
+                raise Conflict(
+                    f"the work of {task!r} was merged as {commit[:12]}, and is not in what is checked out in "
+                    f"{self._directory}, {named(clone.onto)}",
+                    suggestion=f"check out the branch that has it (git branch --contains {commit[:12]}), "
+                    f"or git merge {commit[:12]}; then ccswarm resume",
+                )
 
     def copy(self, clone: Clone, commit: str, name: str) -> Clone:
         """See ``Workspaces.copy``."""
@@ -137,6 +162,10 @@ class Clones:
             remove_tree(unfinished)
         source, target = str(repository.top), str(unfinished)
         self._git.person(self._directory, "clone", "-q", "--no-hardlinks", "--no-tags", "--", source, target)
+        came = self._git.person(unfinished, "rev-parse", "--symbolic-full-name", "HEAD")
+        if f"refs/heads/{branch}".startswith(f"{came}/"):  # git has no branch below another
+            self._git.person(unfinished, "update-ref", "--no-deref", "HEAD", base)
+            self._git.person(unfinished, "update-ref", "-d", came)
         self._git.person(unfinished, "checkout", "-q", "-B", branch, base)
         excluded = unfinished / ".git/info/exclude"
         excluded.parent.mkdir(exist_ok=True)
@@ -178,9 +207,9 @@ class Clones:
         for ending in REFS:
             self._git.person(self._directory, "update-ref", "-d", clone.ref + ending)
 
-    def unmerged(self, commit: str) -> int:
-        """How many commits up to ``commit`` are not in what is checked out."""
-        repository, head = self._git.repository(self._directory), self.head()
+    def unmerged(self, commit: str, head: str = "") -> int:
+        """How many commits up to ``commit`` are not in ``head``, or in what is checked out."""
+        repository, head = self._git.repository(self._directory), head or self.head()
         with self.scratch() as scratch:
             person = PrivateRepository(scratch / "person", repository, head)
             return int(self._git.private(person, "rev-list", "--count", commit, "--not", head))
@@ -218,7 +247,7 @@ class Clones:
     def leave_on_branch(self, clone: Clone, commit: str) -> tuple[str, bool]:
         """See ``Workspaces.leave_on_branch``."""
         name = clone.ref.removeprefix("refs/").rpartition(".")[0]
-        if not self.unmerged(commit):
+        if commit == clone.base or not self.unmerged(commit):
             return name, True
         asked = ("rev-parse", "-q", "--verify", f"refs/heads/{name}^{{commit}}")
         if not self._git.person(self._directory, *asked, allowed=(0, 1, 128)):
@@ -298,6 +327,11 @@ class Clones:
 
 def _facts_of(clone: Path) -> Path:
     return clone.with_name(f".{clone.name}.json")
+
+
+def named(ref: str) -> str:
+    """What is checked out, as a person calls it."""
+    return "no branch" if ref == "HEAD" else f"the branch {ref.removeprefix('refs/heads/')}"
 
 
 def few(paths: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from typing import IO
 
 from agentwire.system import program_path
 from ccswarm.clones.process import Bounds, NobodyWaits, OutOfBounds, run
-from ccswarm.errors import WorkRefused, WorkspaceUnusable
+from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 from ccswarm.system.confined_files import entered
 
 MOST_MEMORY = 2 << 30
@@ -76,6 +76,8 @@ class Repository:
     sparse: bool
     excluded: bytes
     """Patterns of files that are never committed, beside those of the tree."""
+    shallow: bytes
+    """Commits whose parents are not there, as git writes them down."""
 
 
 class Git:
@@ -173,7 +175,7 @@ class Git:
     def repository(self, directory: Path) -> Repository:
         """The one that ``directory`` lies in, which must have a commit."""
         asked = ("--show-toplevel", "--absolute-git-dir", "--show-object-format")
-        inner = [word for name in ("objects", "index", "info/exclude") for word in ("--git-path", name)]
+        inner = [word for name in ("objects", "index", "info/exclude", "shallow") for word in ("--git-path", name)]
         answer = self.person(directory, "rev-parse", *asked, *inner).split("\n")
         if len(answer) != len(asked) + len(inner) // 2:
             raise WorkspaceUnusable(
@@ -182,7 +184,7 @@ class Git:
             )
         top, git_dir, object_format = answer[: len(asked)]
         self._check(directory, Path(top), Path(git_dir))
-        objects, index, exclude = (directory / name for name in answer[len(asked) :])
+        objects, index, exclude, shallow = (directory / name for name in answer[len(asked) :])
         if objects.is_symlink():
             raise WorkspaceUnusable(
                 f"{objects} is a symbolic link",
@@ -202,6 +204,7 @@ class Git:
             {name: known[name] for name in CONVERTING if name in known},
             known.get("core.sparsecheckout") == "true",
             self._excluded(known.get("core.excludesfile", ""), exclude),
+            shallow.read_bytes() if shallow.is_file() else b"",
         )
 
     def filters(self, directory: Path) -> tuple[str, ...]:
@@ -224,12 +227,15 @@ class Git:
         return {path: name for path, name in zip(fields[::3], fields[2::3], strict=False) if name in drivers}
 
     def identity(self, directory: Path) -> dict[str, str]:
-        """Who commits, as git's own variables."""
+        """Who commits, as git's own variables. Raises Conflict where git does not know."""
         found: dict[str, str] = {}
         for who in ("AUTHOR", "COMMITTER"):
-            said = self.person(directory, "var", f"GIT_{who}_IDENT")
+            said = self.person(directory, "var", f"GIT_{who}_IDENT", allowed=(0, 128))
             if not (known := IDENTITY.fullmatch(said)):
-                raise WorkspaceUnusable(f"git calls the {who.lower()} {said!r}", suggestion="set user.name, user.email")
+                raise Conflict(
+                    f"git does not know who commits in {directory}",
+                    suggestion='git config --global user.name "…", and user.email "…"; then ccswarm resume',
+                )
             found |= {f"GIT_{who}_NAME": known["name"], f"GIT_{who}_EMAIL": known["email"]}
         return found
 
@@ -329,6 +335,8 @@ class PrivateRepository:
         (path / "info").mkdir()
         (path / "info/exclude").write_bytes(repository.excluded)
         (path / "HEAD").write_text(head + "\n")
+        if repository.shallow:
+            (path / "shallow").write_bytes(repository.shallow)
         self.objects = path / "objects"
         if writing:
             self.objects.symlink_to(repository.objects)

@@ -87,6 +87,9 @@ def expire(
     removed: list[str] = []
     left: list[Kept] = []
     for one in kept(root, unfinished):
+        with suppress(OSError):
+            one.path.rmdir()  # nothing was left in it
+            continue
         if one.days >= days and len(removed) < MOST_REMOVED:
             with suppress(OSError, WorkspaceUnusable):  # somebody else removes it, or it is found the next time
                 remove(one, environ)

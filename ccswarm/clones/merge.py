@@ -13,7 +13,7 @@ from pathlib import Path
 from agentwire.system.path_patterns import fold_path
 from agentwire.system.protected_names import protected
 from ccswarm.clones.checkout import CHANGES, Blocked, Change, IndexLock, WorkTree, changes
-from ccswarm.clones.collect import Clone, Clones, few
+from ccswarm.clones.collect import Clone, Clones, few, named
 from ccswarm.clones.commands import Commands, Names, links_of
 from ccswarm.clones.git import Git, PrivateRepository, Repository
 from ccswarm.clones.nested import other_repositories, refuse_nested
@@ -49,10 +49,14 @@ def merge(
     """
     repository = git.repository(directory)
     by_hand = f"merge by hand in {repository.top}: git merge {clone.ref}"
-    if repository.sparse:
-        raise Conflict(f"{repository.top} is a sparse checkout, which is not merged into", suggestion=by_hand)
+    require_whole(repository, by_hand)
     with clones.scratch() as scratch, _locked(repository) as index:
-        head = clones.head()
+        head, onto = clones.head(), clones.checked_out()
+        if clone.onto not in ("", onto):
+            raise Conflict(
+                f"the work began on {named(clone.onto)}, and what is checked out in {repository.top} is {named(onto)}",
+                suggestion=f"check out {named(clone.onto)} again, or {by_hand}",
+            )
         ours = PrivateRepository(scratch / "ours", repository, head, writing=True)
         index.copy_to(ours.path)
         tree = _merged_tree(git, ours, scratch, head, work, by_hand)
@@ -98,6 +102,12 @@ def merge(
                 index.replace(ours.path / "index")
                 git.person(directory, "update-ref", "-m", f"merge {clone.ref}", "HEAD", commit, head)
         return Made(commit, head, is_merged=True)
+
+
+def require_whole(repository: Repository, instead: str = 'git sparse-checkout disable, or merge = "branch"') -> None:
+    """Raises Conflict for a repository of which only a part is checked out."""
+    if repository.sparse:
+        raise Conflict(f"{repository.top} is a sparse checkout, which is not merged into", suggestion=instead)
 
 
 def uncommitted(git: Git, clones: Clones, directory: Path) -> list[str]:

@@ -45,7 +45,7 @@ class Judged:
 class Delivery:
     """Of one attempt at a task, ``number``. ``check`` is None where it has no gates; ``needed``: other tasks wait for
     its work. ``facts`` are for the result of the task: what another run needs to deliver the work (``unmerged``),
-    whether a person refused it, and what git would have done that was ``not_run``."""
+    which commit was ``merged``, whether a person refused it, and what git would have done that was ``not_run``."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Delivery:
             if merge.problem:
                 return self._waiting(done, blocked(merge.problem, ending))
             if not merge.candidate or not self._check:
-                self.facts = {"not_run": list(merge.not_run)} if merge.not_run else {}
+                self.facts = self._as_merged(done) | ({"not_run": list(merge.not_run)} if merge.not_run else {})
                 return replace(done, ending=ending)
             checked = await self._check(merge.directory, f"merge{turn}")
             await self._tree.withdraw(merge.directory)
@@ -122,12 +122,17 @@ class Delivery:
         if problem:
             return self._waiting(done, blocked(problem, done.ending))
         if not branch:
+            self.facts = self._as_merged(done)
             return done
         if self._needed:
             return self._waiting(done, blocked(f"other tasks wait for its merge: git merge {branch}", done.ending))
         said = f"its work is on a branch: git merge {branch}"
         summary = "; ".join(filter(None, (done.ending.summary, said)))
         return replace(done, ending=replace(done.ending, summary=summary))
+
+    def _as_merged(self, done: Judged) -> dict[str, Any]:
+        """What those that need the work find in what is checked out, where there was any work."""
+        return {} if done.commit == self._tree.clone.base else {"merged": done.commit}
 
     def _waiting(self, done: Judged, ending: Ending) -> Judged:
         """Until a person has done something, and another run delivers it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ccswarm.config.settings import Settings
+from ccswarm.config.settings import Settings, TaskSettings
 from ccswarm.engines.base import Flow, Outcome
 from ccswarm.models import Json, RunStatus, Usage
 from ccswarm.plan.crew import Crew
@@ -118,6 +118,7 @@ class RunFlow:
             "agent": placed.agent,
             "placed": self._payload.get("placed", {}),
             "inputs": {need: self._results[need]["result"] for need in task.needs},
+            "merged": {name: self._results[name]["merged"] for name in self._below(task) if self._is_merged(name)},
             "workspace": self._payload["workspace"],
             "files": self._payload.get("files", ()),
             "attempt": tried,
@@ -132,6 +133,18 @@ class RunFlow:
         facts = {"task": task.id, "agent": placed.agent, "attempt": tried, "execution": number}
         await tell(self._flow, "task.started", **facts)
         self._going[asyncio.create_task(self._over(number))] = _Attempt(placed, number, tried)
+
+    def _below(self, task: TaskSettings) -> list[str]:
+        """All that it builds on, directly or not, in the order of the plan."""
+        found, asked = set[str](), list(task.needs)
+        while asked:
+            if (name := asked.pop()) not in found:
+                found.add(name)
+                asked += self._tasks[name].needs
+        return [name for name in self._tasks if name in found]
+
+    def _is_merged(self, name: str) -> bool:
+        return bool(self._results.get(name, {}).get("merged"))
 
     async def _over(self, number: str) -> Outcome:
         return await self._flow.outcome(number)

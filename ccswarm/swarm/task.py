@@ -462,7 +462,9 @@ class TaskFlow:
                 await shown_tree(self._flow, workspaces, shown, "review" + self._flow.id.rpartition(".review")[2])
             )
         name = f"{self._task.id}.{self._payload['attempt']}"
-        return self._tree_in(await first_tree(self._flow, workspaces, place(self._root, self._run_id), name))
+        where, merged = place(self._root, self._run_id), dict[str, str](self._payload.get("merged", {}))
+        clone = await first_tree(self._flow, workspaces, where, name, merged, merges=self._swarm.merge != "branch")
+        return self._tree_in(clone)
 
     def _tree_in(self, clone: Clone) -> Tree:
         workspaces = self._hands.workspaces(self._payload["workspace"])

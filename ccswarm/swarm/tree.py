@@ -83,8 +83,8 @@ class Tree:
                 commit = await self._workspaces.commit(self.clone, self._title, seconds=seconds)
                 name = f"gates{visit}"
                 copy = await self._workspaces.copy(self.clone, commit, name, seconds=seconds) if gates else None
-            except Conflict as refused:
-                return {"problem": f"{refused.message}; {refused.suggestion}"}
+            except (Conflict, WorkspaceUnusable) as refused:
+                return {"problem": self._why(refused)}
             return {"commit": commit, "directory": str(copy.directory) if copy else ""}
 
         return Presented(**await self._flow.step(f"present {visit}", presented))
@@ -114,8 +114,8 @@ class Tree:
                 # What an earlier process left there is the merge into another commit.
                 await self._workspaces.discard(replace(together, path=together.path.with_name(_beside(together, name))))
                 copy = await self._workspaces.copy(together, done.candidate, name, seconds=seconds)
-            except Conflict as conflict:
-                return {"conflict": f"{conflict.message}; {conflict.suggestion}"}
+            except (Conflict, WorkspaceUnusable) as conflict:
+                return {"conflict": self._why(conflict)}
             return {"candidate": done.candidate, "head": done.head, "directory": str(copy.directory)}
 
         facts = await self._flow.step(f"merge {turn}", merged)
@@ -146,8 +146,8 @@ class Tree:
         async def left(_: str) -> Json:
             try:
                 name, is_merged = await self._workspaces.leave_on_branch(self.clone, commit)
-            except Conflict as conflict:
-                return {"problem": f"{conflict.message}; {conflict.suggestion}"}
+            except (Conflict, WorkspaceUnusable) as conflict:
+                return {"problem": self._why(conflict)}
             return {"branch": name, "merged": is_merged}
 
         facts = await self._flow.step("branch", left)
@@ -193,6 +193,11 @@ class Tree:
 
         await self._flow.step("discard", discarded)
 
+    def _why(self, refused: Conflict | WorkspaceUnusable) -> str:
+        """A conflict says where the work lies; of a repository that cannot be used any more only the clone is left."""
+        where = "" if isinstance(refused, Conflict) else f"; the work is in {self.clone.path}"
+        return f"{refused.message}; {refused.suggestion}{where}"
+
     async def _remove(self, clone: Clone) -> None:
         """What cannot be removed now is found by who cleans up later; no work fails for it."""
         await self._end_terminals(clone)
@@ -218,12 +223,17 @@ def place(root: str, run_id: str) -> str:
     return root if run_id == root else f"{root}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"
 
 
-async def first_tree(flow: Flow, workspaces: Workspaces, run_id: str, name: str) -> Clone:
-    """The clone that an attempt begins with, of what is merged by now. Raises WorkspaceUnusable, Conflict."""
+async def first_tree(
+    flow: Flow, workspaces: Workspaces, run_id: str, name: str, merged: Mapping[str, str], *, merges: bool
+) -> Clone:
+    """The clone that an attempt begins with, of what is merged by now: that has to hold the commits of ``merged``, by
+    the tasks whose work they are. Raises WorkspaceUnusable, Conflict; also where it ``merges`` and could not."""
 
     async def made(_: str) -> Json:
-        await workspaces.require_clean()
-        return facts_of(await workspaces.clone(run_id, name))
+        await workspaces.require_ready(merges=merges)
+        clone = await workspaces.clone(run_id, name)
+        await workspaces.require_merged(clone, merged)
+        return facts_of(clone)
 
     return clone_of(await flow.step("clone", made))
 
@@ -254,4 +264,5 @@ def facts_of(clone: Clone) -> dict[str, Json]:
 
 def clone_of(facts: Mapping[str, str]) -> Clone:
     """Of ``facts_of``."""
-    return Clone(Path(facts["path"]), facts["branch"], facts["ref"], facts["base"], facts.get("prefix", ""))
+    names = ("branch", "ref", "base", "prefix", "onto")
+    return Clone(Path(facts["path"]), **{name: facts[name] for name in names if name in facts})

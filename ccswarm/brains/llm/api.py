@@ -209,7 +209,7 @@ def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any] | None:
         return given or {}
     try:
         value = json.loads(given or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 

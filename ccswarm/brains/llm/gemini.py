@@ -67,7 +67,7 @@ async def ask(
         return failed("timed_out", str(error) or f"nothing came for {bounds.idle:g} s", access.secrets)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         return failed("cannot_connect", str(error), access.secrets)
-    except (httpx2.TransportError, ValueError, TypeError, AttributeError) as error:
+    except (httpx2.TransportError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return failed("cut", str(error) or type(error).__name__, access.secrets)
     return _answered(model, parts, facts, conversation, access)
 
@@ -166,7 +166,7 @@ def _sent_back(message: Message, model: Model) -> list[dict[str, Any]]:
 def _object(text: str) -> Mapping[str, Any]:
     try:
         return _mapping(json.loads(text or "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
 
 

@@ -28,6 +28,13 @@ async def ran(house: Attempts, *tasks: Mapping[str, Any], **more: Any) -> Mappin
     return (await house.run(swarm(*tasks, **more), workspace=house.place)).result["tasks"]
 
 
+async def continued(house: Attempts) -> Mapping[str, Any]:
+    """What a second run makes of the first."""
+    async with house.working(), asyncio.timeout(BOUND_SECONDS):
+        await house.swarm.again("run_1", "run_2")
+        return (await house.engine.wait("run_2")).result["tasks"]
+
+
 def status(tasks: Mapping[str, Any]) -> dict[str, str]:
     return {name: one["status"] for name, one in tasks.items()}
 
@@ -47,6 +54,47 @@ async def test_a_task_sees_the_work_of_the_tasks_it_needs_whoever_did_it(house: 
     three = task("t3", "cat one.txt two.txt && echo 3 >three.txt", "ada", needs=["t2"])
     assert set(status(await ran(house, one, two, three)).values()) == {"succeeded"}
     assert set(house.head) == {"a.txt", "one.txt", "two.txt", "three.txt"}
+
+
+async def test_a_task_waits_while_the_work_it_builds_on_is_not_checked_out(house: Attempts) -> None:
+    git = house.repository.git
+    git("branch", "old")
+
+    async def switched(_: CallRequest) -> Mapping[str, Any]:
+        await asyncio.to_thread(git, "checkout", "-q", "old")
+        return {"exit_code": 0}
+
+    house.tool("srv.switch", switched)
+    one = task("t1", "echo 1 >one.txt")
+    two = task("t2", "true", needs=["t1"])
+    two["steps"].append({"id": "switch", "tool": "srv.switch"})
+    three = task("t3", "cat one.txt && echo 3 >three.txt", needs=["t2"])
+    tasks = await ran(house, one, two, three)
+    assert status(tasks) == {"t1": "succeeded", "t2": "succeeded", "t3": "blocked"}
+    assert "the work of 't1' was merged as " in tasks["t3"]["summary"]
+    assert (house.head, house.trees, house.refs) == ({"a.txt": "one"}, [], [])
+    git("checkout", "-q", "main")
+    assert set(status(await continued(house)).values()) == {"succeeded"}
+    assert set(house.head) == {"a.txt", "one.txt", "three.txt"}
+
+
+async def test_work_waits_in_its_clone_while_its_repository_cannot_be_used(house: Attempts) -> None:
+    git = house.repository.git
+
+    async def switched(_: CallRequest) -> Mapping[str, Any]:
+        await asyncio.to_thread(git, "checkout", "-q", "--orphan", "nothing")
+        return {"exit_code": 0}
+
+    house.tool("srv.switch", switched)
+    one = task("t1", "echo 1 >one.txt; echo once >>../count")
+    one["steps"].append({"id": "switch", "tool": "srv.switch"})
+    tasks = await ran(house, one)
+    assert status(tasks) == {"t1": "blocked"}
+    assert tasks["t1"]["summary"].endswith(f"; the work is in {house.repository.directory}/clones/run_1/t1.1")
+    git("checkout", "-q", "main")
+    assert status(await continued(house)) == {"t1": "succeeded"}
+    assert set(house.head) == {"a.txt", "one.txt"}
+    assert (house.repository.directory / "clones/run_1/count").read_text() == "once\n", "it is not done again"
 
 
 async def test_another_try_begins_with_nothing_of_the_one_that_failed(house: Attempts) -> None:

@@ -281,6 +281,82 @@ async def test_a_sparse_checkout_is_merged_into_by_hand(place: World) -> None:
     assert f"git merge {clone.ref}" in caught.value.suggestion
 
 
+async def test_work_is_merged_into_what_was_checked_out_when_it_began_and_nothing_else(place: World) -> None:
+    place.git("branch", "old")
+    place.write(place.repository / "new.txt", "new\n")
+    place.commit(place.repository, "new")
+    clone, idle = await place.work("ada", "b.txt", "b\n"), await place.workspaces.clone("run_1", "bob")
+    for elsewhere, called in (("old", "the branch old"), ("--detach", "no branch")):
+        place.git("checkout", "-q", elsewhere)
+        with pytest.raises(Conflict, match=f"began on the branch main, and .* is {called}$") as caught:
+            await place.workspaces.merge(clone, "ada's work")
+        assert "check out the branch main again, or merge by hand" in caught.value.suggestion
+        assert (await place.workspaces.merge(idle, "nothing")).commits == 0, "what is checked out lacks its base"
+        assert (await place.workspaces.leave_on_branch(idle, idle.base))[1], "and needs no branch"
+    assert place.git("rev-parse", "old") == place.git("rev-parse", "main~1")
+    assert await place.workspaces.clone("run_1", "ada") == clone, "wherever it is looked for"
+    place.git("checkout", "-q", "main")
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    assert place.git("status", "--porcelain") == ""
+
+
+async def test_a_clone_is_not_made_of_what_lacks_the_work_it_needs(place: World) -> None:
+    place.git("branch", "old")
+    ada = await place.work("ada", "b.txt", "b\n")
+    commit = await place.workspaces.commit(ada, "ada's work")
+    assert (await place.workspaces.merge(ada, "ada's work", commit=commit)).commits == 1
+    await place.workspaces.forget(ada)
+    whole = await place.workspaces.clone("run_1", "bob")
+    await place.workspaces.require_merged(whole, {"one": commit})
+    place.git("checkout", "-q", "old")
+    for lacking in (commit, "1" * len(commit)):
+        clone = await place.workspaces.clone("run_1", "cy")
+        with pytest.raises(Conflict, match=f"'one' was merged as {lacking[:12]}, .* the branch old$") as caught:
+            await place.workspaces.require_merged(clone, {"one": lacking})
+        assert not clone.path.exists()
+        assert f"git merge {lacking[:12]}" in caught.value.suggestion
+    assert "cy" not in place.git("for-each-ref")
+
+
+async def test_work_on_a_shallow_clone_is_merged(place: World, tmp_path: Path) -> None:
+    place.write(place.repository / "c.txt", "c\n")
+    place.commit(place.repository, "second")
+    place.git("clone", "-q", "--depth", "1", f"file://{place.repository}", str(tmp_path / "shallow"))
+    place.repository = tmp_path / "shallow"
+    place.workspaces = Workspaces(place.repository, tmp_path / "clones", place.environ)
+    ada, bob = await place.work("ada", "b.txt", "b\n"), await place.work("bob", "d.txt", "d\n")
+    for clone in (ada, bob):
+        commit = await place.workspaces.commit(clone, "work")
+        copy = await place.workspaces.copy(clone, commit, "gates")
+        assert (copy.path / "c.txt").exists()
+        assert (await place.workspaces.merge(clone, "work", commit=commit)).commits == 1
+        assert (await place.workspaces.difference(clone.base, commit)).added == 1
+    assert place.git("status", "--porcelain") == ""
+    assert place.git("rev-list", "--count", "HEAD") == "5"
+
+
+async def test_what_would_keep_work_from_being_merged_is_found_before_it_is_done(place: World) -> None:
+    await place.workspaces.require_ready()
+    place.git("sparse-checkout", "set", "nothing")
+    with pytest.raises(Conflict, match="sparse checkout") as caught:
+        await place.workspaces.require_ready()
+    await place.workspaces.require_ready(merges=False)
+    place.git(*caught.value.suggestion.partition(",")[0].split()[1:])
+    await place.workspaces.require_ready()
+    nobody = {name: value for name, value in place.environ.items() if not name.startswith("GIT_")}
+    place.git("config", "user.useConfigOnly", "true")
+    for merges in (True, False):
+        with pytest.raises(Conflict, match="git does not know who commits in "):
+            await Workspaces(place.repository, place.directory / "x", nobody).require_ready(merges=merges)
+
+
+async def test_a_branch_may_have_the_name_that_those_of_clones_begin_with(place: World) -> None:
+    place.git("checkout", "-q", "-b", "agent")
+    clone = await place.work("ada", "b.txt", "b\n")
+    assert (await place.workspaces.merge(clone, "ada's work")).commits == 1
+    assert place.git("rev-parse", "--abbrev-ref", "HEAD") == "agent"
+
+
 async def test_attributes_of_the_person_decide_how_files_are_merged(place: World) -> None:
     place.write(place.repository / ".gitattributes", "*.log merge=union\n*.lock -merge\n")
     for name in ("x.log", "x.lock"):

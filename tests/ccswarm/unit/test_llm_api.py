@@ -175,16 +175,17 @@ async def test_then_another_model_is_asked_with_the_same_history(kind: str) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_the_model_does_wrong_it_is_told(kind: str) -> None:
-    wrong = Reply(calls=[("srv.look", '{"path": "/a"'), ("srv.look", "[1]"), ("rm_all", {}), ("recall", {"id": 99})])
+    deep = '{"path": ' * 3000 + "1" + "}" * 3000
+    half, listed = ("srv.look", '{"path": "/a"'), ("srv.look", "[1]")
+    wrong = Reply(calls=[half, listed, ("srv.look", deep), ("rm_all", {}), ("recall", {"id": 99})])
     script = answers([wrong, Reply(calls=[("finish", {"status": "great"})]), DONE])
     if kind in ("anthropic", "gemini"):  # which never send what is no object
-        script = answers([Reply(calls=wrong.calls[2:]), Reply(calls=[("finish", {"status": "great"})]), DONE])
+        script = answers([Reply(calls=wrong.calls[3:]), Reply(calls=[("finish", {"status": "great"})]), DONE])
     task, made, model = await ran(script, kind=kind)
     assert (task["status"], made.ran) == ("succeeded", [])
     said = [result.text for result in model.asked[-1].results]
     if kind not in ("anthropic", "gemini"):
-        assert "The arguments are not a JSON object" in said[0]
-        assert "The arguments are not a JSON object" in said[1]
+        assert all("The arguments are not a JSON object" in one for one in said[:3])
     assert "not_granted" in said[-3]
     assert "There is no output 99" in said[-2]
     assert "status is 'great', and should be one of succeeded, failed, blocked" in said[-1]

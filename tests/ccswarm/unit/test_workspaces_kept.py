@@ -41,9 +41,13 @@ def test_what_is_old_goes_and_what_is_too_much_but_for_its_ref(tmp_path: Path, r
     assert taken == {one.run: one.bytes for one in found}
     assert expire(root, ["run_5"], 7, 0, world.environ) == ["run_1"], "run_5 is running"
     assert [one.run for one in kept(root)] == ["run_5", "run_2", "run_3", "run_4"]
+    (root / "run_0").mkdir()
+    (root / "run_5-parts").mkdir()
     most = taken["run_2"] + taken["run_4"] + (64 << 10)
     assert expire(root, ["run_5"], 7, most, world.environ) == ["run_3"], "the work of run_2 is nowhere else"
     assert not (root / "run_3/t.1").exists()
+    assert not (root / "run_0").exists(), "of a run that is over, and left nothing"
+    assert (root / "run_5-parts").exists()
     assert (root / "run_2/t.1").exists()
     assert world.git("cat-file", "-s", "refs/ccswarm/run_3/t.1:large.txt") == str(1 << 20)
     assert expire(root, ["run_5"], 7, most, world.environ) == []
