@@ -45,7 +45,7 @@ def test_whoever_looks_ends_before_it_is_waited_for() -> None:
     def manage() -> None:
         doorbell.wait(1.0)
         for thread in lookers:
-            thread.join(IDLE_SECONDS / 2)
+            thread.join(IDLE_SECONDS / 4)
         left.extend(thread for thread in lookers if thread.is_alive())
 
     lookers = [threading.Thread(target=look, name=f"{LOOKING}{name}", daemon=True) for name in "ab"]
