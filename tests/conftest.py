@@ -23,6 +23,8 @@ from blockbuster import BlockBuster
 from blockbuster.blockbuster import BlockBusterFunction
 from hypothesis import HealthCheck, settings
 
+from tests.products import leave_the_rest_to_torture
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -64,6 +66,11 @@ def give_default_signals_to_programs() -> None:
 
 
 give_default_signals_to_programs()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_the_rest_to_torture(items)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.bounds import BOUND_SECONDS
+from tests.products import corners
 
 HERE = Path(__file__).parent
 LEAVER = """
@@ -44,10 +45,19 @@ def test_the_test_that_leaves_a_process_fails(tmp_path: Path) -> None:
         str(tmp_path),
         str(tmp_path),
     ]
-    env = {**os.environ, "PYTEST_GRACE_SECONDS": "0.1"}
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent), "PYTEST_GRACE_SECONDS": "0.1"}
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert ran.returncode == 1
     assert "2 passed, 1 error" in ran.stdout
     assert "left behind by this test" in ran.stdout
     arguments = Path("/proc") / (tmp_path / "pid").read_text().strip() / "cmdline"
     assert not arguments.exists() or not arguments.read_bytes(), "ended all the same; a zombie has no arguments"
+
+
+def test_of_a_product_the_suite_has_each_value_of_each_parameter() -> None:
+    cells = [{"a": a, "b": b, "c": c} for a in range(5) for b in range(3) for c in range(2)]
+    turns = [corners(cells, turn) for turn in range(len(cells))]
+    for kept in turns:
+        assert [len({cells[number][name] for number in kept}) for name in "abc"] == [5, 3, 2]
+        assert len(kept) <= 6
+    assert set().union(*turns) == set(range(len(cells))), "which cells these are differs from test to test"

@@ -6,13 +6,13 @@ import asyncio
 import itertools
 import json
 import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.bounds import BOUND_SECONDS
+from tests.forked_awaited import Awaited, awaited
 
 ROOT = Path(__file__).parents[2]
 ENVELOPE = {
@@ -25,7 +25,7 @@ ENVELOPE = {
 class GuestClient:
     """``told`` are the notifications that came; ``heard`` is set when one does."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Awaited) -> None:
         self.process = process
         self.told: list[dict[str, Any]] = []
         self.heard = asyncio.Event()
@@ -87,16 +87,10 @@ def words(result: dict[str, Any]) -> str:
 async def guest(variable: str, *more: str) -> AsyncGenerator[GuestClient]:
     """The server that a program of a task starts; ``variable`` is its CCSWARM_GUEST, where it has one."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **({"CCSWARM_GUEST": variable} if variable else {})}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ccswarm", "mcp-server", "--agent", "ada", "--stdio", *more),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environ,
-    )
-    client = GuestClient(process)
-    try:
-        yield client
-    finally:
-        await client.leave()
-        await process.communicate()
+    line = ["mcp-server", "--agent", "ada", "--stdio", *more]
+    async with awaited("ccswarm", line, cwd=Path.cwd(), env=environ, reads=True) as process:
+        client = GuestClient(process)
+        try:
+            yield client
+        finally:
+            await client.leave()

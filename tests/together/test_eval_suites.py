@@ -63,6 +63,16 @@ def results(desk: RunDesk, *words: str, code: int = 0) -> dict[str, Any]:
     return {"": report, **{one["case"]: one for one in report["results"]}}
 
 
+def test_a_shipped_case_is_solved_in_a_real_terminal(desk: RunDesk) -> None:
+    found = results(desk, BASICS, "--brain", "playbook", "--brain", "llm", "--only", "interrupt", "--report", "r.json")
+    ends = [(one["entrant"], one["passed"], one["status"]) for one in found[""]["results"]]
+    assert ends == [("playbook", True, "succeeded")]
+    assert found[""]["left_out"] == [{"case": "interrupt", "entrant": "llm", "why": "the case has no replies"}]
+    assert found[""]["path"] == str(desk.home / "r.json")
+    assert not (desk.state / "engine.db").exists(), "an evaluation's runs are none of the user's"
+
+
+@pytest.mark.torture
 def test_shipped_cases_are_solved_in_real_terminals_by_playbooks_and_recorded_models(desk: RunDesk) -> None:
     only = ("--only", "wizard", "--only", "interrupt")
     found = results(

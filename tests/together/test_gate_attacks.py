@@ -19,6 +19,7 @@ from tests.ccswarm.contract.verb_desk import agent, server
 from tests.ccswarm.guest_client import guest, words
 from tests.ccswarm.llm_world import finish, reply
 from tests.conftest import environment
+from tests.products import first
 from tests.together.swarm_house import AI_SESSION, ROOT, House, open_house
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -74,7 +75,7 @@ def refusal(text: str, gates: str) -> None:
     assert why in told if isinstance(why, str) else any(one in told for one in why), told
 
 
-@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("gates", first(GATES, "command"))
 def test_by_the_playbook_of_an_agent(house: House, desk: RunDesk, gates: str) -> None:
     step = {"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [hidden(GATES[gates])]}}
     file = house.home / "plan.json"
@@ -86,7 +87,7 @@ def test_by_the_playbook_of_an_agent(house: House, desk: RunDesk, gates: str) ->
     unharmed(house)
 
 
-@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("gates", first(GATES, "tool"))
 def test_by_a_model_that_obeys_what_it_read(house: House, desk: RunDesk, gates: str) -> None:
     replies = [reply(("swarm.delegate", {"tasks": [hidden(GATES[gates])]})), reply(finish("failed", "It was refused."))]
     model = 'brain = "llm"\nsettings = { replies = ' + _toml(replies) + " }"
@@ -108,7 +109,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("gates", first(GATES, "both"))
 async def test_by_the_program_that_thinks_for_an_agent(house: House, gates: str) -> None:
     """As Claude Code and others do it, and a person's own client: through ``mcp-server --agent``."""
     async with guest("", *where(house)) as client:
@@ -120,7 +121,7 @@ async def test_by_the_program_that_thinks_for_an_agent(house: House, gates: str)
     unharmed(house)
 
 
-@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("gates", first(GATES, "command"))
 async def test_by_a_delegate_of_a_delegate(house: House, gates: str) -> None:
     again = {"id": "again", "tool": "swarm.delegate", "args": {"tasks": [{**hidden(GATES[gates]), "agent": "ada"}]}}
     house.rewrite(BASE + agent("ada", "swarm.*") + HELPER.replace('approval = "all"', ""))
@@ -133,7 +134,7 @@ async def test_by_a_delegate_of_a_delegate(house: House, gates: str) -> None:
     unharmed(house)
 
 
-@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("gates", first(GATES, "both"))
 def test_by_a_client_of_the_mcp_server(house: House, gates: str) -> None:
     plan = plan_of(hidden(GATES[gates]))
     (house.project / "plan.json").write_text(plan)
@@ -151,7 +152,7 @@ def test_by_a_client_of_the_mcp_server(house: House, gates: str) -> None:
     unharmed(house)
 
 
-@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("gates", first(GATES, "tool"))
 def test_by_a_client_of_a2a(house: House, desk: RunDesk, gates: str) -> None:
     with served(desk, *where(house)) as process, connected(process.port) as wire:
         fault = wire.fault("SendMessage", message=plan_message({"tasks": [hidden(GATES[gates])]}))

@@ -20,7 +20,7 @@ from ai_session.errors import BackendUnavailable, DirectoryUnusable, ShellUnavai
 from ai_session.models import ExitStatus, ScreenSnapshot
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, World, gone, world
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
 MEGABYTE = 1 << 20
 SHOW_SIZE = """

@@ -18,7 +18,7 @@ from ai_session.errors import BackendUnavailable
 from ai_session.models import ExitStatus
 from tests.ai_session.contract.terminal_harness import BOUND_SECONDS, Owned, World, gone, start_owner, world
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
 LINES = 6000
 COUNT = f'stty -opost -echo; i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo "line $i of some length"; done'

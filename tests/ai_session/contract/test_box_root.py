@@ -14,6 +14,8 @@ from ai_session.sandbox import users
 from tests.ai_session.contract.box_harness import Place, place
 from tests.ai_session.contract.box_users import USERS
 
+pytestmark = pytest.mark.corners
+
 OTHER, STRANGER = 1000, 4321
 
 

@@ -28,7 +28,7 @@ from ai_session.tools.sessions import OneSession, get_session_info
 from tests.ai_session.contract.session_harness import runtime_directory, spin, successor, until, workspace
 from tests.bounds import BOUND_SECONDS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
 NOWHERE: Any = None
 SHELLS = ("bash", "zsh", "dash", "fish", "mksh")

@@ -23,7 +23,7 @@ from tests.ai_session.contract.session_harness import (
 )
 from tests.bounds import BOUND_SECONDS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
 SHELLS = ("bash", "zsh", "dash", "fish", "busybox")
 

@@ -18,7 +18,7 @@ from ai_session.terminal.marks import MarkKind
 from tests.ai_session.contract.lost_marks import Faults, FaultyManager, FaultySession, play
 from tests.ai_session.contract.session_harness import request, run, runtime_directory, until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
 AT_ONCE = 8
 """Sessions at a time: they mostly wait."""

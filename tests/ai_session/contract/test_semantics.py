@@ -27,15 +27,9 @@ SIGNALS_AS_CODES = {-9: 137}
 """A harness that owns the shell sees a signal number; a session reports what a shell would."""
 
 
-@pytest.mark.parametrize(
-    ("backend", "shell"),
-    [
-        # What a backend does for a shell it does for all: every run has one on each, and each on one.
-        pytest.param(backend, shell, marks=[pytest.mark.torture] if shell != "bash" and number else [])
-        for number, backend in enumerate(plugins.names("backends"))
-        for shell in SHELLS
-    ],
-)
+@pytest.mark.corners  # what a backend does for a shell it does for all
+@pytest.mark.parametrize("backend", plugins.names("backends"))
+@pytest.mark.parametrize("shell", SHELLS)
 async def test_all_cases(backend: str, shell: str, home: Path) -> None:
     assert shutil.which(shell), f"{shell} is not installed"
     runtime, data = home / "run", home / "data"

@@ -13,6 +13,8 @@ import pytest
 from ai_session.config import plugins
 from tests.ai_session.contract.shell_harness import RawSession, start
 
+pytestmark = pytest.mark.corners
+
 SHELLS = plugins.names("shells")
 SH_LIKE = [name for name in SHELLS if name != "fish"]
 VI = {"bash": "set -o vi", "zsh": "bindkey -v", "fish": "fish_vi_key_bindings"}

@@ -13,6 +13,8 @@ from ai_session.errors import ShellUnavailable
 from tests.ai_session.contract.shell_cases import STYLES
 from tests.ai_session.contract.shell_harness import RawSession, Seen, start
 
+pytestmark = pytest.mark.corners
+
 SHELLS = plugins.names("shells")
 
 

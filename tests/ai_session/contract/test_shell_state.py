@@ -10,6 +10,8 @@ import pytest
 from ai_session.config import plugins
 from tests.ai_session.contract.shell_harness import RawSession, start
 
+pytestmark = pytest.mark.corners
+
 SHELLS = plugins.names("shells")
 SH_LIKE = [name for name in SHELLS if name != "fish"]
 FILL = "cd /usr; export FOO='a b\nc'; g() { echo \"G $FOO\"; }; alias zz='echo ZZ'; plain=1; export PS1='> '"

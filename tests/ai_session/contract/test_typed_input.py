@@ -20,7 +20,7 @@ from ai_session.sessions.spec import NewSession, SessionDefaults
 from ai_session.system.terminal_device import unread_bytes
 from tests.ai_session.contract.session_harness import Result, run, runtime_directory, spin, until, workspace
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.corners]
 
 SHELLS = ("bash", "zsh", "dash", "fish", "mksh")
 READ = "read x; echo got:$x\n"

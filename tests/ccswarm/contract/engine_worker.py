@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from ccswarm.config.settings import EngineSettings
 from ccswarm.engines.base import RUNS, Limits
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.engine_plays import play
+from tests.forked_awaited import Awaited, awaited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -41,22 +43,16 @@ async def main(settings: str, directory: str, worker_id: str, limits: str = "{}"
 
 
 @asynccontextmanager
-async def started(
-    settings: EngineSettings, directory: Path, worker_id: str, **limits: Any
-) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def started(settings: EngineSettings, directory: Path, worker_id: str, **limits: Any) -> AsyncGenerator[Awaited]:
     """A worker in another process; whatever the test does to it, it is gone afterwards."""
-    process = await start(settings, directory, worker_id, **limits)
-    try:
+    words = [settings.model_dump_json(), str(directory), worker_id, json.dumps(limits)]
+    async with awaited("ccswarm", words, cwd=ROOT, env=os.environ, script=__file__) as process:
+        assert await asyncio.wait_for(process.stdout.readline(), BOUND_SECONDS) == b"up\n", await process.communicate()
         yield process
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-        await process.wait()
-        await process.communicate()
 
 
 async def start(settings: EngineSettings, directory: Path, worker_id: str, **limits: Any) -> asyncio.subprocess.Process:
+    """The same with an interpreter of its own, which whoever asks for it ends."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__ if __name__ != "__main__" else "tests.ccswarm.contract.engine_worker"),
         *(settings.model_dump_json(), str(directory), worker_id, json.dumps(limits)),

@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 import sys
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ccswarm.runs import service
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.contract.verb_desk import Desk
 from tests.ccswarm.oauth_world import World, world
+from tests.forked_awaited import Awaited, awaited
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[3]
@@ -42,12 +43,11 @@ class Place:
     home: Path
     world: World
 
-    async def begin(self, *words: str, **more: Any) -> asyncio.subprocess.Process:
+    @asynccontextmanager
+    async def begun(self, *words: str, **more: Any) -> AsyncGenerator[Awaited]:
         environ = {"HOME": str(self.home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **more}
-        line = [sys.executable, "-m", "ccswarm", *words]
-        return await asyncio.create_subprocess_exec(
-            *line, cwd=self.home, env=environ, stdin=PIPE, stdout=PIPE, stderr=PIPE
-        )
+        async with awaited("ccswarm", words, cwd=self.home, env=environ, reads=True) as process:
+            yield process
 
     async def say(self, *words: str, code: int = 0) -> Any:
         """What a verb tells in JSON that needs no process of its own."""
@@ -55,11 +55,9 @@ class Place:
         return json.loads(said.out)
 
     async def run(self, *words: str, **more: Any) -> tuple[int, str, str]:
-        process = await self.begin(*words, **more)
-        async with asyncio.timeout(BOUND_SECONDS):
+        async with self.begun(*words, **more) as process, asyncio.timeout(BOUND_SECONDS):
             out, err = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
+            return await process.wait(), out.decode(), err.decode()
 
 
 @pytest.fixture
@@ -70,9 +68,8 @@ async def place(home: Path) -> AsyncIterator[Place]:
         yield Place(home, made)
 
 
-async def address(process: asyncio.subprocess.Process) -> str:
+async def address(process: Awaited) -> str:
     """The one that a person is to go to."""
-    assert process.stderr is not None
     async with asyncio.timeout(BOUND_SECONDS):
         while not (line := (await process.stderr.readline()).decode()).startswith("http"):
             assert line, "it ended"
@@ -80,13 +77,13 @@ async def address(process: asyncio.subprocess.Process) -> str:
 
 
 async def log_in(place: Place) -> dict[str, Any]:
-    process = await place.begin("login", "web", "--no-browser", "--json")
-    url = await address(process)
-    async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as browser:
-        back = (await browser.get(url)).headers["location"]
-    async with asyncio.timeout(BOUND_SECONDS):
-        out, _ = await process.communicate(f"{back}\n".encode())
-    assert process.returncode == 0
+    async with place.begun("login", "web", "--no-browser", "--json") as process:
+        url = await address(process)
+        async with httpx2.AsyncClient(trust_env=False, timeout=BOUND_SECONDS) as browser:
+            back = (await browser.get(url)).headers["location"]
+        async with asyncio.timeout(BOUND_SECONDS):
+            out, _ = await process.communicate(f"{back}\n".encode())
+        assert await process.wait() == 0
     return json.loads(out)
 
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from tests.ccswarm.contract.run_desk import RunDesk
 from tests.ccswarm.contract.serve_desk import BOUND_SECONDS, Serving
 from tests.ccswarm.contract.verb_desk import ROOT
 from tests.conftest import client_environment, environment
+from tests.forked import Forked
 from tests.strangers import IS_ROOT, USERS, acting_as, as_user, exchange, without_sock_diag
 
 INIT = {"jsonrpc": "2.0", "id": "1", "method": "swarm_init", "params": {"topology": "mesh"}}
@@ -356,9 +357,9 @@ def test_the_token_is_shown_renewed_and_then_the_old_one_is_worth_nothing(home: 
 def started(desk: RunDesk, *words: str) -> str:
     """What it says at a terminal until it is told to end."""
     terminal, line = pty.openpty()
-    words = (sys.executable, "-m", "ccswarm", "serve", *words, "--port", "0", "--workspace", str(desk.home))
+    words = ("serve", *words, "--port", "0", "--workspace", str(desk.home))
     env = {**client_environment(desk.home), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(words, cwd=desk.home, env=env, stdin=line, stdout=line, stderr=line) as process:
+    with closing(Forked("ccswarm", words, cwd=desk.home, env=env, streams=[line] * 3)) as process:
         os.close(line)
         said = b""
         while said.count(b"\n") < 2 and select.select([terminal], [], [], BOUND_SECONDS)[0]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 CONFIGURATION = """
 [mcp]
@@ -45,6 +46,5 @@ def test_verbs_run_no_git_of_the_projects_environment(tmp_path: Path, monkeypatc
     monkeypatch.setenv("CCSWARM_CONFIG", str(tmp_path / "home/ccswarm.toml"))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     for words in (("doctor",), ("run",), ("clean", "--days", "0")):
-        verb = (sys.executable, "-P", "-m", "ccswarm", *words)
-        done = subprocess.run(verb, cwd=project, capture_output=True, text=True, timeout=60)
-        assert not ran.exists(), f"{words}: {ran.read_text()}\n{done.stdout}{done.stderr}"
+        done = forked.run("ccswarm", words, cwd=project, env=os.environ)
+        assert not ran.exists(), f"{words}: {ran.read_text()}\n{done}"

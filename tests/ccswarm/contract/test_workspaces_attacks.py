@@ -28,7 +28,7 @@ from ccswarm.errors import Conflict, WorkRefused, WorkspaceUnusable
 from tests.bounds import BOUND_SECONDS
 from tests.ccswarm.clones_commands import BY_GIT, BY_LINKS, EVIL, Tree, X, lay
 from tests.ccswarm.clones_world import World
-from tests.products import corners, first
+from tests.products import first
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +73,9 @@ def nested(place: World, at: Path) -> None:
     os.utime(at / "f", (0, 0))
 
 
-@pytest.mark.parametrize(("inner", "added"), corners(["sub", "a/b/sub", "sub/of/sub"], [True, False]))
+@pytest.mark.corners
+@pytest.mark.parametrize("added", [True, False])
+@pytest.mark.parametrize("inner", ["sub", "a/b/sub", "sub/of/sub"])
 async def test_a_repository_inside_is_refused_by_name_and_never_asked(place: World, inner: str, added: bool) -> None:
     clone = await place.work("ada", "b.txt", "b\n")
     nested(place, clone.path / inner)
@@ -88,10 +90,9 @@ async def test_a_repository_inside_is_refused_by_name_and_never_asked(place: Wor
     assert nothing_ran(place)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    corners([".git", ".GIT", ".Git ", "git~1", ".g\u200cit", ".git."], ["file", "directory", "link"]),
-)
+@pytest.mark.corners
+@pytest.mark.parametrize("name", [".git", ".GIT", ".Git ", "git~1", ".g\u200cit", ".git."])
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
 async def test_whatever_some_file_system_takes_for_git_is_refused(place: World, name: str, kind: str) -> None:
     clone = await place.work("ada", "b.txt", "b\n")
     place.write(clone.path / "sub/f", "f\n")
@@ -168,7 +169,9 @@ NO_WORK_TREE: dict[str, tuple[Tree, Tree]] = {
 }
 
 
-@pytest.mark.parametrize(("case", "ignored"), corners(NO_WORK_TREE, [False, True]))
+@pytest.mark.corners
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("case", NO_WORK_TREE)
 async def test_parts_of_a_repository_are_refused_wherever_they_come_from(
     place: World, case: str, ignored: bool
 ) -> None:
