@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from tests.products import leave_the_rest_to_torture
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
 GRACE_SECONDS = float(os.environ.get("PYTEST_GRACE_SECONDS", "60"))
 """How long a process that was told to end may take before it counts as left behind."""
@@ -47,9 +47,14 @@ settings.load_profile("quick")  # every run draws others; --hypothesis-profile t
 STARTED: list[str] = []
 """What started processes, so that a test that started none need not look through all of /proc."""
 
+EARLIER: set[int] = set()
+"""Processes that ran before this test started its first: those that it cannot have left behind."""
+
 
 def note_start(event: str, _: object) -> None:
     if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"):
+        if not EARLIER:
+            EARLIER.update(pids())
         STARTED.append(event)
 
 
@@ -114,18 +119,37 @@ def new_home(world: Path, config: str = UNBOXED) -> Path:
     return path
 
 
+UNTOUCHED: list[tuple[Path, list[int]]] = []
+"""A home that a test left as it was made, for the next one; and when it was made."""
+
+
+def changes(home: Path) -> list[int]:
+    """When the home, what it was made with, and their names and rights were changed last; 0 for what is gone."""
+    found: list[int] = []
+    for name in ("", ".config", ".config/ai-session", ".config/ai-session/config.toml"):
+        try:
+            found.append((home / name).lstat().st_ctime_ns)
+        except OSError:
+            found.append(0)
+    return found
+
+
 @pytest.fixture(autouse=True)
 def home(world: Path) -> Iterator[Path]:
     """This test's HOME. The test fails when a process started under it is still alive at the end."""
-    path = new_home(world)
+    path, made = UNTOUCHED.pop() if UNTOUCHED else (path := new_home(world), changes(path))
+    EARLIER.clear()
     before = len(STARTED)
     with environment(client_environment(path)):
         yield path
+    if len(STARTED) == before and changes(path) == made:
+        UNTOUCHED.append((path, made))
+        return
     left: list[str] = []
     if len(STARTED) > before:
         gc.collect()  # what this test did not close is this test's failure, not that of whoever runs when it is found
         gc.freeze()  # and what it imported is looked at no more
-        left = end_leftovers(path)
+        left = end_leftovers(path, EARLIER)
     shutil.rmtree(path, ignore_errors=True)
     assert not left, f"left behind by this test: {left}"
 
@@ -205,10 +229,11 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
         os.environ.update({name: value for name, value in before.items() if not name.startswith("PYTEST_")})
 
 
-def end_leftovers(root: Path) -> list[str]:
-    """Kills what carries ``root`` in environment or arguments and outlived the grace; says what it was."""
+def end_leftovers(root: Path, earlier: Container[int] = ()) -> list[str]:
+    """Kills what carries ``root`` in environment or arguments and outlived the grace; says what it was. Nothing is
+    asked of those that ran ``earlier``."""
     needle = os.fsencode(root)
-    found = {pid: what for pid, what in processes() if needle in what}
+    found = {pid: what for pid, what in processes(earlier) if needle in what}
     outlived = [pid for pid in found if not ends_within(pid, time.monotonic() + GRACE_SECONDS)]
     for pid in outlived:
         with suppress(ProcessLookupError):
@@ -217,14 +242,19 @@ def end_leftovers(root: Path) -> list[str]:
     return [f"{pid}: {command_line(found[pid])}" for pid in outlived]
 
 
-def processes() -> Iterator[tuple[int, bytes]]:
-    """Pid, and arguments and environment as the kernel shows them, of every process but this one."""
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
+def pids() -> Iterator[int]:
+    """Of every process but this one."""
+    return (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
+
+
+def processes(but: Container[int] = ()) -> Iterator[tuple[int, bytes]]:
+    """Pid, and arguments and environment as the kernel shows them, of every process but this one and those."""
+    for pid in pids():
+        if pid not in but:
             with suppress(OSError):
                 # What has no arguments is the kernel's own, or gone.
-                if arguments := contents(f"/proc/{name}/cmdline"):
-                    yield int(name), arguments + b"\0\0" + contents(f"/proc/{name}/environ")
+                if arguments := contents(f"/proc/{pid}/cmdline"):
+                    yield pid, arguments + b"\0\0" + contents(f"/proc/{pid}/environ")
 
 
 def contents(path: str) -> bytes:

@@ -31,19 +31,48 @@ def corners(cells: Sequence[Mapping[str, int]], turn: int) -> set[int]:
     return found
 
 
-def leave_the_rest_to_torture(items: Iterable[pytest.Item]) -> None:
-    """Of the tests that are marked ``corners``. Of the marks' names, if there are any, the product is that of these
-    parameters, once for each combination of all others."""
-    products: dict[tuple[object, ...], list[tuple[pytest.Item, dict[str, int]]]] = defaultdict(list)
+def leave_the_rest_to_torture(items: Sequence[pytest.Item]) -> None:
+    """Of the tests that are marked ``either`` and ``corners``, see pyproject.toml."""
+    _of_either(items)
+    _of_corners(items)
+
+
+def _of_either(items: Iterable[pytest.Item]) -> None:
+    values: dict[tuple[str, str], list[int]] = defaultdict(list)
+    marked = [(item, mark.args[0]) for item in items for mark in item.iter_markers("either")]
+    several = [(item, name) for item, name in marked if name in _values(item)]
+    for item, name in several:
+        if (value := _values(item)[name]) not in (known := values[_test(item), name]):
+            known.append(value)
+    for item, name in several:
+        known = values[_test(item), name]
+        if known.index(_values(item)[name]) != crc32(_test(item).encode()) % len(known):
+            item.add_marker(pytest.mark.torture)
+
+
+def _of_corners(items: Iterable[pytest.Item]) -> None:
+    """Of the mark's names, if there are any, the product is that of these parameters, once for each combination of all
+    others."""
+    products: dict[tuple[str, tuple[object, ...]], list[tuple[pytest.Item, dict[str, int]]]] = defaultdict(list)
     for item in items:
-        mark, call = item.get_closest_marker("corners"), getattr(item, "callspec", None)
-        if mark and call and not item.get_closest_marker("torture"):
-            values = {name: id(value) for name, value in call.params.items()}  # the same one in all cells
+        mark, values = item.get_closest_marker("corners"), _values(item)
+        if mark and values and not item.get_closest_marker("torture"):
             cell = {name: value for name, value in values.items() if not mark.args or name in mark.args}
             others = tuple(sorted(values.items() - cell.items()))
-            products[item.nodeid.partition("[")[0], others].append((item, cell))
+            products[_test(item), others].append((item, cell))
     for (test, _), product in products.items():
-        kept = corners([cell for _, cell in product], crc32(str(test).encode()))
+        kept = corners([cell for _, cell in product], crc32(test.encode()))
         for number, (item, _) in enumerate(product):
             if number not in kept:
                 item.add_marker(pytest.mark.torture)
+
+
+def _test(item: pytest.Item) -> str:
+    """Without its parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+def _values(item: pytest.Item) -> dict[str, int]:
+    """By parameter which of its values it is: the same object in all cells of a product."""
+    call = getattr(item, "callspec", None)
+    return {name: id(value) for name, value in call.params.items()} if call else {}

@@ -63,6 +63,7 @@ def test_a_name_is_made_from_the_directory(cli: CommandLine) -> None:
     assert sorted(json.loads(cli.out("kill", "--all", "--json"))["ended"]) == names
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_a_name_may_be_in_any_script(cli: CommandLine, backend: str) -> None:
     assert cli.out("new", "日本-bär", "--backend", backend).split("\t")[0] == "日本-bär"

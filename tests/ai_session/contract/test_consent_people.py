@@ -145,6 +145,7 @@ def terminals(terminals_home: Path) -> Iterator[Path]:
     asking.as_before(terminals_home)
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", plugins.names("backends"))
 def test_an_attached_terminal_is_asked_and_one_key_answers(terminals: Path, backend: str) -> None:
     with client(terminals) as peer:

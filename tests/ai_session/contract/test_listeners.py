@@ -152,7 +152,7 @@ def test_another_site_may_send_a_persons_browser_to_sign_in(front: Served) -> No
 STRANGERS = (*(USERS if IS_ROOT else ()), "nobody knows who")
 
 
-@pytest.fixture(params=STRANGERS)
+@pytest.fixture(params=[pytest.param(one, marks=pytest.mark.torture if one in USERS[1:] else ()) for one in STRANGERS])
 def stranger(request: pytest.FixtureRequest) -> Any:
     """Another user, whom only root can be in a test; or anybody at all, where the system does not tell whose programs
     connect."""

@@ -120,6 +120,7 @@ def test_nothing_but_a_terminal_takes_the_passphrase(home: Path, host: SshHost) 
         assert code == 0, said  # it lets nothing happen
 
 
+@pytest.mark.torture  # test_person_terminals.py has it without ssh
 def test_another_passphrase_takes_the_old_one(home: Path, host: SshHost) -> None:
     enrol(host)
     window = host.typed("person", "enrol")

@@ -38,7 +38,7 @@ from tests.ai_session.contract.session_harness import (
 )
 from tests.bounds import BOUND_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.corners]
+pytestmark = [pytest.mark.anyio, pytest.mark.corners, pytest.mark.either("backend")]
 
 
 @pytest.fixture(params=plugins.names("backends"))

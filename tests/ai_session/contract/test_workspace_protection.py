@@ -89,6 +89,7 @@ def until_noticed(client: ControlClient, path: str) -> str:
     raise AssertionError(f"no notice of {path}")
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_a_plant_is_in_the_result_the_lists_and_the_record(project: Project, backend: str) -> None:
     with project.line.client() as client:
@@ -256,6 +257,7 @@ def everything(project: Project) -> list[str]:
     return sorted(str(path.relative_to(project.root)) for path in project.root.iterdir())
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_what_is_put_there_is_said_once_and_git_sees_none_of_it(project: Project, backend: str) -> None:
     project.write("mine")
@@ -277,6 +279,7 @@ def test_what_is_put_there_is_said_once_and_git_sees_none_of_it(project: Project
         assert "note" not in project.session(client)
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_git_sees_nothing_in_a_part_of_a_repository(project: Project, backend: str) -> None:
     web = project.write("packages/web/mine").parent
@@ -313,6 +316,7 @@ def test_a_person_may_remove_what_git_ignores(project: Project) -> None:
         client.call("close_session", session_id="s")
 
 
+@pytest.mark.corners
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 @pytest.mark.parametrize("killed", ["daemon", "holder", "box", "all of them"])
 def test_nothing_is_left_whatever_was_killed(project: Project, killed: str, backend: str) -> None:
@@ -322,6 +326,7 @@ def test_nothing_is_left_whatever_was_killed(project: Project, killed: str, back
     assert everything(project) == [".git"]
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_nothing_is_left_once_a_daemon_runs_again_after_everything_ended_at_once(
     project: Project, backend: str
@@ -453,6 +458,7 @@ def test_level_landlock_says_what_is_not_protected(project: Project) -> None:
     assert (record["level"], record["unprotected"]) == ("landlock", [said])
 
 
+@pytest.mark.either("least")
 @pytest.mark.parametrize("least", ["bwrap", "bwrap-noproc"])
 def test_more_than_the_machine_has_may_be_demanded(project: Project, least: str) -> None:
     weak_daemon(project, minimum_level=least)

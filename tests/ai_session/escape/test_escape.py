@@ -36,6 +36,7 @@ def test_what_the_page_says_is_enough() -> None:
     assert len(told["none"].escaped) >= len(ATTACKS) - 5
 
 
+@pytest.mark.torture
 def test_critical_attacks_succeed_without_a_box() -> None:
     outcome = battery.run(UNBOXED, CRITICAL, ())
     assert set(outcome.escaped) == {case.name for case in outcome.attacks}, outcome.notes

@@ -17,9 +17,8 @@ SHORT = [
     for case in CASES
     if case.name
     in (
-        *("submodule-filter", "config", "new-repository", "installed-repository", "hooks-path-and-absent"),
-        *("claude-below", "servers-new", "code-workspace", "npm-below", "envrc-new", "parents-that-change-places"),
-        *("in-place-of-a-placeholder", "dotenv-below", "by-an-alias", "settings-behind-a-link-of-the-person"),
+        *("submodule-filter", "hooks-path-and-absent", "claude-below", "code-workspace", "npm-below", "envrc-new"),
+        *("parents-that-change-places", "dotenv-below", "by-an-alias"),
     )
 ]
 MISSED = {"objects-from-elsewhere", "repository-far-below-node-modules"}

@@ -235,6 +235,7 @@ def test_no_entry_of_an_index_hides_behind_others(repository: Path, how: str) ->
     assert ("unseen", "a/.git") in found_in(workspace)
 
 
+@pytest.mark.torture  # a hundred thousand files
 def test_a_directory_of_too_many_names_is_left_and_said(tmp_path: Path) -> None:
     many = tmp_path / "ws/many"
     many.mkdir(parents=True)

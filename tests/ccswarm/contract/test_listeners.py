@@ -209,7 +209,7 @@ def of(user: int) -> Any:
 STRANGERS = (*(USERS if IS_ROOT else ()), "nobody knows who")
 
 
-@pytest.fixture(params=STRANGERS)
+@pytest.fixture(params=[pytest.param(one, marks=pytest.mark.torture if one in USERS[1:] else ()) for one in STRANGERS])
 def stranger(request: pytest.FixtureRequest) -> Any:
     """Another user, whom only root can be in a test; or anybody at all, where the system does not tell whose programs
     connect."""
