@@ -13,6 +13,7 @@
     │   ├── CommandNotFound         command_not_found
     │   ├── QuestionNotFound        question_not_found
     │   ├── OutputExpired           output_expired
+    │   ├── CursorExpired           cursor_expired
     │   ├── DirectoryUnusable       directory_unusable
     │   ├── FileUnusable            file_unusable
     │   ├── ShellUnavailable        shell_unavailable
@@ -125,6 +126,12 @@ class OutputExpired(CallerError, LookupError):
     code = "output_expired"
 
 
+class CursorExpired(CallerError, LookupError):
+    """What changed since the cursor is not known any more."""
+
+    code = "cursor_expired"
+
+
 class DirectoryUnusable(CallerError, OSError):
     """The working directory does not exist or cannot be entered."""
 
@@ -172,8 +179,8 @@ class InsufficientScope(Denied):
 
     code = "insufficient_scope"
 
-    def __init__(self, message: str, required_scope: str) -> None:
-        super().__init__(message, suggestion=f"ask for a token with {required_scope}")
+    def __init__(self, message: str, required_scope: str = "", *, suggestion: str = "") -> None:
+        super().__init__(message, suggestion=suggestion or f"ask for a token with {required_scope}")
         self.required_scope = required_scope
 
 

@@ -105,6 +105,8 @@ class AuditLog:
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._retention_due = True
         self._closed = False
+        self.appended: Callable[[], None] = lambda: None
+        """Called after each record."""
         if self._writer.size == 0:
             self._append("audit.segment", {"segment": self._writer.number, **_machine()})
         self._append("audit.open", {"pid": os.getpid(), **_machine()})
@@ -219,6 +221,7 @@ class AuditLog:
         self._seq += 1
         self._unsigned += 1
         self._writer.write(line)
+        self.appended()
         return self._seq
 
     def _checkpoint(self) -> None:

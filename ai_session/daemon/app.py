@@ -118,7 +118,6 @@ class App:
             self.sessions.boxes.forget_answers()
             self.sessions.changes.tools_changed()
 
-        policy.changed = changed
         changed()  # a daemon before this one may have asked under another policy
         names = [tool.name for tool in tools]
         self._telemetry = open_telemetry(settings.telemetry, names, masking.masked, levels(self.sessions, consent))
@@ -129,6 +128,12 @@ class App:
             tools, self.sessions, workspaces, policy, rates, consent, masking, audit, self._call_keys, limits,
             self._telemetry, self._written,
         )  # fmt: skip
+
+        def changed_and_told() -> None:
+            changed()
+            self.gate.feed.noted("policy")
+
+        policy.changed = changed_and_told
         self._expiry: asyncio.TimerHandle | None = None
         self._readying: asyncio.Task[None] | None = None
 
@@ -169,6 +174,7 @@ class App:
             await asyncio.wait((self._readying,))
         if sessions:
             await self.sessions.stop()
+        await self.gate.feed.close()
         await self.sessions.aclose()
         self._audit.close()
         await self._telemetry.close()

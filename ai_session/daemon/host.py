@@ -49,6 +49,14 @@ BACKLOG = 128
 THREADS = 8
 """Where a fork bomb leaves no room for one thread more, its session can still be ended."""
 
+PROGRAM_SCOPES: dict[str, tuple[str, ...]] = {
+    "look": ("sessions:read",),
+    "type": ("sessions:write", "sessions:execute"),
+    "approve": (),
+}
+"""What a connection may say that it is for, and what a program's then may, as with a token. One that says nothing may
+do what its user may."""
+
 ROLES = ("mcp", "fluxloop", "control", "front", "leave")
 
 MakeApp = Callable[[Path], "tuple[App, float]"]
@@ -190,18 +198,22 @@ class Daemon:
                 raise InvalidArguments(f"the first line is longer than {HELLO_BYTES} bytes") from None
         facts: dict[str, Any] = {"ai_session": 1, "version": __version__, "pid": os.getpid(), "idle": self.idle}
         facts["protocol"] = relay.PROTOCOL
+        if hello["scopes"] is not None:
+            facts["scopes"] = hello["scopes"]
         writer.write(json.dumps(facts, separators=(",", ":")).encode() + b"\n")
         if hello["role"] == "leave":
             if self.idle:
                 self.stop(sessions=False)
             return
+        person = hello["role"] == "control" and not hello["client"]
         principal = Principal(
-            kind="person" if hello["role"] == "control" and not hello["client"] else "mcp",
+            kind="person" if person else "mcp",
             uid=os.getuid(),
             pid=pid,
             client=hello["client"],
             working_directory=hello["cwd"],
             env=hello["env"],
+            scopes=_scopes(hello["scopes"], person=person),
             process=found.identity if pid and (found := ancestry.process(pid)) else "",
         )
         version = min(hello["protocol"][1], relay.PROTOCOL[1])
@@ -263,13 +275,21 @@ def parse_hello(line: bytes) -> dict[str, Any]:
     """The first line of a connection, checked. Raises InvalidArguments."""
     try:
         hello: dict[str, Any] = json.loads(line.decode(errors="surrogateescape"))
-        found: dict[str, Any] = {"cwd": "", "env": {}, "client": "", "protocol": [1, 1], **hello}
+        found: dict[str, Any] = {"cwd": "", "env": {}, "client": "", "protocol": [1, 1], "scopes": None, **hello}
         oldest, newest = found["protocol"]
-        texts: list[Any] = [found["role"], found["cwd"], found["client"], *found["env"], *found["env"].values()]
-        known = found["ai_session"] == 1 and all(isinstance(text, str) for text in texts)
+        scopes: list[Any] = [] if found["scopes"] is None else found["scopes"]
+        texts: list[Any] = [
+            *scopes,
+            found["role"],
+            found["cwd"],
+            found["client"],
+            *found["env"],
+            *found["env"].values(),
+        ]
+        known = found["ai_session"] == 1 and isinstance(scopes, list) and all(isinstance(text, str) for text in texts)
         fits = oldest <= relay.PROTOCOL[1] and newest >= relay.PROTOCOL[0]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found, known, fits = {}, False, False
+        found, known, fits, scopes = {}, False, False, []
     if not known:
         raise InvalidArguments(
             "the first line is not a handshake of ai-session", suggestion="connect with ai-session itself"
@@ -279,9 +299,18 @@ def parse_hello(line: bytes) -> dict[str, Any]:
             f"the client, {str(found.get('version'))[:40]}, talks in another way than the daemon, {__version__}",
             suggestion="ai-session daemon restart, by the version that is to stay; sessions keep running",
         )
+    if unknown := [scope for scope in scopes if scope not in PROGRAM_SCOPES]:
+        raise InvalidArguments(f"no scope {unknown[0][:40]!r}", suggestion=f"scopes are {', '.join(PROGRAM_SCOPES)}")
     if found["role"] not in ROLES:
         raise InvalidArguments(f"no role {found['role'][:40]!r}", suggestion="client and daemon may differ in version")
     return found
+
+
+def _scopes(claimed: list[str] | None, *, person: bool) -> frozenset[str] | None:
+    """What a connection may do that has said what it is for; of a program's calls each is one for the policy."""
+    if claimed is None or person:
+        return None if claimed is None else frozenset(claimed)
+    return frozenset(scope for one in claimed for scope in PROGRAM_SCOPES[one])
 
 
 def peer_credentials(peer: socket.socket) -> tuple[int, int | None]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ai_session.gate.consent.person_check import Signature, Way
     from ai_session.gate.consent.person_signature import PublicKey
     from ai_session.gate.consent.store import Grant
+    from ai_session.gate.feed import Reader
     from ai_session.gate.gate import Gate
     from ai_session.gate.trace import Program
     from ai_session.sessions.changes import Changes, Kind
@@ -119,6 +120,10 @@ class StartingGate:
     ) -> Changes:
         """As Gate.watch_changes."""
         return await (await self._gate()).watch_changes(principal, agent, run, kinds)
+
+    async def follow_changes(self, principal: Principal, cursor: str = "") -> Reader:
+        """As Gate.follow_changes."""
+        return await (await self._gate()).follow_changes(principal, cursor)
 
     async def policy(self, principal: Principal, mode: str = "", signature: Signature | None = None) -> dict[str, Any]:
         """As Gate.policy."""

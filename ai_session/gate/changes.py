@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ai_session.gate.feed import Feed, Reader
 from ai_session.gate.person import Doors
 from ai_session.gate.policy.policy import Action
 from ai_session.models import Effect, Principal
@@ -18,6 +19,13 @@ class ChangeDoor(Doors):
     """Lets callers list and watch, each what it sees. ``_tools`` are all there are, by name."""
 
     _tools: Mapping[str, Tool]
+    feed: Feed
+
+    async def follow_changes(self, principal: Principal, cursor: str = "") -> Reader:
+        """All that changes, for a person, from now on or since ``cursor``. Raises CursorExpired, InvalidArguments,
+        Denied."""
+        async with self._recorded(principal, WATCH, Effect.READ, {}):
+            return self.feed.reader(cursor)
 
     async def list_tools(self, principal: Principal, also: Collection[str] = ()) -> Sequence[Tool]:
         """The tools that are listed, or named by ``also``, and that this principal may ever use, sorted by name."""

@@ -19,6 +19,7 @@ from ai_session.gate.changes import ChangeDoor
 from ai_session.gate.consent.consent import Consent, Deferred
 from ai_session.gate.consent.question import ask_about, narrowed, told
 from ai_session.gate.domains import DomainQuestions
+from ai_session.gate.feed import Feed
 from ai_session.gate.hook import call_facts
 from ai_session.gate.idempotency import CallKeys
 from ai_session.gate.policy.mode import PolicyInForce
@@ -65,6 +66,7 @@ class Gate(ChangeDoor):
         written: WrittenDirectories | None = None,
     ) -> None:
         super().__init__(sessions, policy, rates, consent, masking, audit, written)
+        self.feed = Feed(sessions, consent, policy, masking, audit)
         self._tools = {tool.name: tool for tool in sorted(tools, key=lambda t: t.name)}
         self._workspaces = workspaces
         self._call_keys = call_keys

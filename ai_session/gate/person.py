@@ -30,7 +30,7 @@ from ai_session.sessions.cursor import Cursor
 from ai_session.sessions.lease import Lease
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.names import checked_name
-from ai_session.sessions.ownership import reach_of, shared_with
+from ai_session.sessions.ownership import APPROVE, reach_of, require_scope, shared_with
 from ai_session.sessions.report import recording_source
 from ai_session.sessions.session import Session
 from ai_session.sessions.viewer import Viewer
@@ -96,9 +96,10 @@ class Doors:
         *actions: Action,
         anyone: bool = False,
         agent: str = "",
+        scope: str = "",
     ) -> AsyncGenerator[Trace]:
         """What a person, or with ``anyone`` a client, does beside the tools: judged, as all of ``actions`` where it is
-        several, and recorded."""
+        several, and recorded. ``scope``: what a connection needs that has said what it is for."""
         arguments, unsafe = gate_secrets.learn(self._masking, principal, arguments)
         entry = await self._audit.begin("call_" + secrets.token_urlsafe(16), principal, name, arguments, agent=agent)
         trace = Trace(call_id=entry.call_id)
@@ -110,6 +111,7 @@ class Doors:
                 self._count(principal, effect)
             if principal.kind != "person" and not anyone:
                 raise Denied(f"{name} is for a person", suggestion="ask the person to do it")
+            require_scope(principal, name, effect, scope)
             for action in actions or (Action(principal, name, effect, agent=agent),):
                 decision = self._policy.decide(action)
                 trace.rule, trace.facts["decision"] = decision.rule, self._told(decision)
@@ -232,12 +234,12 @@ class Doors:
 
     async def enrol(self, principal: Principal, line: str, signature: Signature | None) -> PublicKey:
         """A person's key counts from now on. Raises InvalidArguments, SignatureNeeded, SignatureRefused, Denied."""
-        async with self._recorded(principal, "enrol", Effect.READ, {"key": line}):
+        async with self._recorded(principal, "enrol", Effect.READ, {"key": line}, scope=APPROVE):
             return await self._consent.person.enrol(principal, line, signature)
 
     async def unenrol(self, principal: Principal, signature: Signature | None) -> PublicKey:
         """No key counts from now on. Raises as ``enrol``."""
-        async with self._recorded(principal, "unenrol", Effect.READ, {}):
+        async with self._recorded(principal, "unenrol", Effect.READ, {}, scope=APPROVE):
             return await self._consent.person.remove(principal, signature)
 
     async def answer(
@@ -249,7 +251,7 @@ class Doors:
         SignatureRefused.
         """
         given = {"name": question_id, "allowed": answer.allowed, "reason": answer.reason}
-        async with self._recorded(principal, "answer", Effect.READ, given):
+        async with self._recorded(principal, "answer", Effect.READ, given, scope=APPROVE):
             if question_id.startswith("gr_") and not answer.allowed:
                 self._sessions.boxes.forget_answers()
                 return self._consent.revoke(question_id, principal).what
@@ -257,7 +259,7 @@ class Doors:
 
     async def watch(self, principal: Principal) -> Watch:
         """The questions this person may answer, as they come and go. Raises Denied."""
-        async with self._recorded(principal, "watch", Effect.READ, {}):
+        async with self._recorded(principal, "watch", Effect.READ, {}, scope=APPROVE):
             return await self._consent.watch(principal)
 
     async def stop(self, principal: Principal, leave: Callable[[], None], *, sessions: bool) -> str:
@@ -316,7 +318,8 @@ class Doors:
 
         Raises InvalidArguments, and SignatureNeeded where it would loosen and is not a person's own word.
         """
-        async with self._recorded(principal, "policy", Effect.READ, {"name": mode} if mode else {}) as trace:
+        given = {"name": mode} if mode else {}
+        async with self._recorded(principal, "policy", Effect.READ, given, scope=APPROVE if mode else "") as trace:
             if mode:
                 by_person = self._policy.loosens(mode)
                 if by_person:

@@ -24,6 +24,10 @@ SCOPES = {
 }
 """What a token needs for a tool."""
 
+LOOK, TYPE, APPROVE = "look", "type", "approve"
+NEEDED_BY_PERSON = {effect: LOOK if effect is Effect.READ else TYPE for effect in Effect}
+"""What a person's connection needs that has said what it is for; ``approve`` is for what only a person decides."""
+
 KINDS = ("user", "run", "agent")
 EVERYONE = "everyone"
 
@@ -68,11 +72,13 @@ def reach_of_call(call: ToolCall) -> Reach:
     return reach_of(call.principal, call.run, call.agent)
 
 
-def require_scope(principal: Principal, tool: str, effect: Effect) -> None:
-    """Raises InsufficientScope where a token does not reach so far."""
-    needed = SCOPES[effect]
+def require_scope(principal: Principal, tool: str, effect: Effect, needed: str = "") -> None:
+    """Raises InsufficientScope where a token, or a person's connection, does not reach so far."""
+    person = principal.kind == "person"
+    needed = needed or (NEEDED_BY_PERSON if person else SCOPES)[effect]
     if principal.scopes is not None and not principal.scopes & {needed, ADMIN}:
-        raise InsufficientScope(f"{tool} needs the scope {needed}", needed)
+        suggestion = f"connect with {needed!r} among the scopes" if person else ""
+        raise InsufficientScope(f"{tool} needs the scope {needed}", needed, suggestion=suggestion)
 
 
 def shared_with(names: list[str]) -> tuple[str, ...]:

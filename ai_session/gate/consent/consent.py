@@ -81,6 +81,8 @@ class Consent:
         self._admit = admit
         self._calls: dict[str, asyncio.Future[Answer]] = {}
         self._watches: set[Watch] = set()
+        self.changed: Callable[[], None] = lambda: None
+        """Called when a question has come or gone, and not when one expires."""
 
     async def obtain(
         self,
@@ -275,6 +277,7 @@ class Consent:
             session=question.session,
             rule=question.rule,
         )
+        self.changed()
         return approval
 
     def _defer(self, approval: Approval) -> Deferred:
@@ -355,6 +358,7 @@ class Consent:
         return any(watch.way(question) != "no" for watch in self._watches)
 
     def _changed(self) -> None:
+        self.changed()
         for watch in self._watches:
             watch.wake()
 

@@ -1,4 +1,4 @@
-"""What version 2 of the protocol adds: many sessions looked at over one connection, and taken over one by one."""
+"""What version 2 of the protocol adds: sessions looked at side by side, taken over one by one, and all that changes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentwire.visible import visible
-from ai_session.errors import InvalidArguments, LimitReached
+from ai_session.errors import CursorExpired, InvalidArguments, LimitReached
 from ai_session.servers.control.fields import flag, number, text
 
 if TYPE_CHECKING:
+    from ai_session.gate.feed import Reader
     from ai_session.gate.gate import Gate
     from ai_session.servers.base import Connection
     from ai_session.sessions.cursor import Cursor
@@ -39,6 +40,7 @@ class Streams:
         self._leases: dict[str, Lease] = {}
         self._news = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
+        self._feed: asyncio.Task[None] | None = None
 
     async def stream(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A session's output from an offset, or from its present screen on."""
@@ -58,7 +60,7 @@ class Streams:
         self._cursors[stream] = cursor
         if self._pump is None:
             self._pump = asyncio.create_task(self._run())
-            self._pump.add_done_callback(self._pumped)
+            self._pump.add_done_callback(self._ended)
         asyncio.get_running_loop().call_soon(self._news.set)  # what comes first is written after the answer
         return {"stream": stream, **cursor.facts()}
 
@@ -85,6 +87,16 @@ class Streams:
         self._leases[lease.session_id] = lease
         return {"session_id": lease.session_id, "typing_by": lease.who}
 
+    async def changes(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All that changes, from now on or since a cursor; once a connection."""
+        cursor = text(params, "cursor") if params.get("cursor") is not None else ""
+        reader = await self._gate.follow_changes(self._connection.principal, cursor)
+        if self._feed is not None:
+            self._feed.cancel()
+        self._feed = asyncio.create_task(self._tell_changes(reader))
+        self._feed.add_done_callback(self._ended)
+        return {"cursor": reader.cursor}
+
     async def release(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Others may type again."""
         lease = self._lease(params)
@@ -104,9 +116,10 @@ class Streams:
 
     async def close(self) -> None:
         """The client has gone."""
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.wait((self._pump,))
+        if tasks := [task for task in (self._pump, self._feed) if task is not None]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
         for cursor in self._cursors.values():
             cursor.close()
         for lease in [*self._leases.values()]:
@@ -137,6 +150,17 @@ class Streams:
         more = {"bytes": len(data)} if data else {}
         self._connection.writer.write(json.dumps({**facts, **more}).encode() + b"\n" + data)
 
+    async def _tell_changes(self, reader: Reader) -> None:
+        try:
+            while True:
+                news = await reader.next()
+                self.tell({"event": "changes", "cursor": news.cursor, "changes": news.changes})
+                await self._connection.writer.drain()
+        except CursorExpired as error:
+            self.tell({"event": "cursor_expired", "suggestion": error.suggestion})
+        finally:
+            reader.close()
+
     async def _run(self) -> None:
         """What is least behind goes first, so that keys are echoed before a flood goes on."""
         loop = asyncio.get_running_loop()
@@ -164,11 +188,11 @@ class Streams:
             if timer is not None:
                 timer.cancel()
 
-    def _pumped(self, pump: asyncio.Task[None]) -> None:
-        problem = None if pump.cancelled() else pump.exception()
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        problem = None if task.cancelled() else task.exception()
         if problem is not None:
             if not isinstance(problem, ConnectionError):
-                log.error("streams ended", exc_info=problem)
+                log.error("what a connection is told has ended", exc_info=problem)
             self._connection.writer.close()
 
 
@@ -177,6 +201,13 @@ INLINE = {"acknowledge": Streams.acknowledge, "type": Streams.type}
 
 METHODS = {
     method.__name__: method
-    for method in (Streams.stream, Streams.close_stream, Streams.take_over, Streams.release, Streams.resize)
+    for method in (
+        Streams.stream,
+        Streams.close_stream,
+        Streams.take_over,
+        Streams.release,
+        Streams.resize,
+        Streams.changes,
+    )
 }
 """Requests that run side by side."""

@@ -233,6 +233,7 @@ METHODS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
     "attach": ({"session": "s", "rows": 24, "cols": 80}, ["attach"]),
     "stream": ({"session": "s"}, ["attach"]),
     "take_over": ({"session": "s", "who": "console"}, ["attach"]),
+    "changes": ({}, ["watch_changes"]),
     "close_stream": ({"stream": 1}, []),
     "acknowledge": ({"stream": 1, "offset": 0}, []),
     "type": ({"session_id": "s"}, []),

@@ -33,9 +33,25 @@ async def stop(world: World, who: Principal) -> None:
     await world.gate.stop(who, lambda: world.journal.note("leave"), sessions=True)
 
 
+async def look(world: World, who: Principal) -> None:
+    await world.gate.look(who, "s", None, exact=False, window_bytes=1 << 16, wake=lambda: None)
+
+
+async def take_over(world: World, who: Principal) -> None:
+    await world.gate.take_over(who, "s", "console", force=False, lost=lambda session_id, by: None)
+
+
+async def follow_changes(world: World, who: Principal) -> None:
+    (await world.gate.follow_changes(who)).close()
+    await world.gate.feed.close()
+
+
 LINE = f"scrypt-ed25519 {'0' * 32} {'0' * 64}"
 DOORS: dict[str, tuple[str, Door]] = {
     "attach": ("attach", lambda world, who: world.gate.attach(who, "s", rows=1, cols=1, read_only=False)),
+    "look": ("attach", look),
+    "take_over": ("attach", take_over),
+    "follow_changes": ("watch_changes", follow_changes),
     "rename": ("rename", lambda world, who: world.gate.rename(who, "s", "t")),
     "share": ("share", lambda world, who: world.gate.share(who, "s", ["agent:a"])),
     "recording": ("record", lambda world, who: world.gate.recording(who, "s")),
