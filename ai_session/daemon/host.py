@@ -286,7 +286,7 @@ def parse_hello(line: bytes) -> dict[str, Any]:
             *found["env"],
             *found["env"].values(),
         ]
-        known = found["ai_session"] == 1 and isinstance(scopes, list) and all(isinstance(text, str) for text in texts)
+        known = found["ai_session"] == 1 and type(scopes) is list and all(isinstance(text, str) for text in texts)
         fits = oldest <= relay.PROTOCOL[1] and newest >= relay.PROTOCOL[0]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         found, known, fits, scopes = {}, False, False, []

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -195,6 +196,7 @@ class Reader:
         self._feed, self._number, self._gap_seconds = feed, number, gap_seconds
         self._all_news, self._news = all_news, asyncio.Event()
         self._due = 0.0
+        self._closed = asyncio.Event()
         all_news.add(self._news)
 
     @property
@@ -208,7 +210,9 @@ class Reader:
         Raises CursorExpired for a reader that was left behind.
         """
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._due - loop.time())  # a rate: sessions that print flat out change all the time
+        with suppress(TimeoutError):  # a rate: sessions that print flat out change all the time
+            async with asyncio.timeout_at(self._due):
+                await self._closed.wait()
         while self._number == self._feed.number:
             self._news.clear()
             await self._news.wait()
@@ -218,6 +222,7 @@ class Reader:
 
     def close(self) -> None:
         """Read no more. Idempotent."""
+        self._closed.set()
         self._all_news.discard(self._news)
 
 

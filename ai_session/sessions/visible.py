@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from ai_session.errors import SessionNotFound
 from ai_session.sandbox.boxes import Boxes
@@ -25,6 +26,11 @@ class VisibleSessions:
     def boxes(self) -> Boxes:
         """What contains new sessions."""
         return self._manager.boxes
+
+    @property
+    def audit_directory(self) -> Path:
+        """Where what was called is on record."""
+        return self._manager.runtime_directory / "audit"
 
     def all(self) -> list[Session]:
         """Every session this caller sees, oldest first."""

@@ -96,7 +96,7 @@ async def list_commands(context: Context, arguments: OfSession) -> ToolResult:
 async def list_calls(context: Context, arguments: CallsOfSession) -> ToolResult:
     """What was called on a session, by whom and with what outcome, newest last, as the audit log has it."""
     session = context.sessions.get(arguments.session_id)
-    folder = session.directory.parents[1] / "audit"
+    folder = context.sessions.audit_directory
     rows = await asyncio.to_thread(calls_of, folder, session.spec.session_id, arguments.count)
     text = "\n".join(", ".join(f"{name} {value}" for name, value in row.items()) for row in rows)
     return ToolResult(text or "no call is on record", {"session_id": session.spec.session_id, "calls": rows})

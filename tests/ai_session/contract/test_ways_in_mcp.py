@@ -43,6 +43,10 @@ TOOLS: dict[str, dict[str, Any]] = {
     "list_commands": {"session_id": "s"},
     "list_calls": {"session_id": "s"},
     "get_recording": {"session_id": "s"},
+    "query_commands": {},
+    "query_output": {"pattern": "x"},
+    "query_recordings": {},
+    "query_audit": {},
     "faq": {"query": "how is a terminal shared?"},
     "analyze_repository": {"root": "."},
     "detect_frameworks": {},
@@ -56,6 +60,9 @@ TOOLS: dict[str, dict[str, Any]] = {
     "run_python": {"code": "print(1)"},
     "close_session": {"session_id": "s"},
 }
+
+FOR_PEOPLE = {"query_audit"}
+"""Refused to whoever is no person, also where all is allowed."""
 
 KNOWN: list[Tool] = [tool for name in plugins.names("tools") for tool in plugins.load("tools", name)]
 LISTED = {name: arguments for name, arguments in TOOLS.items() if name in {tool.name for tool in KNOWN if tool.listed}}
@@ -142,7 +149,8 @@ async def test_every_tool_by_a_front_passes_the_gate_once(served: Path, monkeypa
             result = await call(tool, arguments)
             ((begin, end),) = audit.calls()
             assert (begin["tool"], begin["call"]) == (tool, result.call_id)
-            assert end["outcome"] == ("tool_error" if result.is_error else "ok")
+            refused = "denied" if tool in FOR_PEOPLE else "tool_error"
+            assert end["outcome"] == (refused if result.is_error else "ok")
         assert audit.tools() == []
         await gate.list_tools(principal)
         assert audit.tools() == []
