@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,7 +20,9 @@ from ai_session.backends.base import Backend, Terminal
 from ai_session.config import plugins
 from ai_session.models import ExitStatus, TerminalSpec
 from ai_session.terminal.log import FollowedLog, MappedLog, OutputLog
+from tests import forked
 from tests.bounds import BOUND_SECONDS
+from tests.forked import Forked
 
 CHUNKS_PER_CALL = 8
 ROOT = Path(__file__).parents[3]
@@ -154,9 +155,7 @@ async def gone(pid: int) -> None:
         os.close(pidfd)
 
 
-async def start_owner(
-    world: World, spec: TerminalSpec, kill_at: int, phase: str
-) -> tuple[subprocess.Popen[bytes], int]:
+async def start_owner(world: World, spec: TerminalSpec, kill_at: int, phase: str) -> tuple[Forked, int]:
     """A process that owns ``spec``'s terminal and kills itself; it, and the pid of the terminal's child."""
     plan = {
         "backend": world.name,
@@ -168,14 +167,9 @@ async def start_owner(
         "kill_at": kill_at,
         "phase": phase,
     }
-    process = _start([sys.executable, "-m", "tests.ai_session.contract.terminal_harness", json.dumps(plan)])
+    process = forked.piped("ai_session", [json.dumps(plan)], cwd=ROOT, env=os.environ, script=__file__)
     assert process.stdout is not None
-    with process.stdout as answer:
-        return process, int(await asyncio.to_thread(answer.readline))
-
-
-def _start(argv: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE)
+    return process, int(await asyncio.to_thread(process.stdout.readline))
 
 
 class _Doomed(Owned):

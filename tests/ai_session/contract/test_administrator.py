@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.ai_session.contract import asking
 from tests.ai_session.contract.asking import client, error_of, greet, person
 from tests.ai_session.contract.command_line import ROOT
 from tests.ai_session.contract.wire import DATA, living_in
-from tests.bounds import BOUND_SECONDS
 from tests.conftest import new_home
 
 POLICY = """
@@ -46,19 +44,18 @@ def administered(home: Path, text: str, mode: int = 0o644, *, starts: bool = Tru
     """A daemon of that home under that policy. One that cannot start leaves with its last client."""
     (home / "laid-down.toml").write_text(text)
     (home / "laid-down.toml").chmod(mode)
-    command = [sys.executable, str(DATA / "administered_daemon.py"), str(home / "laid-down.toml")]
+    script, words = str(DATA / "administered_daemon.py"), [str(home / "laid-down.toml")]
     env = {**living_in(home), "PYTHONPATH": str(ROOT)}
-    with (home / "log").open("ab") as log:
-        daemon = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=home, env=env)
-    assert daemon.stdout
-    with daemon.stdout:
+    daemon = forked.piped("ai_session", words, cwd=home, env=env, errors=home / "log", script=script)
+    try:
+        assert daemon.stdout
         assert daemon.stdout.readline() == b"ready\n"
-        try:
-            yield
-        finally:
-            if starts:
-                asking.control(home, "stop", sessions=True)
-            daemon.wait(BOUND_SECONDS)
+        yield
+        if starts:
+            asking.control(home, "stop", sessions=True)
+        daemon.wait()
+    finally:
+        daemon.close()
 
 
 @pytest.fixture

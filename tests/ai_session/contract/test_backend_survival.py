@@ -121,6 +121,7 @@ async def test_a_killed_owner_loses_nothing(here: World, phase: str, attempts: i
         owner, pid = await start_owner(here, spec, kill_at, phase)
         await gone(owner.pid)
         assert owner.wait() == -signal.SIGKILL
+        owner.close()
         if not waits:
             await gone(pid)
         again = (await here.adopt())[spec.session_id]
@@ -141,8 +142,7 @@ async def test_an_owner_killed_at_any_moment_loses_nothing(here: World, attempts
         with suppress(TimeoutError):
             async with asyncio.timeout(random.random() * 0.05):
                 await gone(owner.pid)
-        owner.kill()
-        owner.wait()
+        owner.close()
         again = (await here.adopt())[spec.session_id]
         assert await again.ended() == ExitStatus(code=8)
         assert again.output == COUNTED, f"attempt {attempt}"

@@ -31,6 +31,7 @@ from tests.ai_session.contract.wire import (
     double,
     runtime,
 )
+from tests.forked import Forked
 from tests.own_time import once_within
 
 IN_PROCESS = [*SERVER, "--no-daemon"]
@@ -67,13 +68,13 @@ def foreground() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture(scope="module")
-def started(shared_home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(shared_home: Path) -> Iterator[Forked]:
     with double(home=shared_home) as daemon:
         yield daemon
 
 
 @pytest.fixture
-def lasting(started: subprocess.Popen[bytes], shared_home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def lasting(started: Forked, shared_home: Path) -> Iterator[Forked]:
     """The one daemon of the tests that leave it as it was; it lives in the HOME of all of them."""
     os.environ["HOME"] = str(shared_home)
     yield started
@@ -100,7 +101,7 @@ def gone(link: socket.socket) -> None:
         pass
 
 
-def test_hello_is_answered_with_version_pid_and_idleness(lasting: subprocess.Popen[bytes]) -> None:
+def test_hello_is_answered_with_version_pid_and_idleness(lasting: Forked) -> None:
     said = json.loads(greet())
     with connected():
         busy = json.loads(greet())
@@ -260,7 +261,7 @@ def test_daemon_without_its_directory_leaves() -> None:
     os.close(ended)
 
 
-def test_leaving_is_refused_while_somebody_is_there(lasting: subprocess.Popen[bytes]) -> None:
+def test_leaving_is_refused_while_somebody_is_there(lasting: Forked) -> None:
     with connected():
         assert json.loads(greet(role="leave"))["idle"] is False
         assert lasting.poll() is None
@@ -372,7 +373,7 @@ def test_without_daemon_files_do_as_streams(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out").read_bytes()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-def test_status_of_the_daemon(lasting: subprocess.Popen[bytes]) -> None:
+def test_status_of_the_daemon(lasting: Forked) -> None:
     with closing(relay.connect("control")) as link:
         link.sendall(b'{"id":1,"method":"status"}\n')
         said = b""
@@ -390,7 +391,7 @@ def test_status_of_the_daemon(lasting: subprocess.Popen[bytes]) -> None:
     }
 
 
-def test_its_threads_run_before_a_session_can_leave_no_room_for_one(lasting: subprocess.Popen[bytes]) -> None:
+def test_its_threads_run_before_a_session_can_leave_no_room_for_one(lasting: Forked) -> None:
     with connect() as client:
         client.call("echo")
     assert len(list(Path(f"/proc/{lasting.pid}/task").iterdir())) == 1 + THREADS

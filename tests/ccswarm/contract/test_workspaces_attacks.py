@@ -841,7 +841,7 @@ def collecting(place: World, what: str = "collect") -> str:
             "there.difference(clone.base, clone.ref)",
             "there.copy(clone, clone.ref, 'gates1')",
             "there.merge(clone, 'work')",
-            "there.require_clean()",
+            "there.require_ready()",
             "there.clone('run_1', 'bob')",
             "there.merge(clone, 'work')",
             "there.remove(clone)",
