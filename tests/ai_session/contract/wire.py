@@ -172,23 +172,6 @@ def living_in(home: Path) -> dict[str, str]:
 
 
 @contextmanager
-def old_double(*flags: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The same of another version, which an interpreter of its own has before anything of it is loaded."""
-    home = Path(os.environ["HOME"])
-    command = [sys.executable, str(DATA / "double_daemon.py"), *flags]
-    with (home / "double.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=home, env=living_in(home))
-    assert process.stdout
-    with process, process.stdout:
-        try:
-            assert process.stdout.readline() == b"ready\n"
-            yield process
-        finally:
-            process.terminate()
-    assert not (home / "double.log").read_text()
-
-
-@contextmanager
 def double(*flags: str, home: Path | None = None, logs: str = "") -> Iterator[Forked]:
     """A daemon whose gate is a double; listening when this returns. In the end it must have logged ``logs``."""
     home = home or Path(os.environ["HOME"])
