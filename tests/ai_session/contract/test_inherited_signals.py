@@ -67,6 +67,7 @@ def seen_in(call: Call, **session: str) -> list[int]:
     return masks(done["output"])
 
 
+@pytest.mark.either("way")
 @pytest.mark.parametrize("way", [("--stdio",), ("--stdio", "--no-daemon")])
 def test_a_client_that_ignores_everything(server: Server, way: tuple[str, ...]) -> None:
     call = server(*way[1:]).call

@@ -232,7 +232,7 @@ def test_the_tree_ends_when_told(box: Box) -> None:
 
 def test_what_forks_all_the_time_ends_too(box: Box) -> None:
     program = "import os\nprint('up', flush=True)\nwhile True:\n    if os.fork():\n        os._exit(0)\n"
-    with box.start(f"/usr/bin/python3 -c \"{program}\" & wait; trap '' TERM; cat /dev/zero >/dev/null") as process:
+    with box.start(f"/usr/bin/python3 -c \"{program}\" & wait; trap '' TERM; tail -f /dev/null") as process:
         assert process.stdout.readline() == "up\n"
         process.terminate()
         assert process.wait(BOUND_SECONDS) == -signal.SIGTERM

@@ -211,7 +211,7 @@ def test_who_does_not_know_tasks_gets_none(house: Path) -> None:
             assert error_code(wire.ask(method, {"taskId": "x"})) == NO_METHOD  # of an earlier protocol
         wire.call("create_session", modern=True, name="plain")
         more = {"session_id": "plain", "timeout_seconds": PATIENCE_SECONDS + 0.2}
-        result = wire.call("execute_command", modern=True, command="read -r line </dev/zero", **more)
+        result = wire.call("execute_command", modern=True, command="tail -f /dev/null", **more)
         assert (result["resultType"], result["structuredContent"]["status"]) == ("complete", "running")
         discovered = wire.result("server/discover", modern=True)
         assert discovered["capabilities"]["extensions"] == {EXTENSION: {}}
@@ -258,7 +258,7 @@ def test_a_question_about_reading_it_is_the_task_s(world: Path) -> None:
         assert (done["status"], done["result"]["structuredContent"]["output"]) == ("completed", "tea\n")
     with Tasking(home) as formless:
         formless.session("silent")
-        task = formless.call("execute_command", session_id="silent", command="cat /dev/zero >/dev/null")
+        task = formless.call("execute_command", session_id="silent", command="tail -f /dev/null")
         refused = formless.ask("tasks/get", task)["error"]
         assert refused["data"]["ai-session/error"]["code"] == "consent_needed"
         formless.call("interrupt_command", session_id="silent")

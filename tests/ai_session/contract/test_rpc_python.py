@@ -98,9 +98,8 @@ except OSError as error:
 
 
 async def test_its_time_is_limited_and_what_it_said_is_told(house: House) -> None:
-    stubborn = (
-        "import signal\nfor n in (1, 2, 3, 15):\n  signal.signal(n, signal.SIG_IGN)\nprint('here')\nwhile 1: pass"
-    )
+    ignoring = "import signal\nfor n in (1, 2, 3, 15):\n  signal.signal(n, signal.SIG_IGN)\n"
+    stubborn = f"{ignoring}print('here')\nwhile True: signal.pause()"
     async with serving(house) as here:
         with nothing_left(house):
             for code in (HERE, stubborn):

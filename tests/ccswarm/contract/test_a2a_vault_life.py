@@ -73,7 +73,7 @@ def test_a_person_agrees_or_refuses_in_a_terminal(home: Path, files: RpcServer) 
         assert [one["params"] for one in files.asked if one["method"] == "echo"] == [{"z": 1, "a": "x"}]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.torture), signal.SIGKILL])
 def test_a_question_outlives_the_server_and_a_call_under_way_does_not(
     home: Path, files: RpcServer, how: signal.Signals
 ) -> None:

@@ -30,7 +30,7 @@ def until(wire: Wire, swarm: str, **expected: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.torture), signal.SIGKILL])
 def test_swarms_outlive_the_server_and_their_tasks_go_on(desk: RunDesk, how: signal.Signals) -> None:
     with served(desk) as first, connected(first.port) as wire:
         swarm, (ann, ada) = wire.swarm("ring", "analyst", "researcher")
