@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.bounds import BOUND_SECONDS
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -19,6 +21,7 @@ def test_the_demo_meets_every_expectation() -> None:
     assert ran.stdout.splitlines()[-1].endswith(" expectations met, 0 not")
 
 
+@pytest.mark.torture  # test_shipped_plans.py has the same configuration survey a repository
 def test_the_swarm_s_demo_proves_every_call() -> None:
     demo = [sys.executable, str(SCRIPTS / "demo_swarm.py")]
     ran = subprocess.run(demo, capture_output=True, text=True, timeout=BOUND_SECONDS)

@@ -65,6 +65,7 @@ def test_the_documents_configuration_does_something_true(house: House) -> None:
     assert output.splitlines() == ["Makefile", "ccswarm.toml", "shop.py", "3 files"]
 
 
+@pytest.mark.torture
 def test_every_type_of_the_document_joins_and_does_the_task(house: House) -> None:
     words = ("--config", str(house.project / "ccswarm.toml"), "--workspace", str(house.project))
     with served(RunDesk(house.home), *words) as server, connected(server.port) as wire:

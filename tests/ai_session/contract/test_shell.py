@@ -93,6 +93,7 @@ def test_every_plugin_is_here() -> None:
     assert {plugin for plugin, _ in SHELLS} == set(plugins.names("shells"))
 
 
+@pytest.mark.torture  # test_semantics.py plays the same cases in sessions
 @pytest.mark.parametrize(("plugin", "executable"), SHELLS)
 def test_semantics(plugin: str, executable: str, home: Path, scratch: Path) -> None:
     cases = shell_cases.OF_SHELL.get(executable) or shell_cases.OF_SHELL[plugin]

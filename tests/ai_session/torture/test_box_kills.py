@@ -82,6 +82,7 @@ def ended(one: Round, pid: int) -> None:
         assert state["output"] == "/usr\n"
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_daemon(workspace: Path, backend: str, rounds: int) -> None:
@@ -119,18 +120,21 @@ def test_the_tmux_server(workspace: Path, rounds: int) -> None:
     each_round(workspace, "tmux", rounds, judge)
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_outer_process_of_the_box(workspace: Path, backend: str, rounds: int) -> None:
     each_round(workspace, backend, rounds, lambda one: ended(one, one.pid))
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_first_process_of_the_box(workspace: Path, backend: str, rounds: int) -> None:
     each_round(workspace, backend, rounds, lambda one: ended(one, first_of(one.pid)))
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_shell(workspace: Path, backend: str, rounds: int) -> None:

@@ -71,6 +71,7 @@ def works(client: Caller, backend: str, session: str) -> None:
     client.ok("close_session", session_id="next")
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_while_the_disk_is_full_only_beginning_is_refused(small: World, gate: Path, backend: str) -> None:
     with small.caller() as client:
@@ -103,6 +104,7 @@ def test_while_the_disk_is_full_only_beginning_is_refused(small: World, gate: Pa
 
 
 @pytest.mark.torture
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_session_can_be_closed_to_free_the_disk(small: World, gate: Path, backend: str) -> None:
     with small.caller() as client:

@@ -38,6 +38,7 @@ def each_round(backend: str, rounds: int, judge: Callable[[Round, list[int]], No
                 assert answer["output"] == "kept\n", answer
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_the_daemon_is_killed(backend: str, rounds: int) -> None:
@@ -83,6 +84,7 @@ def test_holder_then_daemon_are_killed(rounds: int) -> None:
     each_round("pty", rounds, judge, HOLDER)
 
 
+@pytest.mark.either("backend")
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("backend", ["pty", "tmux"])
 def test_the_shell_is_killed(backend: str, rounds: int) -> None:

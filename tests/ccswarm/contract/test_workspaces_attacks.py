@@ -171,7 +171,10 @@ NO_WORK_TREE: dict[str, tuple[Tree, Tree]] = {
 
 @pytest.mark.corners
 @pytest.mark.parametrize("ignored", [False, True])
-@pytest.mark.parametrize("case", NO_WORK_TREE)
+@pytest.mark.parametrize(
+    "case",
+    first(NO_WORK_TREE, "split by commondir", "stores that are links", "all but hooks of the person", "at the top"),
+)
 async def test_parts_of_a_repository_are_refused_wherever_they_come_from(
     place: World, case: str, ignored: bool
 ) -> None:
@@ -518,6 +521,7 @@ async def test_nothing_is_merged_into_a_repository_that_the_person_keeps_there(p
 SLOW_TO_COMPARE = {".gitignore": "/**a**a**a**a**a**a**a**a**a/b\n", f"{'a' * 200}/{'a' * 200}": ""}
 
 
+@pytest.mark.either("bounds")
 @pytest.mark.parametrize("bounds", [Bounds(seconds=1, cpu_seconds=3600), Bounds(seconds=3600, cpu_seconds=1)])
 def test_patterns_that_take_for_ever_to_compare_are_refused(place: World, bounds: Bounds) -> None:
     clones = Clones(place.repository, place.directory / "clones", Git(place.environ, comparing=bounds))
@@ -914,7 +918,7 @@ def swap(path: Path, other: Path) -> None:
         raise OSError(ctypes.get_errno(), "renameat2")
 
 
-@pytest.mark.parametrize("place_of", ["project", "parent", "repository", "files"])
+@pytest.mark.parametrize("place_of", first(("project", "parent", "repository", "files"), "project", "files"))
 async def test_what_takes_the_place_of_a_repository_is_not_merged_into(tmp_path: Path, place_of: str) -> None:
     """A box that holds a directory above it, or in which it was made, may exchange whatever leads to it."""
     (tmp_path / "box/parent").mkdir(parents=True)
