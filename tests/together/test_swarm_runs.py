@@ -193,7 +193,7 @@ async def test_three_agents_work_and_every_call_stands_in_both_logs(house: House
     assert merge["commits"] == 2
     assert not Path(clone).exists(), "its work is merged"
     assert git(house.project, "show", "HEAD:beat.txt") == (house.project / "beat.txt").read_text().strip()
-    assert git(house.project, "log", "--format=%s", "--no-merges").splitlines() == [
+    assert git(house.project, "log", "--topo-order", "--format=%s", "--no-merges").splitlines() == [
         "make: write made.txt",
         "Made",
         "Begin",

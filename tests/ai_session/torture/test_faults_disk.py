@@ -97,8 +97,9 @@ def test_while_the_disk_is_full_only_beginning_is_refused(small: World, gate: Pa
         filler.unlink()
         facts = client.finish("loud", command_id)
         assert (facts["status"], facts["exit_code"]) == ("finished", 7), facts
-        text = client.call("read_output", session_id="loud", command_id=command_id)["content"][0]["text"]
-        assert LOST[backend] in text, text
+        wanted = {"wait_for": "pattern", "pattern": LOST[backend]} if backend == "tmux" else {}
+        facts = client.ok("read_output", session_id="loud", command_id=command_id, **wanted)
+        assert facts.get("matches") == 1 if wanted else LOST[backend] in facts["note"], facts  # it stands where it is lost
         assert client.run("loud", "echo $kept; pwd") == "yes\n/usr\n"
         works(client, backend, "quiet")
 
