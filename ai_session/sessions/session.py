@@ -452,8 +452,7 @@ class Session:
             found = processes.left_on_terminal(self.terminal.pid, self.terminal.tty, running.newest_pid)
             # Of a box these are who makes it and keeps it.
             known = {self._shell_pid, *(left.pid for left in self.left_running)}
-            if not self.shell.line_editor:
-                # Their prompts name commands.
+            if not self.shell.copies_run:
                 known |= {pid for pid, _ in found if processes.is_copy(pid, self._pid())}
             left = [LeftRunning(record.command_id, record.command, *one) for one in found if one[0] not in known]
             self.left_running += tuple(left)

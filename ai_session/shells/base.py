@@ -99,6 +99,9 @@ class Shell(Protocol):
     exists for it: in a process namespace of its own that is so only for a group made inside."""
     reads_input: bool
     """True when it reads lines from its standard input, wherever ``exec`` has that come from."""
+    copies_run: bool
+    """True when a copy of it in its own process group may be what a command left running (``set +m; (…) &``); else it
+    is one that its prompt was just about to run a program from."""
     exits_late: bool
     """True when ``exit`` in a command ends the command first, and the shell where its next prompt would be."""
 

@@ -38,6 +38,7 @@ class Bash:
     shows_command = False
     needs_visible_group = False
     reads_input = True
+    copies_run = True
     exits_late = False
 
     def find(self, wanted: str = "") -> str:

@@ -30,6 +30,7 @@ class Fish:
     shows_command = False
     needs_visible_group = False
     reads_input = False
+    copies_run = False
     exits_late = True
 
     def find(self, wanted: str = "") -> str:

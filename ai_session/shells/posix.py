@@ -33,6 +33,7 @@ class Posix:
     shows_command = True
     needs_visible_group = True
     reads_input = True
+    copies_run = False
     exits_late = False
 
     def find(self, wanted: str = "") -> str:

@@ -33,6 +33,7 @@ class Zsh:
     shows_command = True
     needs_visible_group = False
     reads_input = False
+    copies_run = True
     exits_late = False
 
     def find(self, wanted: str = "") -> str:
