@@ -8,7 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
+from ai_session.errors import SessionBusy
 from ai_session.sessions import wait
+from ai_session.sessions.commands import RunningCommand
 from ai_session.sessions.manager import SessionManager
 from ai_session.sessions.session import Session
 from ai_session.terminal.marks import Mark, MarkKind
@@ -54,6 +56,16 @@ class FaultyManager(SessionManager):
     session_class = FaultySession
 
 
+async def begun(session: Session, command: str, command_id: str) -> RunningCommand:
+    """The command, begun; a session is refused as busy while nobody knows yet that its typed line has ended."""
+    async with asyncio.timeout(BOUND_SECONDS):
+        while True:
+            try:
+                return await session.begin(command, command_id=command_id)
+            except SessionBusy:
+                await asyncio.sleep(0)  # it has waited for its prompt already
+
+
 async def play(manager: SessionManager, shell: str, name: str, faults: Faults, directory: Path) -> list[str]:
     """What is wrong: an exit code that was not the command's, a command run twice or not at all, a session that is not
     usable in time. When the marks arrive again, all is exact."""
@@ -66,7 +78,7 @@ async def play(manager: SessionManager, shell: str, name: str, faults: Faults, d
         if loop.time() - began > USABLE_SECONDS:
             wrong.append(f"{faults}: usable after {loop.time() - began:.1f} s only, before command {number}")
         ran = directory / f"{name}-{number}"
-        running = await session.begin(f"sh -c 'echo x >>{ran}; exit {number}'", command_id=f"cmd_{number}")
+        running = await begun(session, f"sh -c 'echo x >>{ran}; exit {number}'", f"cmd_{number}")
         await until(session, lambda ran=ran: ran.exists() or session.running is None)
         began = loop.time()
         assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished", faults
@@ -80,7 +92,7 @@ async def play(manager: SessionManager, shell: str, name: str, faults: Faults, d
             session.send(b"true\n")
     del FaultySession.plans[name]
     for code in (7, 8):
-        running = await session.begin(f"sh -c 'echo out; exit {code}'", command_id=f"cmd_{code}")
+        running = await begun(session, f"sh -c 'echo out; exit {code}'", f"cmd_{code}")
         assert await wait.for_command(session, running, BOUND_SECONDS, until_input=True) == "finished", faults
         if running.record.exit_code != code:
             wrong.append(f"{faults}: after it, {running.record.status} with {running.record.exit_code}")
