@@ -99,7 +99,8 @@ def test_while_the_disk_is_full_only_beginning_is_refused(small: World, gate: Pa
         assert (facts["status"], facts["exit_code"]) == ("finished", 7), facts
         wanted = {"wait_for": "pattern", "pattern": LOST[backend]} if backend == "tmux" else {}
         facts = client.ok("read_output", session_id="loud", command_id=command_id, **wanted)
-        assert facts.get("matches") == 1 if wanted else LOST[backend] in facts["note"], facts  # it stands where it is lost
+        # With tmux it is said where it is lost.
+        assert facts.get("matches") == 1 if wanted else LOST[backend] in facts["note"], facts
         assert client.run("loud", "echo $kept; pwd") == "yes\n/usr\n"
         works(client, backend, "quiet")
 
