@@ -237,6 +237,7 @@ async def test_what_runs_on_in_the_background_is_named_where_it_may_print(caller
     second = await caller.execute(f"echo late >{fifo}; wait; echo own")
     assert "own\n" in second["output"]
     assert f"of {first['command_id']} ('cat " in second["note"]
+    await asyncio.to_thread(spin, lambda: not children(caller.session))  # fish runs some for its prompt
     assert (await caller.execute("echo quiet")).get("note", "") == ""
 
 

@@ -13,6 +13,8 @@ from tests.ccswarm.contract.run_desk import BASE, TWO, RunDesk, step, task
 from tests.ccswarm.contract.verb_desk import agent
 from tests.ccswarm.llm_world import finish, reply
 
+FAIL = '[[tasks.steps]]\nid = "x"\ntool = "small.fail"\n'
+
 
 @pytest.fixture
 def desk(home: Path) -> RunDesk:
@@ -84,7 +86,7 @@ def test_what_a_run_came_to_ends_it_and_can_be_asked_for_again(home: Path) -> No
     assert desk.json("result")["task"] == "two"
     assert "there is: one, two" in desk.run("result", "last", "three", code=2).err
     assert "there is: one, two" in desk.run("transcript", "last", "three", code=2).err
-    desk.rewrite(BASE + task("bad", step("x", "small.fail"), more='agent = "ada"'))
+    desk.rewrite(BASE + task("bad", FAIL, more='agent = "ada"'))
     desk.run("run", code=1)
     said = desk.run("result", code=1)
     assert said.err.startswith("bad is failed: x: ")
