@@ -22,7 +22,9 @@ from tests.bounds import BOUND_SECONDS
 pytestmark = pytest.mark.anyio
 LOOK_SECONDS = 0.002
 """Between two looks, so that what is waited for gets the processor."""
-SHELLS = {"bash": BASH, "zsh": POSIX, "dash": DASH, "busybox": DASH, "mksh": MKSH, "fish": FISH}
+BUSYBOX = tuple(case for case in DASH if case.name != "^C in a pure shell loop")
+"""busybox leaves its loop out of the handler of the signal, and then may wait for a lock of its own for ever."""
+SHELLS = {"bash": BASH, "zsh": POSIX, "dash": DASH, "busybox": BUSYBOX, "mksh": MKSH, "fish": FISH}
 SIGNALS_AS_CODES = {-9: 137}
 """A harness that owns the shell sees a signal number; a session reports what a shell would."""
 
