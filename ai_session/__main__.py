@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from agentwire.system import inherited_signals
+from agentwire.system import interrupts  # and no more: until main has begun, Ctrl-C shows a traceback
 
 DIALECTS = {
     "": ("mcp", ""),
@@ -20,6 +20,9 @@ COMPLETING = "_AI_SESSION_COMPLETE"
 
 def main() -> None:
     """Run the command line in ``sys.argv``."""
+    interrupts.end_by_them()
+    from agentwire.system import inherited_signals
+
     arguments = sys.argv[1:]
     if arguments[:1] == ["sandbox"]:  # one program in the place of another, as under env or nice
         inherited_signals.unblock()

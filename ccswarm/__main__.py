@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
 
-from agentwire.system import inherited_signals
+from agentwire.system import interrupts  # and no more: until main has begun, Ctrl-C shows a traceback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 COMPLETING = "_CCSWARM_COMPLETE"
 """What a shell that completes a line asks with."""
@@ -14,6 +17,9 @@ COMPLETING = "_CCSWARM_COMPLETE"
 
 def main() -> NoReturn:
     """Run the command line in ``sys.argv``; what programs of a task start is found before anything else is loaded."""
+    interrupts.end_by_them()
+    from agentwire.system import inherited_signals
+
     inherited_signals.keep_from_programs()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb == "mcp-server" and "CCSWARM_GUEST" in os.environ:

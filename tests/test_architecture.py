@@ -47,6 +47,7 @@ STANDARD_LIBRARY_ONLY = {
     "cli.options",
     "cli.table",
     "system.inherited_signals",
+    "system.interrupts",
     "system.path_patterns",
     "system.peers",
     "system.program_path",

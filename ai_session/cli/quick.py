@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from agentwire.cli.lines import read, verb_in
 from agentwire.cli.refusals import next_step, worded
+from agentwire.system import interrupts
 from ai_session import __version__
 from ai_session.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report, write_text
 from ai_session.cli.verbs import VERBS
@@ -36,8 +37,9 @@ def find(words: Sequence[str]) -> tuple[types.FunctionType | None, Sequence[str]
 def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
     """Run ``verb``, word what goes wrong, and exit with its code."""
     as_json = "--json" in words[: words.index("--") if "--" in words else None]
-    code = 0
+    code, raised = 0, False
     try:
+        raised = interrupts.raise_them()
         verb()
     except Leave as leaving:
         code = leaving.code
@@ -50,6 +52,8 @@ def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
     except OSError as error:
         refused = AiSessionError(worded(error), suggestion=next_step(error, "ai-session doctor"))
         code = report(refused, as_json=as_json)
+    if raised:
+        interrupts.end_by_them()
     try:
         sys.stdout.flush()
     except BrokenPipeError:

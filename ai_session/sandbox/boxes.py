@@ -47,6 +47,24 @@ class BoxSettings:
     """Variables that are set in each."""
 
 
+def hides(profile: SandboxProfile, program: str) -> str:
+    """The directory of a program that such a box hides with the home; empty where it can be run."""
+    home = os.path.realpath(profile.home) if profile.home else "/"
+    if profile.name == "trusted" or home == "/":
+        return ""
+    parts = [os.path.join(home, name) for name in profile.home_readable]
+    shown = [os.path.realpath(one) for one in (*parts, *profile.readable, *profile.writable, profile.workspace) if one]
+    for directory in dict.fromkeys((os.path.dirname(program), os.path.dirname(os.path.realpath(program)))):
+        place = os.path.realpath(directory)
+        if _within(place, home) and not any(_within(place, one) for one in shown):
+            return place
+    return ""
+
+
+def _within(place: str, root: str) -> bool:
+    return place == root or place.startswith(f"{root.rstrip('/')}/")
+
+
 class Boxes:
     """Makes, keeps and takes down the boxes of one daemon's sessions. Without a sandbox every session is unboxed."""
 

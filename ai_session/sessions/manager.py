@@ -30,13 +30,13 @@ from ai_session.errors import (
     ShellUnavailable,
 )
 from ai_session.models import SandboxLevel, SessionSpec, TerminalSpec
-from ai_session.sandbox.boxes import Boxes
+from ai_session.sandbox.boxes import Boxes, hides
 from ai_session.sessions.changes import ChangeFeed
 from ai_session.sessions.leftovers import Looks
 from ai_session.sessions.names import kept
 from ai_session.sessions.ownership import widening
 from ai_session.sessions.session import Session
-from ai_session.sessions.spec import NewSession, SessionDefaults, find_shell, read, shell_named, store
+from ai_session.sessions.spec import NewSession, SessionDefaults, find_shell, read, shell_for, shell_named, store
 from ai_session.shells.base import Shell, group_leader
 from ai_session.system.shares import share
 from ai_session.system.turns import Turns
@@ -150,7 +150,7 @@ class SessionManager:
         self._names[known_as] = session_id
         directory = self._root / session_id
         try:
-            shell_plugin, executable = await asyncio.to_thread(self._shell_for, request)
+            shell_plugin, executable = await asyncio.to_thread(shell_for, request, self.defaults.shell)
             backend = await self._backend_for(request.backend or self.defaults.backend)
             directory.mkdir(mode=0o700)
             spec = SessionSpec(
@@ -215,14 +215,6 @@ class SessionManager:
             network=spec.profile.network if spec.profile.name != "trusted" else "host",
         )
 
-    def _shell_for(self, request: NewSession) -> tuple[Shell, str]:
-        if wanted := request.shell or self.defaults.shell:
-            return find_shell(wanted)
-        try:
-            return find_shell(request.client_env.get("SHELL", ""))
-        except ShellUnavailable:
-            return find_shell("")
-
     def _env_allow(self, request: NewSession) -> tuple[str, ...]:
         return self.defaults.env_allow if request.profile.name == "trusted" else self.boxes.env_allow
 
@@ -251,6 +243,11 @@ class SessionManager:
         self, spec: SessionSpec, directory: Path, shell: Shell, backend: Backend, cwd: str = ""
     ) -> tuple[SessionSpec, Terminal]:
         """The terminal with its shell in its box, and the spec with the box's level, which is kept."""
+        if place := await asyncio.to_thread(hides, spec.profile, spec.shell):
+            raise ShellUnavailable(
+                f"{spec.shell} is in the home, which the sandbox hides",
+                suggestion=f'add "{place}" to sandbox.readable in the configuration, or use one of the system: bash',
+            )
         files = directory / "shell"
         files.mkdir(mode=0o700, exist_ok=True)
         integration = shell.install(

@@ -15,6 +15,7 @@ from typing import Any
 from ai_session.config import plugins
 from ai_session.errors import ShellUnavailable
 from ai_session.models import TRUSTED, SandboxLevel, SandboxProfile, SessionSpec
+from ai_session.sandbox.boxes import hides
 from ai_session.shells.base import Shell
 
 
@@ -73,6 +74,18 @@ def find_shell(wanted: str) -> tuple[Shell, str]:
     """As ``shell_named``, and the executable, which is looked for: blocks."""
     shell = shell_named(wanted)
     return shell, shell.find(wanted or "bash")
+
+
+def shell_for(request: NewSession, default: str) -> tuple[Shell, str]:
+    """The shell of a new session. One that neither the request nor the ``default`` names has to be there, and to be
+    seen in the box; else it is another. Blocks; raises ShellUnavailable."""
+    if wanted := request.shell or default:
+        return find_shell(wanted)
+    with contextlib.suppress(ShellUnavailable):
+        shell, executable = find_shell(request.client_env.get("SHELL", ""))
+        if not hides(request.profile, executable):
+            return shell, executable
+    return find_shell("")
 
 
 def shell_named(wanted: str) -> Shell:

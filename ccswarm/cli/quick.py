@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from agentwire.cli.lines import read, verb_in
 from agentwire.cli.refusals import next_step, worded
+from agentwire.system import interrupts
 from ccswarm.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Leave, report
 from ccswarm.errors import OperatorError, SwarmError
 
@@ -43,8 +44,9 @@ def as_json(words: Sequence[str]) -> bool:
 
 def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
     """Run ``verb``, word what goes wrong, and exit with its code."""
-    code = 0
+    code, raised = 0, False
     try:
+        raised = interrupts.raise_them()
         verb()
     except Leave as leaving:
         code = leaving.code
@@ -64,6 +66,8 @@ def end(verb: Callable[[], object], words: Sequence[str]) -> NoReturn:
         traceback.print_exc()
         told = SwarmError(f"{type(error).__name__}: {error}", suggestion="please report it")
         code = report(told, as_json=as_json(words))
+    if raised:
+        interrupts.end_by_them()
     try:
         sys.stdout.flush()
     except BrokenPipeError:
