@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ccswarm.bridge.bridge import FINISH, Desk
@@ -32,8 +34,19 @@ class Requests:
         self._number = 0
         self.waiting = ""
         self._calls: dict[str, Mapping[str, Any]] = {}
+        self._said: list[str] = []
+        """By people, and in no answer yet."""
         self.finished: Mapping[str, Any] | None = None
         self.broken = ""
+
+    def hear(self, words: str) -> None:
+        """What goes with the next answer; until it has, nothing is finished."""
+        self._said.append(words)
+
+    def unheard(self) -> list[str]:
+        """What no answer had with it; it is told otherwise from now on."""
+        said, self._said = self._said, []
+        return said
 
     def unknown(self) -> list[str]:
         """The tools of calls whose outcome is not known yet."""
@@ -49,7 +62,7 @@ class Requests:
         another one. What is not from here is let be."""
         for name, outcome in ended.items():
             if request := self._calls.pop(name, None):
-                self._desk.answer(request["id"], outcome)
+                self._desk.answer(request["id"], _with(outcome, self.unheard()))
         outcome = ended.get(self.waiting)
         if outcome is None:
             return [], None
@@ -71,6 +84,9 @@ class Requests:
         if status not in ENDINGS or not isinstance(summary, str):
             words = f"finish needs a status ({', '.join(ENDINGS)}) and a summary"
             return CallOutcome(CallStatus.INVALID, code="invalid_arguments", message=words)
+        if said := self.unheard():
+            words = "the task is not ended: a person said something in the meantime"
+            return _with(CallOutcome(CallStatus.DENIED, code="hear_first", message=words), said)
         if self.finished is None:
             result = given.get("result")
             self.finished = {"status": status, "summary": summary[:MOST_SUMMARY_CHARS], "result": result}
@@ -84,3 +100,11 @@ class Requests:
             # Handed on to another worker, or the task is over, and then the desk is closed already.
             await self._desk.close(over=False)
             raise
+
+
+def _with(outcome: CallOutcome, said: list[str]) -> CallOutcome:
+    """As text alone: some programs show their model nothing else where there are facts too."""
+    if not said:
+        return outcome
+    body = outcome.text or (json.dumps(dict(outcome.structured), ensure_ascii=False) if outcome.structured else "")
+    return replace(outcome, text="\n\n".join(filter(None, (body, *said))), structured=None)

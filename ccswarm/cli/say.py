@@ -11,7 +11,7 @@ from ccswarm.cli.output import Json, printable, remark, show_json
 from ccswarm.cli.parameters import Config, looking, person
 from ccswarm.errors import UsageInvalid
 from ccswarm.runs.events import task_of
-from ccswarm.runs.status import MOST_TASKS, RUN, run_id_of
+from ccswarm.runs.status import MOST_TASKS, RUN, run_id_of, short
 
 if TYPE_CHECKING:
     from ccswarm.app import App
@@ -29,8 +29,9 @@ def say(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Say something to an agent that thinks, while it works: it hears it before its model is asked next, and cannot end
-    its task before. It is on record in the journal, and kept where nobody carries the run out now.
+    """Say something to an agent that thinks, while it works: a model reads it with its next question, a program such as
+    claude with the answer to its next call, and neither can end the task before. It is on record in the journal, and
+    kept where nobody carries the run out now.
 
     Exit codes: 0 said, 2 there is no such run, no such task is running, or its agent cannot receive messages.
     """
@@ -79,7 +80,8 @@ async def _task(opened: App, run_id: str, path: str) -> Execution:
         return next(iter(hearing.values()))
     if path in named:
         raise UsageInvalid(
-            f"the agent of {path} receives nothing while it works", suggestion="only agents with brain llm do"
+            f"the agent of {path} receives nothing while it works: no model or program thinks for it",
+            suggestion=f"stop it (ccswarm cancel {short(run_id)}), change the task, and run it again",
         )
     told = f"running: {', '.join(hearing or named)}" if named else "no task of the run is running"
     what = (

@@ -99,6 +99,8 @@ class Work:
     opened: dict[str, tuple[str, bool]] = field(default_factory=dict[str, tuple[str, bool]])
     """By step, or by id and name of the session once these are known: the server at which the task opened a terminal or
     may have, and whether as its host, who closes it."""
+    not_run: dict[str, None] = field(default_factory=dict[str, None])
+    """What of the person's git was not run when work was merged that the task had handed on."""
 
 
 @dataclass(slots=True)
@@ -409,6 +411,7 @@ class Agent:
             message = f"the work that was handed on is {outcome.status}: {outcome.error}"
             return CallOutcome(CallStatus.CANCELLED, code="cancelled", message=message)
         self._usage += Usage(**found["usage"])
+        self._work.not_run.update(dict.fromkeys(found.get("not_run", ())))
         shown = ("status", "agent", "attempts", "summary", "result", "scope")
         tasks = {name: {key: one.get(key) for key in shown} for name, one in found["tasks"].items()}
         facts = {"status": found["status"], "tasks": tasks}

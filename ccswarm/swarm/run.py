@@ -95,7 +95,8 @@ class RunFlow:
         status = self._status()
         notes = {"notes": [NOT_RUN.format(", ".join(self._not_run))]} if self._not_run else {}
         await tell(self._flow, "run.ended", status=status, counts=dict(self._scheduler.counts()), **notes)
-        return {"status": status, "tasks": self._table(), "usage": plain(self._usage), **notes}
+        not_run = {"not_run": list(self._not_run)} if self._not_run and self._root != self._flow.id else {}
+        return {"status": status, "tasks": self._table(), "usage": plain(self._usage), **notes, **not_run}
 
     async def _start(self, placed: Placed, pause_seconds: float = 0.0) -> None:
         """All attempts that are made side by side; what only waits to be delivered is done already."""

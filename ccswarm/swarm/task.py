@@ -100,6 +100,7 @@ class TaskFlow:
         self._most_visits = 1
         self._first = False
         self._opened: dict[str, tuple[str, bool]] = {}
+        self._not_run: dict[str, None] = {}
         self._directory: str = payload["workspace"]
         own, scope = ("task", f"{self._run_id}.{self._task.id}", self._task.budget), f"{self._root}/{self._agent.name}"
         parts = self._agent.workspace == "clone" or self._task.gates or self._task.review.by
@@ -117,7 +118,8 @@ class TaskFlow:
             ending = Ending(RunStatus.BLOCKED, f"{error.message}; {error.suggestion}")
         await self._shut(ending)
         facts = {"status": ending.status, "summary": ending.summary, "result": ending.result, "scope": ending.scope}
-        return {**facts, "usage": plain(ending.usage), **self._facts}
+        not_run = list(dict.fromkeys((*self._not_run, *self._facts.get("not_run", ()))))
+        return {**facts, "usage": plain(ending.usage), **self._facts, **({"not_run": not_run} if not_run else {})}
 
     async def _carry_out(self) -> Ending:
         await self._time.left()
@@ -396,7 +398,7 @@ class TaskFlow:
         return Work(
             self._root, self._flow.id, self._agent.name, call, self._task.timeout_seconds, self._hands.process,
             self._allowances, self._payload["attempt"], host, self._delegated, self._telemetry, self._remembered,
-            self._opened,
+            self._opened, self._not_run,
         )  # fmt: skip
 
     def _delegated(self, agent: str, tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

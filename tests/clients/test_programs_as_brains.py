@@ -98,6 +98,25 @@ async def test_it_works_with_the_agents_tools_and_nothing_else(name: str, home: 
         assert [call.tool for call in cli.world.hands.calls if call.agent == "ada"] == ["srv.do"]
 
 
+async def test_a_person_is_heard_with_the_answer_to_a_call(name: str, home: Path) -> None:
+    async with world(home, [Reply(calls=[("srv__wait", {})]), FINISH, BYE]) as (cli, server):
+
+        async def wait(_: CallRequest) -> Mapping[str, Any]:
+            await cli.world.swarm.say("run_1.main", "Leave the tests.", by="ann", key="1")
+            while not await cli.events("person.said"):
+                await cli.world.engine.store.change()
+            return {"found": 42}
+
+        cli.world.tool("srv.wait", wait)
+        task = await carried_out(cli, plan(name, server.url))
+        assert (task["status"], task["summary"]) == ("succeeded", "42 it is"), task
+        heard = server.asked[1].results[0].text
+        assert "ann, who watches your work, says:" in heard
+        assert "Leave the tests." in heard
+        mark = heard[heard.index("[person ") :][:25]
+        assert mark in server.asked[0].prompt
+
+
 async def test_it_is_reminded_to_finish(name: str, home: Path) -> None:
     async with world(home, [DO, Reply("I am done."), FINISH, BYE]) as (cli, server):
         task = await carried_out(cli, plan(name, server.url))

@@ -1,7 +1,7 @@
 """A program that drives an agent, without a model: ``scripted_agent.py MCP_CONFIG [--resume ID] ACTION…``. It prints
 what claude prints, and does one action after the other: ``say:WORDS``, ``call:TOOL:JSON``, ``calls:TOOL:JSON`` (without
 waiting), ``finish:STATUS:SUMMARY``, ``exit:CODE``, ``print:TEXT``, ``complain:TEXT``, ``result:JSON``, ``prompt:FILE``,
-``tools``,
+``answers:FILE`` (all so far), ``tools``,
 ``length:VARIABLE``, ``hang``."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(config: str, *actions: str) -> None:
     server: Server | None = None
     prompt = sys.stdin.read()
     tell(type="system", subtype="init", session_id=session)
-    words = "done"
+    words, answers = "done", list[object]()
     for number, action in enumerate(actions[2:] if actions[:1] == ("--resume",) else actions):
         kind, _, rest = action.partition(":")
         name, _, given = rest.partition(":")
@@ -66,15 +66,20 @@ def main(config: str, *actions: str) -> None:
         elif server and kind in ("call", "calls"):
             arguments = json.loads(given or "{}")
             answer = server.ask("tools/call", {"name": name, "arguments": arguments}, wait=kind == "call")
+            answers.append(answer)
             tell(type="user", answer=answer)
         elif server and kind == "finish":
-            server.ask("tools/call", {"name": "finish", "arguments": {"status": name, "summary": given}})
+            arguments = {"status": name, "summary": given}
+            answers.append(server.ask("tools/call", {"name": "finish", "arguments": arguments}))
         elif server and kind == "tools":
             tools = [tool["name"] for tool in server.ask("tools/list", {})["tools"]]
             tell(type="assistant", message={"id": f"m{number}", "content": [{"type": "text", "text": " ".join(tools)}]})
         elif kind == "prompt":
             with open(rest, "a") as file:
                 file.write(f"{session}\n{prompt}\n----\n")
+        elif kind == "answers":
+            with open(rest, "w") as file:
+                json.dump(answers, file)
         elif kind == "print":
             print(rest, flush=True)
         elif kind == "complain":

@@ -45,6 +45,7 @@ LINGER_SECONDS = 30.0
 
 RUN_SECONDS = 45.0
 FORGOTTEN_SECONDS = 30 * 86400.0
+MARK_CHARS = 16
 SIGNALLED = (129, 137, 143)
 """What programs that heed a signal exit with, as shells do."""
 
@@ -73,7 +74,21 @@ class Program:
         self._place: Place | None = None
         self._desk: Desk | None = None
         self._requests: Requests | None = None
+        self._words: list[str] = []
+        """Of people, all that were said."""
         self.session = before.session if before else ""
+
+    def hear(self, by: str, text: str) -> None:
+        """See Hearing: with the next answer to the program, or when it is started again."""
+        words = prompts.SAID.format(mark=self._mark(), by=by, text=text)
+        self._words.append(words)
+        if self._requests:
+            self._requests.hear(words)
+
+    def _mark(self) -> str:
+        """What is before the words of people. Nobody but the program is told it."""
+        assert self._place
+        return f"[person {self._place.token('person').rpartition('.')[2][:MARK_CHARS]}]"
 
     async def decide(self, flow: Flow, ended: Mapping[str, CallOutcome]) -> Sequence[Step]:
         """See Thinking."""
@@ -115,7 +130,7 @@ class Program:
         self._desk = Desk(self._place, self._given.agent, self._given.tools, answer_seconds=seconds)
         self._requests = Requests(self._desk, self._prefix, lambda: self._reading.since())
         self._requests.begin()
-        prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else prompts.begin(self._given)
+        prompt = prompts.FEEDBACK.format(feedback=self._given.feedback) if self.session else self._whole()
         await self._desk.open(self._start_name(1))
         return [*await self._start(flow, prompt), self._ask(self._requests)]
 
@@ -133,6 +148,9 @@ class Program:
         assert self._place
         assert self._desk
         self._started += 1
+        if self._requests and self._started > 1:  # who was killed may have been told nothing of it
+            self._requests.unheard()
+            prompt = "\n\n".join((prompt, *self._words))
         self._resumed = bool(self.session)
         before: Mapping[str, float] = self.totals if self.session else {}
         self._reading, self._said, self._tokens, self._run = Reading(before), 0, 0, {}
@@ -255,8 +273,11 @@ class Program:
             return await self._start(flow, prompts.REMIND)
         if not (self.session and programs.resumable(self._settings)):
             self.session = ""
-            return await self._start(flow, f"{prompts.begin(self._given)}\n\n{prompts.again(self._requests.unknown())}")
+            return await self._start(flow, f"{self._whole()}\n\n{prompts.again(self._requests.unknown())}")
         return await self._start(flow, prompts.again(self._requests.unknown()))
+
+    def _whole(self) -> str:
+        return prompts.begin(self._given, self._mark())
 
     def _unfinished(self, facts: Mapping[str, Any]) -> str:
         said = str(facts.get("result") or facts.get("stray") or "").strip()
@@ -303,6 +324,7 @@ class CliBrain:
 
     name = "cli"
     wants_tools = True
+    hears = True
     visits = 3
 
     def problems(self, agent: AgentSettings, secret: Callable[[str], str], *, priced: bool) -> Sequence[str]:

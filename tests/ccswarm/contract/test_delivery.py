@@ -199,3 +199,23 @@ async def test_hooks_and_signing_are_not_run_and_that_is_said_once(house: Attemp
     assert not ran_hooks.exists()
     done = (await house.run(swarm(task("t", "true")), "run_3", workspace=house.place)).result
     assert "notes" not in done, "nothing was merged"
+
+
+async def test_hooks_are_not_run_for_what_was_handed_on_and_that_is_said(house: Attempts) -> None:
+    """By who hands it on at the second hand, too."""
+    hook, ran_hook = house.repository.repository / ".git/hooks/post-merge", house.repository.directory / "ran"
+    house.repository.write(hook, f"#!/bin/sh\n: >{ran_hook}\n")
+    hook.chmod(0o755)
+    house.hands.own.add("swarm.delegate")
+    part = task("part", "echo 1 >x.txt", agent="bob")
+    for name, agent in (("below", "dee"), ("top", "cleo")):
+        step = {"id": "hand", "tool": "swarm.delegate", "args": {"tasks": [part]}, "gate": True}
+        part = {"id": name, "agent": agent, "text": name, "steps": [step]}
+    crew = [{"name": name, "type": "coordinator", "grants": ["*"]} for name in ("cleo", "dee")]
+    crew.append({"name": "bob", "grants": ["*"], "workspace": "clone"})
+    plan = {"swarm": {"topology": "mesh", "spawn_depth": 3}, "agents": crew, "tasks": [part]}
+    done = (await house.run(plan, workspace=house.place)).result
+    assert done["status"] == "succeeded", done
+    assert set(house.head) == {"a.txt", "x.txt"}
+    assert done["notes"] == ["not run when work was merged, as always here: hook post-merge"]
+    assert not ran_hook.exists()

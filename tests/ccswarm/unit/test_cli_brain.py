@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -301,3 +302,81 @@ async def test_tokens_count_while_it_works(cli: CliWorld) -> None:
     assert task["status"] == RunStatus.EXHAUSTED
     assert task["usage"]["tokens"] == 30
     assert len(cli.terminals.closed) == 1
+
+
+def mark_of(prompt: str) -> str:
+    """What is before the words of people, as the program was told."""
+    found = re.search(r"after `(\[person [0-9a-f]{16}])`", prompt)
+    assert found
+    return found[1]
+
+
+async def said(cli: CliWorld, text: str) -> None:
+    """A person says so, twice with the same key, and it is heard."""
+    for _ in range(2):
+        await cli.world.swarm.say(TASK, text, by="ann", key=text)
+    while not await cli.events("person.said"):
+        await cli.world.engine.store.change()
+    assert [(one["by"], one["text"]) for one in await cli.events("person.said")] == [("ann", text)]
+
+
+@pytest.mark.parametrize("victim", ["", "worker", "program"])
+async def test_a_person_is_heard_with_the_next_answer(cli: CliWorld, home: Path, victim: str) -> None:
+    going, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def waits(_: CallRequest) -> Mapping[str, Any]:
+        going.set()
+        await goes_on.wait()
+        return {"found": 7}
+
+    cli.world.tool("srv.wait", waits)
+    second = CliWorld(home, cli.terminals, World(cli.world.engine.store, "two"))
+    second.world.tool("srv.wait", found=7)
+    first, again, answers = home / "first", home / "again", home / "answers"
+    words = [sys.executable, str(AGENT), "{mcp_config}", "--resume", "{session}", f"prompt:{again}"]
+    given = plan(
+        *(f"prompt:{first}", "say:here", "call:srv__wait:{}", "call:srv__do:{}", f"answers:{answers}"),
+        *("finish:succeeded:heard",),
+        more={"resume": [*words, "finish:succeeded:heard"]},
+    )
+    async with started(cli, given, "one") as name, asyncio.timeout(BOUND_SECONDS):
+        await going.wait()
+        await said(cli, "Leave the tests.")
+        if victim == "worker":
+            cli.world.engine.kill()
+            async with second.world.working("two"):
+                task = await ended(second)
+        elif victim == "program":
+            os.killpg(cli.terminals.running[name].pid, signal.SIGKILL)
+            task = await ended(cli)
+        else:
+            goes_on.set()
+            task = await ended(cli)
+    assert (task["status"], task["summary"]) == ("succeeded", "heard")
+    spoken = f"{mark_of(first.read_text())} ann, who watches your work, says:\nLeave the tests."
+    if victim == "program":
+        assert spoken in again.read_text()
+        return
+    heard, other = json.loads(answers.read_text())
+    assert spoken in heard["content"][0]["text"]
+    assert "7" in heard["content"][0]["text"]
+    assert "structuredContent" not in heard, "or some programs would show their model nothing else"
+    assert "[person" not in json.dumps(other), "once"
+
+
+async def test_nothing_is_finished_before_a_person_was_heard(cli: CliWorld, home: Path) -> None:
+    answered, gate, answers = home / "answered", home / "gate", home / "answers"
+    os.mkfifo(answered)
+    os.mkfifo(gate)
+    ends = ("finish:succeeded:early", f"answers:{answers}", "finish:failed:heard")
+    given = plan("say:here", "call:srv__do:{}", f"prompt:{answered}", f"prompt:{gate}", *ends)
+    async with started(cli, given):
+        await asyncio.to_thread(answered.read_text)
+        await said(cli, "Stop here.")
+        await asyncio.to_thread(gate.read_text)
+        task = await ended(cli)
+    assert (task["status"], task["summary"]) == ("failed", "heard")
+    (_, refused) = json.loads(answers.read_text())
+    assert refused["isError"]
+    assert "a person said something in the meantime" in refused["content"][0]["text"]
+    assert "Stop here." in refused["content"][0]["text"]
