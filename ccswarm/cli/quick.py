@@ -25,6 +25,7 @@ QUICK: dict[str, Callable[[], Any]] = {
     "logs": lambda: import_module("ccswarm.cli.logs").logs,
     "transcript": lambda: import_module("ccswarm.cli.transcript").transcript,
     "result": lambda: import_module("ccswarm.cli.transcript").result,
+    "diff": lambda: import_module("ccswarm.cli.diff").diff,
     "approvals": lambda: import_module("ccswarm.cli.approvals").approvals,
 }
 
