@@ -170,6 +170,7 @@ class Display:
 def preload() -> Future[None]:
     """Load the emulator (130 ms) in a thread, once per process; done when it is there or known to be missing."""
     loading = Future[None]()
+    loading.set_running_or_notify_cancel()  # whoever gives up waiting gives up for itself only
     threading.Thread(target=_load, args=(loading,), name="emulator", daemon=True).start()
     return loading
 

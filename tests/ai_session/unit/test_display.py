@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from ai_session.terminal.display import preload
 from tests.bounds import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -52,3 +53,8 @@ def test_who_asks_while_the_emulator_is_loaded_is_answered_afterwards(home: Path
     line = [sys.executable, "-c", textwrap.dedent(program)]
     done = subprocess.run(line, cwd=home, env=env, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
     assert done.stdout.splitlines() == ["[]", "123", r"[b'\x1b[1;1R\x1b[1;2R', b'\x1b[1;4R']"], done
+
+
+def test_who_gives_up_waiting_for_the_emulator_does_so_for_nobody_else() -> None:
+    assert not preload().cancel()
+    preload().result(BOUND_SECONDS)
